@@ -160,6 +160,13 @@ def test_the_comment_is_short_enough_and_edits_the_last_one(tmp_path: Path) -> N
     assert (tmp_path / "comment.md").stat().st_size == 65_000
 
 
+def code_of_a_failed_gate(folder: Path) -> int:
+    """1; or 3, not judged, where the machine was too busy for the client in one of the runs."""
+    words = {word for run in folder.glob("*/*/summary.json") for word in loaded(run)["llama_load"]["verdict"]["words"]}
+    assert words <= {"VALID", "CLIENT-BOUND", "BLURRED"}
+    return 3 if "CLIENT-BOUND" in words else 1
+
+
 @pytest.mark.heavy
 def test_two_servers_are_measured_in_turns_compared_and_gated(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """The head's first tokens come at 60 ms instead of 20: its runs are fine, the gate is not."""
@@ -176,7 +183,7 @@ def test_two_servers_are_measured_in_turns_compared_and_gated(simulate: Callable
 
     summary = tmp_path / "summary"
     compared = shell(step("compare")["run"], tmp_path, {"GATE": "median_ttft_ms:+10%\n", "GITHUB_STEP_SUMMARY": str(summary)})
-    assert compared.returncode == 1, compared.stdout + compared.stderr
+    assert compared.returncode == code_of_a_failed_gate(tmp_path / "load-test"), compared.stdout + compared.stderr
     report = (tmp_path / "load-test" / "report.md").read_text(encoding="utf-8")
     assert "median_ttft_ms" in report and "# " in report and summary.read_text(encoding="utf-8") == report
 
@@ -221,7 +228,7 @@ def test_the_component_measures_both_servers_and_leaves_its_artefacts(simulate: 
     done = subprocess.run(
         [sh, "-e", "-c", script], cwd=tmp_path, env=whole, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 1, done.stdout + done.stderr  # the gate
+    assert done.returncode == code_of_a_failed_gate(tmp_path / "load-test"), done.stdout + done.stderr
     junit = job["artifacts"]["reports"]["junit"]
     assert [path for path in (*job["artifacts"]["paths"], junit) if not list(tmp_path.glob(path.rstrip("/")))] == []
     assert "median_ttft_ms" in (tmp_path / "load-test" / "report.md").read_text(encoding="utf-8")

@@ -11,8 +11,11 @@ from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
+from llama_load.analysis.own_counters import without_probes
+from llama_load.analysis.probe_analysis import probes_of
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
+from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
@@ -20,6 +23,7 @@ from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
+from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
@@ -27,6 +31,7 @@ from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
+from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
@@ -47,6 +52,7 @@ class Results:
     by_workload: dict[str, Summary]
     by_host: dict[str, Summary]
     by_model: dict[str, Summary]
+    by_adapter: dict[str, Summary]  # empty without --adapter
     by_turn: dict[int, Summary]  # without sub-agents
     by_agent_turn: dict[int, Summary]  # of sub-agents
     conversations: ConversationFigures | None  # None without conversations of several turns
@@ -65,6 +71,9 @@ class Results:
     forms: list[FormFigures]  # of answers; empty where none is forced into one
     hang_ups: HangUpFigures | None  # None where nobody hung up
     same_answers: SameAnswers | None  # with --same-answer
+    switching: SwitchFigures | None  # None with one model and adapter
+    affinity: AffinityFigures | None  # None without conversations, or where replicas are not known
+    probes: ProbeFigures | None  # with --probe-rate
     soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
@@ -92,6 +101,7 @@ class Results:
 
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
+    run = without_probes(run)
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
     gaps = count_gaps(run.records, None if manifest.hands_over else manifest.counters)
@@ -139,9 +149,11 @@ def analyze(run: Run) -> Results:
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
         "model": grouped("model"),
+        "adapter": grouped("adapter"),
         "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
-    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
+    probes = probes_of(run, measured, window)
+    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps, probes=probes)
     constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
@@ -151,6 +163,7 @@ def analyze(run: Run) -> Results:
         by_workload=groups["workload"],
         by_host=groups["host"],
         by_model=groups["model"],
+        by_adapter=groups["adapter"],
         by_turn=groups["turn"],
         by_agent_turn=turns(of_agents=True),
         conversations=conversation_figures(measured, evidence.cut_ns),
@@ -169,8 +182,15 @@ def analyze(run: Run) -> Results:
         forms=answer_forms(measured),
         hang_ups=hang_up_figures(measured),
         same_answers=same_answers(measured) if manifest.same_answer else None,
+        switching=switch_figures(run.records, other_clients=_has_other_clients(verdict)),
+        affinity=affinity_figures(measured, hosts),
+        probes=probes,
         soak=soak_of(constant, run.telemetry),
     )
+
+
+def _has_other_clients(verdict: Verdict) -> bool:
+    return any(check.name == "other_client_ratio" and not check.ok for check in verdict.checks)
 
 
 def _full_load(manifest: Manifest, measured: Records) -> Window | None:

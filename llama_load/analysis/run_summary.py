@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from llama_load.analysis.keys import certain
-from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign
+from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable_json
 
 SUMMARY = "summary.json"
@@ -77,19 +77,13 @@ class RunSummary:
 
     def telemetry(self, stage: str = "") -> Mapping[str, Any]:
         """The figures of telemetry of the run or of a stage; empty without telemetry."""
-        found = _mapping(self.ours.get("telemetry"))
-        return _mapping(_mapping(found.get("by_stage")).get(stage)) if stage else found
+        figures = _mapping(self.ours.get("telemetry"))
+        return _mapping(_mapping(figures.get("by_stage")).get(stage)) if stage else figures
 
 
 def read_summary(folder: Path, most_bytes: int = MOST_JSON_BYTES) -> RunSummary:
     """The summary in a run folder. Raises OSError, and ValueError where it holds no JSON object or is larger than this."""
-    try:
-        found = msgspec.json.decode(read_foreign(folder / SUMMARY, most_bytes))
-    except RecursionError:
-        raise ValueError(f"{SUMMARY} is nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{SUMMARY} holds no JSON object")
-    return summary_of(found)
+    return summary_of(read_foreign_json(folder / SUMMARY, most_bytes))
 
 
 def summary_of(result: Mapping[str, Any]) -> RunSummary:

@@ -98,13 +98,14 @@ def _show(comparisons: list[tuple[str, Comparison]], style: str, file: Path | No
         text = msgspec.json.format(msgspec.json.encode(comparisons_json(comparisons)), indent=1).decode() + "\n"
     elif style == "md":
         text = "\n".join(
-            f"## {title.capitalize()}\n\n{comparison_markdown(each)}" if title else comparison_markdown(each)
-            for title, each in comparisons
+            f"## {title.capitalize()}\n\n{comparison_markdown(comparison)}" if title else comparison_markdown(comparison)
+            for title, comparison in comparisons
         )
     else:
         columns = shutil.get_terminal_size((80, 24)).columns if file is None else 80
         blocks = (
-            "\n".join([*([f"== {title} =="] if title else []), *comparison_lines(each, columns)]) for title, each in comparisons
+            "\n".join([*([f"== {title} =="] if title else []), *comparison_lines(comparison, columns)])
+            for title, comparison in comparisons
         )
         text = "\n\n".join(blocks) + "\n"
     if file is None:

@@ -119,8 +119,8 @@ def _datasets_list(_: argparse.Namespace) -> int:
     table.add_column("holds", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     from_the_hub = cached()
-    for each in [*samples(), *from_the_hub]:
-        table.add_row(Text(each.name), each.holds, decimal(each.size_bytes))
+    for sample in [*samples(), *from_the_hub]:
+        table.add_row(Text(sample.name), sample.holds, decimal(sample.size_bytes))
     console = Console()
     console.print(table)
     if not from_the_hub:
@@ -153,8 +153,8 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
     if arguments.tokenizer is not None:
         counter = LocalCounter(arguments.tokenizer)
     with Console(stderr=True).status("Reading") as status:
-        found = inspect(arguments.source, counter, output_len=arguments.output_len, tell=status.update)
-    print(report(found, contexts, overhead), end="")
+        inspection = inspect(arguments.source, counter, output_len=arguments.output_len, tell=status.update)
+    print(report(inspection, contexts, overhead), end="")
     return 0
 
 

@@ -102,9 +102,9 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 def _found(name: str) -> Path:
     """The bundled file of this name. UsageError: there is none, or several."""
-    found = find_bundled(name)
-    if not found:
+    names = find_bundled(name)
+    if not names:
         raise UsageError(f"llama-load comes with no file {name!r}; llama-load path lists them")
-    if len(found) > 1:
-        raise UsageError(f"{name!r} is the name of several files; give one of: {', '.join(found)}")
-    return bundled(found[0])
+    if len(names) > 1:
+        raise UsageError(f"{name!r} is the name of several files; give one of: {', '.join(names)}")
+    return bundled(names[0])

@@ -181,14 +181,13 @@ def command_parser() -> Parser:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from llama_load.serving.model_maker import ModelSize, cached_model
-    from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+    from llama_load.serving.launch import serving
+    from llama_load.targets.servers import ServerSpec
 
     print("Making a small random model and starting the embedded llama-server …", file=sys.stderr, flush=True)
-    model = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
     with (
         tempfile.TemporaryDirectory(prefix="llama-load-") as folder,
-        embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
+        serving(ServerSpec(is_for_one_client=True), Path(folder)) as server,
     ):
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
         command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
@@ -216,21 +215,21 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
         print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
 
-    found = calibrate(show)
+    calibration = calibrate(show)
     for limit_ms in LIMITS_MS:
-        streams = found.carried(limit_ms)
+        streams = calibration.carried(limit_ms)
         print(f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error within {limit_ms:g} ms")
     if load is not None:
-        workers = found.workers_for(*load)
+        workers = calibration.workers_for(*load)
         enough = (
             f"need {workers} workers"
             if workers
-            else f"are too many for this machine: one worker did not carry even {found.steps[0].streams} streams"
+            else f"are too many for this machine: one worker did not carry even {calibration.steps[0].streams} streams"
         )
         print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
-        if workers and workers > (found.cores or 1):
-            print(f"this machine has {found.cores} cores: use several machines, with --master and --worker")
-    print(f"Saved to {save(found)}; the preflight of runs uses it.")
+        if workers and workers > (calibration.cores or 1):
+            print(f"this machine has {calibration.cores} cores: use several machines, with --master and --worker")
+    print(f"Saved to {save(calibration)}; the preflight of runs uses it.")
     return 0
 
 

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         """A name that is not among the choices: the message suggests those that are spelled alike."""
         if action.choices is None or value in action.choices:
             return
-        choices = [str(each) for each in action.choices]
+        choices = [str(choice) for choice in action.choices]
         is_command = action.nargs == argparse.PARSER
         near = did_you_mean(str(value), choices) or f"; choose one of {', '.join(choices)}"
         text = f"there is no {'command' if is_command else 'value'} {_short(str(value))}{near}"

@@ -108,8 +108,8 @@ def serve_simulated(arguments: argparse.Namespace) -> int:
         server = SimulatedServer(schedule, arguments.host, arguments.port, arguments.log)
     except OSError as error:
         raise UsageError(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}; choose another --port") from None
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: server.stop())
+    for ends in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ends, lambda *_: server.stop())
     print(f"listening on http://{arguments.host}:{server.port}", flush=True)
     server.serve()
     return 0

@@ -102,8 +102,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
             run_cells(sweep, progress, searcher=search_cell, retry_failed=arguments.retry_failed)
     except KeyboardInterrupt:
         was_interrupted = True
-    found = compare_cells(sweep)
-    for line in write_comparison(found):
+    comparison = compare_cells(sweep)
+    for line in write_comparison(comparison):
         print(line)
     print(f"\nSweep folder: {out} ({MARKDOWN}, {HTML})")
     folder.close()
@@ -141,10 +141,10 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
     if arguments.vary or arguments.repeats or arguments.locust_words:
         raise UsageError("--vary, --repeats and arguments of locust belong to --serve; write them into the plan")
     sets = {}
-    for each in arguments.sets:
-        name, is_set, value = each.partition("=")
+    for setting in arguments.sets:
+        name, is_set, value = setting.partition("=")
         if not is_set:
-            raise UsageError(f"--set must be NAME=VALUE, got {each!r}")
+            raise UsageError(f"--set must be NAME=VALUE, got {setting!r}")
         sets[name] = value
     path = plan_file(arguments.plan)
     plan = read_plan(path, sets)
@@ -179,8 +179,8 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     if arguments.binary:
         if arguments.model is None:
             raise UsageError("--binary needs --model, the path of a .gguf file")
-        wanted = PerplexityPlan(arguments.text, arguments.context, None, arguments.binary, arguments.args)
-        figures, reasons = by_binary(wanted, arguments.model, arguments.host)
+        perplexity_plan = PerplexityPlan(arguments.text, arguments.context, None, arguments.binary, arguments.args)
+        figures, reasons = by_binary(perplexity_plan, arguments.model, arguments.host)
         bits, reason = figures.get("bits_per_byte"), reasons.get("bits_per_byte", "")
         error = figures.get("perplexity_error")
         print(f"Perplexity:    {figures['perplexity']:.4f}{'' if error is None else f' ± {error:.4f}'}")

@@ -82,8 +82,8 @@ def _telemetry(arguments: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot listen on {arguments.listen}: {why}; choose another --listen") from None
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: threading.Thread(target=exporter.shutdown).start())
+    for ends in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ends, lambda *_: threading.Thread(target=exporter.shutdown).start())
     shown = f"[{host}]" if ":" in host else host
     names = ", ".join(source.name for source in sources)
     print(f"{names} at http://{shown}:{exporter.server_address[1]}{PATH}", flush=True)

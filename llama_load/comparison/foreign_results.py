@@ -153,9 +153,9 @@ def _named(values: object) -> list[tuple[str, Any]]:
     several = values[:MOST_SERVERS] if isinstance(values, list) else []
     return [
         (f"{number} {name}" if len(several) > 1 else name, value)
-        for number, each in enumerate(several, 1)
-        if isinstance(each, dict)
-        for name, value in each.items()
+        for number, fields in enumerate(several, 1)
+        if isinstance(fields, dict)
+        for name, value in fields.items()
     ]
 
 

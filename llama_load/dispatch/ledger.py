@@ -35,11 +35,6 @@ class Ledger:
     # ------------------------------------------------------------------ what there is
 
     @property
-    def lease_count(self) -> int:
-        """How many leases are with workers."""
-        return sum(1 for _ in self.workers.leases)
-
-    @property
     def waiting(self) -> int:
         """How many users wait for leases."""
         return self.wants.count
@@ -144,10 +139,10 @@ class Ledger:
         entry.strays = strays
         self.wants.forget(worker)
         leases = entry.leases
-        coming = [each.lease.workload for each in leases.values() if each.delivery > delivered and not each.lease.follows]
+        coming = [lease.lease.workload for lease in leases.values() if lease.delivery > delivered and not lease.lease.follows]
         for workload, count in wants.items():
             self.want(worker, workload, count - coming.count(workload))
-        return self.take_back(worker, [key for key, each in leases.items() if each.delivery <= delivered and key not in holds])
+        return self.take_back(worker, [key for key, lease in leases.items() if lease.delivery <= delivered and key not in holds])
 
     def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None, *, may_return: bool) -> tuple[set[Key], list[Lease]]:
         """See `Dispatcher.lose`. The requests that may have been sent, and the leases that others may get."""

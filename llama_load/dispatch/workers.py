@@ -73,9 +73,9 @@ class Workers:
         self._heap: list[tuple[int, int, str]] | None = None
 
     def __getitem__(self, worker: str) -> WorkerLeases:
-        if (found := self._by_name.get(worker)) is None:
-            found = self._by_name[worker] = WorkerLeases(name=worker, changed=self._note)
-        return found
+        if (worker_leases := self._by_name.get(worker)) is None:
+            worker_leases = self._by_name[worker] = WorkerLeases(name=worker, changed=self._note)
+        return worker_leases
 
     def _note(self, worker: WorkerLeases) -> None:
         if self._heap is not None and len(self._heap) > LEAST_HEAP + STALE * len(self._by_name):  # nothing was taken from it
@@ -96,7 +96,7 @@ class Workers:
     def idlest(self) -> str | None:
         """The worker for the next arrival: the one with the fewest requests; of several, the one that waited longest."""
         if self._heap is None:
-            self._heap = [(each.holders, each.turn, each.name) for each in self._by_name.values()]
+            self._heap = [(worker.holders, worker.turn, worker.name) for worker in self._by_name.values()]
             heapify(self._heap)
         while self._heap:
             holders, turn, name = self._heap[0]

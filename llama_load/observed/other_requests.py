@@ -67,9 +67,9 @@ class OtherTraffic:
 
     def exception(self, text: str, count: int = 1) -> None:
         """Add `count` exceptions with this text."""
-        for each in self.exceptions:
-            if each.text == text:
-                each.count += count
+        for exception in self.exceptions:
+            if exception.text == text:
+                exception.count += count
                 return
         self.exceptions.append(TaskException(text, count))
 
@@ -81,7 +81,7 @@ class OtherTraffic:
     @property
     def raised(self) -> int:
         """How many exceptions there were."""
-        return sum(each.count for each in self.exceptions)
+        return sum(exception.count for exception in self.exceptions)
 
 
 def in_all(parts: Iterable[OtherTraffic]) -> OtherTraffic:
@@ -90,6 +90,6 @@ def in_all(parts: Iterable[OtherTraffic]) -> OtherTraffic:
     for part in parts:
         for row in part.requests:
             total.row(row.method, row.name).add_all(row)
-        for each in part.exceptions:
-            total.exception(each.text, each.count)
+        for exception in part.exceptions:
+            total.exception(exception.text, exception.count)
     return total

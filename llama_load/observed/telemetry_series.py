@@ -104,15 +104,15 @@ class Telemetry:
     _of_metric: dict[str, list[Series]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for each in self.series:
-            self._of_metric.setdefault(each.metric, []).append(each)
+        for series in self.series:
+            self._of_metric.setdefault(series.metric, []).append(series)
 
     def find(self, metric: str, source: str | None = None, **labels: str) -> list[Series]:
         """The series of a metric, of this source and with these labels."""
         return [
-            each
-            for each in self._of_metric.get(metric, ())
-            if source in (None, each.source) and all(each.labels.get(name) == value for name, value in labels.items())
+            series
+            for series in self._of_metric.get(metric, ())
+            if source in (None, series.source) and all(series.labels.get(name) == value for name, value in labels.items())
         ]
 
 

@@ -70,9 +70,9 @@ def fields_of(sentence: str, shown: Mapping[str, Field]) -> list[str]:
 
 def workload_names(workloads: Sequence[object]) -> list[str]:
     """The class names of these workloads, and of the tasks of a mixture."""
-    found = []
+    names = []
     for workload in workloads:
-        found.append(type(workload).__name__)
+        names.append(type(workload).__name__)
         tasks = getattr(workload, "tasks", None)
-        found += workload_names(list(tasks.values())) if isinstance(tasks, dict) else []
-    return found
+        names += workload_names(list(tasks.values())) if isinstance(tasks, dict) else []
+    return names

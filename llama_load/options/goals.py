@@ -82,7 +82,7 @@ def _no_such_key(key: str, percentiles: Sequence[float]) -> str:
     """What is wrong with a key that no result of the run has."""
     p = percentile_of(key)
     if p is not None and key in threshold_keys([p]):
-        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{each:g}' for each in (*percentiles, p))}"
+        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{percentile:g}' for percentile in (*percentiles, p))}"
     near = did_you_mean(key, threshold_keys(percentiles)) or "; docs/metrics.md has all keys"
     return f"there is no key {key!r}{near}"
 

@@ -47,18 +47,18 @@ class Judged:
 
 def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
     """Read `ttft:2000 tpot:100` and `document=ttft:8000`. UsageError names what is wrong."""
-    found = []
+    objectives = []
     for word in (word for text in texts for word in text.split()):
         workload, is_own, objective = word.rpartition("=")
         try:
-            found.append(Objective(parse_slo(objective), workload if is_own else ""))
+            objectives.append(Objective(parse_slo(objective), workload if is_own else ""))
         except ValueError as error:
             raise UsageError(f"{error}; an objective of one workload is WORKLOAD=METRIC:MILLISECONDS") from None
-    if len({(each.workload, each.slo.metric) for each in found}) < len(found):
+    if len({(parsed.workload, parsed.slo.metric) for parsed in objectives}) < len(objectives):
         raise UsageError("--goodput has two objectives for the same metric; give one of them")
-    if not found:
+    if not objectives:
         raise UsageError("a search needs objectives, such as --goodput 'ttft:2000 tpot:100'")
-    return tuple(found)
+    return tuple(objectives)
 
 
 def judge(records: Records, objectives: Sequence[Objective], share: float) -> Judged:
@@ -69,7 +69,7 @@ def judge(records: Records, objectives: Sequence[Objective], share: float) -> Ju
     is_ok = ended.equals("status", OK)
     good = is_ok.copy()
     shares, reached = {}, {}
-    own_metrics = {(each.workload, each.slo.metric) for each in objectives if each.workload}
+    own_metrics = {(objective.workload, objective.slo.metric) for objective in objectives if objective.workload}
     names = np.array([str(name) for name in ended.strings("workload")])
     for objective in objectives:
         metric = objective.slo.metric
@@ -83,12 +83,12 @@ def judge(records: Records, objectives: Sequence[Objective], share: float) -> Ju
         chosen = ended.where(rows & is_ok) if (rows & is_ok).any() else None
         meets = np.zeros(len(good), dtype=np.bool_)
         if chosen is not None:
-            each = met(chosen, objective.slo)
-            if each is None:
+            met_rows = met(chosen, objective.slo)
+            if met_rows is None:
                 raise UsageError(
                     f"the run has no {BY_KEY[metric].name}, so {objective.slo.text} cannot be judged (see --no-stream)"
                 )
-            meets[rows & is_ok] = each
+            meets[rows & is_ok] = met_rows
         good &= meets | ~rows
         shares[objective.text] = float(meets[rows].mean()) if rows.any() else 1.0
         values = np.empty(0) if chosen is None else values_of(chosen, objective.slo)

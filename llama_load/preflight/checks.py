@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.options.options import RunOptions
 from llama_load.options.result_flags import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
 from llama_load.targets.apis import Api
@@ -103,6 +104,23 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
         rows.append(PreflightRow("context", f"{context} tokens per request"))
     else:
         rows.append(PreflightRow("context", "not reported by the server; prompts that are too long will fail", "note"))
+    return rows
+
+
+def choice_rows(targets: Sequence[Target], options: RunOptions) -> list[PreflightRow]:
+    """The shares of models and adapters, whether the warm-up reaches all of them, and models that count tokens in another way."""
+    rows = []
+    for name, choice in (("models", options.models), ("adapters", options.adapters)):
+        if len(choice.names) > 1 or (choice.names and name == "adapters"):
+            text, level = choice.described(), "ok"
+            if options.warmup < len(choice.names):
+                text += f"; --warmup {len(choice.names)} would warm up all of them"
+                level = "note"
+            rows.append(PreflightRow(name, text, level))
+    for target in targets:
+        if target.other_counts:
+            text = f"{', '.join(target.other_counts)} of {target.address.url} may count tokens differently: prompts are counted by "
+            rows.append(PreflightRow("tokens", f"{text}{target.model}, so give prompts that are short enough for all", "note"))
     return rows
 
 
@@ -230,6 +248,13 @@ def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
     if facts.shortened or facts.cut or not texts:
         return []
     return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
+
+
+def refuse_probes(options: RunOptions, plans: Iterable[Plan]) -> None:
+    """UsageError if --probe-rate is given and the run's requests generate no text: then its servers may generate none."""
+    plans = [plan for plan in plans if len(plan.measured)]
+    if options.probe_rate_rps is not None and plans and all(plan.measured[0].inputs for plan in plans):
+        raise UsageError("--probe-rate sends requests that generate a text, which embeddings and reranking do not: leave it out")
 
 
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:

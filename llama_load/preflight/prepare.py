@@ -21,10 +21,12 @@ from llama_load.preflight.checks import (
     Budget,
     cache_rows,
     change_rows,
+    choice_rows,
     machine_rows,
     plan_rows,
     pool_rows,
     priority_rows,
+    refuse_probes,
     refuse_unseen,
     target_rows,
     tool_rows,
@@ -75,6 +77,12 @@ class Prepared:
     def is_open(self) -> bool:
         """Whether any part of it is an open loop."""
         return any(segment.scheduled_s is not None for segment in self.segments)
+
+    @property
+    def checks_answers(self) -> bool:
+        """Whether answers are checked against a schema or the expectations of a data set."""
+        has_schema = self.body_options.form is not None and self.body_options.form.schema is not None
+        return has_schema or any(prompt.expect is not None for plan in self.plans.values() for prompt in plan.measured)
 
     @property
     def ends_matter(self) -> bool:
@@ -142,6 +150,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     load = with_conversations(load, plans)
     if options.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
         raise UsageError("--speed has nothing to play faster: give a trace (--trace FILE), or conversations with recorded waits")
+    refuse_probes(options, plans.values())
     rows = _rows(
         options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
     )
@@ -181,6 +190,7 @@ def _rows(
     rows = load_rows(load.model, load.segments)
     rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits(), load.workers)
     rows += priority_rows(targets, options.client_priority, may_be_real_time())
+    rows += choice_rows(targets, options)
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():
         refuse_unseen(plan, targets)

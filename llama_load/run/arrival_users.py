@@ -32,7 +32,7 @@ class ArrivalUsers:
 
     def stop(self, within_s: float) -> None:
         """Kill the users that still run, except the calling greenlet: a user may be the one that ends the run."""
-        gevent.killall([each for each in self._group if each is not gevent.getcurrent()], timeout=within_s)
+        gevent.killall([greenlet for greenlet in self._group if greenlet is not gevent.getcurrent()], timeout=within_s)
 
     def _start(self, user_class: Any) -> None:
         user_class(self._environment).start(self._group)

@@ -51,7 +51,9 @@ class GoodputWatch:
         """A failed request misses; a latency that a request does not have (TPOT of one token) is met, as in `metrics.slo`."""
         if status in UNFINISHED:
             return
-        is_late = any(None not in each and sum(each) > limit_ms for each, (_, limit_ms) in zip(values, self._limits, strict=True))
+        is_late = any(
+            None not in value and sum(value) > limit_ms for value, (_, limit_ms) in zip(values, self._limits, strict=True)
+        )
         self._missed += status != OK or is_late
 
 

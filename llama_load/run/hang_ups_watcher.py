@@ -26,10 +26,15 @@ class _Excess:
     longest_s: float | None = None
 
 
+def no_probes(_replica: int) -> int:
+    """The probes in flight without --probe-rate."""
+    return 0
+
+
 class HangUpsWatcher(LoopWatcher):
     """Compares what each server works on with what is in flight, while the run goes on and after its end.
 
-    `busy` and `healthy` ask a server; they are for tests with a clock of their own.
+    `busy` and `healthy` ask a server, `probes` gives its probes in flight; they are for tests with a clock of their own.
     """
 
     every_s = 0.2
@@ -40,9 +45,10 @@ class HangUpsWatcher(LoopWatcher):
         targets: Sequence[Target],
         busy: Callable[[Target], int | None],
         healthy: Callable[[Target], bool],
+        probes: Callable[[int], int] = no_probes,
     ) -> None:
         super().__init__(run)
-        self._targets, self._busy, self._healthy = targets, busy, healthy
+        self._targets, self._busy, self._healthy, self._probes = targets, busy, healthy, probes
         self._excess = [_Excess() for _ in targets]
         self._checks: list[HangUpCheck] = []
 
@@ -64,7 +70,8 @@ class HangUpsWatcher(LoopWatcher):
         writer.manifest.hang_ups = self._checks
 
     def _in_flight(self, replica: int) -> int:
-        return sum(lease.replica == replica for lease in self.run.dispatcher.ledger.requests_under_way())
+        own = sum(lease.replica == replica for lease in self.run.dispatcher.ledger.requests_under_way())
+        return own + self._probes(replica)
 
     def _note(self, excess: _Excess, surplus: int) -> None:
         now_s = self.run.clock.now_s
@@ -95,11 +102,12 @@ class HangUpsWatcher(LoopWatcher):
         )
 
 
-def hang_ups_watcher(run: RunUnderWay, targets: Sequence[Target], tls: TlsOptions) -> HangUpsWatcher:
+def hang_ups_watcher(run: RunUnderWay, targets: Sequence[Target], tls: TlsOptions, probes: Callable[[int], int]) -> HangUpsWatcher:
     """A watcher that asks the servers in threads."""
     return HangUpsWatcher(
         run,
         targets,
         lambda target: in_thread(lambda: working_on(target, tls)),
         lambda target: in_thread(lambda: is_healthy(target, tls)),
+        probes,
     )

@@ -235,6 +235,6 @@ class LeaseClient:
     def _ticket(self, leases: Sequence[Lease]) -> Ticket:
         lease, *further = leases
         self.in_flight += 1
-        self._leases |= {each.key: each for each in leases}
+        self._leases |= {own.key: own for own in leases}
         self.link.started(lease)
-        return Ticket(lease, self.targets[lease.replica], tuple(each.key for each in further))
+        return Ticket(lease, self.targets[lease.replica], tuple(other.key for other in further))

@@ -54,23 +54,23 @@ SEPARATOR = ": "
 def present_values(series: Iterable[LiveSeries]) -> dict[str, float]:
     """The newest value of each meter, named `GPU power (W): GPU 0`; those of several servers are added up."""
     series = list(series)
-    infos = [(each.source, each.labels) for each in series if each.metric == "gpu_info"]
+    infos = [(item.source, item.labels) for item in series if item.metric == "gpu_info"]
     places = distinct(infos)
     repeated = {Place(source, labels[GPU]) for source, labels in infos if GPU in labels} - set(places)
     numbers = Counter(place.gpu for place in places)
-    found: dict[str, float] = {}
-    for each in series:
-        if Place(each.source, each.labels.get(GPU, "")) in repeated:
+    readings: dict[str, float] = {}
+    for item in series:
+        if Place(item.source, item.labels.get(GPU, "")) in repeated:
             continue
-        meter = _BY_METRIC.get(each.metric)
-        value = None if meter is None else _value(meter, each)
+        meter = _BY_METRIC.get(item.metric)
+        value = None if meter is None else _value(meter, item)
         if meter is not None and value is not None:
-            name = f"{meter.line} {each.labels.get(meter.label, '')}".strip() if meter.label else meter.line
-            if meter.label and numbers[each.labels.get(GPU, "")] > 1:  # GPU 0 of two machines
-                name += f" of {each.source}"
+            name = f"{meter.line} {item.labels.get(meter.label, '')}".strip() if meter.label else meter.line
+            if meter.label and numbers[item.labels.get(GPU, "")] > 1:  # GPU 0 of two machines
+                name += f" of {item.source}"
             key = f"{meter.title}{SEPARATOR}{name}"
-            found[key] = found.get(key, 0.0) + value / meter.divisor
-    return found
+            readings[key] = readings.get(key, 0.0) + value / meter.divisor
+    return readings
 
 
 def _value(meter: Meter, series: LiveSeries) -> float | None:

@@ -20,7 +20,7 @@ class OtherRequestsCounter:
 
     def __init__(self, environment: Any) -> None:
         self._events = environment.events
-        self.found = OtherTraffic()
+        self.traffic = OtherTraffic()
         self._events.request.add_listener(self._requested)
         self._events.user_error.add_listener(self._raised)
 
@@ -28,21 +28,21 @@ class OtherRequestsCounter:
         """Stop counting; return the counts."""
         self._events.request.remove_listener(self._requested)
         self._events.user_error.remove_listener(self._raised)
-        return self.found
+        return self.traffic
 
     def _requested(
         self, request_type: str, name: str, response_time: float | None, exception: BaseException | None, **more: Any
     ) -> None:
         if more.get("context") is OF_LLM:
             return
-        known = len(self.found.requests) < MOST_ROWS or any(row.name == name for row in self.found.requests)
-        row = self.found.row(str(request_type) if known else "", str(name) if known else OTHERS)
+        known = len(self.traffic.requests) < MOST_ROWS or any(row.name == name for row in self.traffic.requests)
+        row = self.traffic.row(str(request_type) if known else "", str(name) if known else OTHERS)
         row.add(response_time or 0.0, None if exception is None else _text(exception))
 
     def _raised(self, exception: BaseException, **_: Any) -> None:
         text = _text(exception)
-        known = len(self.found.exceptions) < MOST_ROWS or any(each.text == text for each in self.found.exceptions)
-        self.found.exception(text if known else type(exception).__name__)
+        known = len(self.traffic.exceptions) < MOST_ROWS or any(row.text == text for row in self.traffic.exceptions)
+        self.traffic.exception(text if known else type(exception).__name__)
 
 
 def _text(exception: BaseException) -> str:

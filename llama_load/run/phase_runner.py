@@ -172,7 +172,7 @@ class PhaseRunner:
             return
         (segment, phase), self._measured = self._measured, None
         manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or self._clock.now_ns()
-        manifest.dropped = sum(each.dropped.total() for each in self._dispatcher.assigner.measured)
+        manifest.dropped = sum(counts.dropped.total() for counts in self._dispatcher.assigner.measured)
         records = self._stage_records(segment)
         if records:
             self._note_stages(segment, phase, records, now_ns)
@@ -193,18 +193,18 @@ class PhaseRunner:
         begins = [phase.begun_ns + s_to_ns(start_s) for start_s in segment.starts_s]
         ends = [*begins[1:], over_ns]
         departures = self._dispatcher.ledger.departures
-        for number, (each, begun_ns, end_ns) in enumerate(zip(records, begins, ends, strict=True), start=segment.first_stage):
-            each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
+        for number, (record, begun_ns, end_ns) in enumerate(zip(records, begins, ends, strict=True), start=segment.first_stage):
+            record.begun_mono_ns = begun_ns if begun_ns < now_ns else None
             # A stage whose requests were all answered before its time was over is complete, too.
             is_complete = end_ns is not None and (end_ns <= now_ns or (phase.pool.finished and self._stopped_ns is None))
-            each.ended_mono_ns = end_ns if is_complete else None
-            each.is_timed = is_timed
-            each.dropped = phase.dropped[number]
+            record.ended_mono_ns = end_ns if is_complete else None
+            record.is_timed = is_timed
+            record.dropped = phase.dropped[number]
             over_ns = now_ns if end_ns is None else end_ns
             if by_time and segment.scheduled_s is not None:
                 offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, segment.seconds or math.inf)  # then the rest is waited for
-                each.unsent = _unsent(segment, number - segment.first_stage, phase.pool.taken, offered_s)
-            each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in departures)
+                record.unsent = _unsent(segment, number - segment.first_stage, phase.pool.taken, offered_s)
+            record.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in departures)
 
     def _stage_records(self, segment: Segment) -> list[StageRecord]:
         stages = self._prepared.writer.manifest.stages

@@ -45,14 +45,14 @@ class ServerCpu:
         self.start()
 
     def _cpu_s(self) -> dict[int, float]:
-        found = {}
+        seconds = {}
         for process in self._processes:
             try:
                 times = process.cpu_times()
             except psutil.Error:  # it has ended
                 continue
-            found[process.pid] = times.user + times.system
-        return found
+            seconds[process.pid] = times.user + times.system
+        return seconds
 
 
 def machine_cpu_s() -> tuple[float, float, float]:

@@ -58,9 +58,9 @@ class ServerWatch:
             if not server.can_be_watched:
                 continue
             if number in self._gone_s:
-                found = self._find(server)
-                if found.can_be_watched and not found.has_ended():
-                    self._servers[number] = found
+                local = self._find(server)
+                if local.can_be_watched and not local.has_ended():
+                    self._servers[number] = local
                     self._note(number, f"and was started again {now_s - self._gone_s.pop(number):.1f} s later")
             elif server.has_ended():
                 self._gone_s[number] = now_s
@@ -95,14 +95,16 @@ class ServerWatch:
             gevent.sleep(LAST_WORDS_EVERY_S)
         # Subprocesses need gevent's own thread.
         traffic = traffic_to(worker.address for server in before for worker in server.rpc)
-        found = [in_thread(partial(server.describe, traffic)) for server in self._servers]
+        descriptions = [in_thread(partial(server.describe, traffic)) for server in self._servers]
         for number in ended:
             # What a process is made of is not known any more when it is gone.
             known = before[number]
             words = printable_lines(in_thread(self._servers[number].last_words))[:MOST_WORDS]
-            found[number] = replace(found[number], process_threads=known.process_threads, rss_mib=known.rss_mib, ended=words)
-        writer.manifest.servers = found
-        files = [_files(server, facts) for server, facts in zip(self._servers, found, strict=True)]
+            descriptions[number] = replace(
+                descriptions[number], process_threads=known.process_threads, rss_mib=known.rss_mib, ended=words
+            )
+        writer.manifest.servers = descriptions
+        files = [_files(server, facts) for server, facts in zip(self._servers, descriptions, strict=True)]
         try:
             in_thread(lambda: write_server_files(writer.path, files))
         except OSError as error:

@@ -100,11 +100,11 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
 
 def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
     """Of several servers the least: the one that was started first found the GPU as it was."""
-    found: dict[str, int] = {}
+    before: dict[str, int] = {}
     for entry in entries:
         for uuid, taken in entry.gpu_memory_before.items():
-            found[uuid] = min(taken, found.get(uuid, taken))
-    return found
+            before[uuid] = min(taken, before.get(uuid, taken))
+    return before
 
 
 def _pages(target: Target, path: str) -> list[Endpoint]:

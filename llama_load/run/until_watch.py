@@ -48,7 +48,7 @@ class UntilWatch:
 
     def so_far(self) -> Requests:
         """A copy, which another thread can look at."""
-        return Requests(*(np.array(each) for each in (self._latencies, self._starts, self._ends)))
+        return Requests(*(np.array(column) for column in (self._latencies, self._starts, self._ends)))
 
     def look(self, so_far: Requests) -> bool:
         """Whether the run may end."""
@@ -70,8 +70,8 @@ class UntilWatch:
 
     def _add(self, latencies: Sequence[float], starts_ns: Sequence[int], ends_ns: Sequence[int]) -> None:
         self._latencies.extend(latencies)
-        self._starts.extend(each / NS_PER_S for each in starts_ns)
-        self._ends.extend(each / NS_PER_S for each in ends_ns)
+        self._starts.extend(start_ns / NS_PER_S for start_ns in starts_ns)
+        self._ends.extend(end_ns / NS_PER_S for end_ns in ends_ns)
 
 
 def until_watch(prepared: Prepared) -> UntilWatch | None:
@@ -80,7 +80,7 @@ def until_watch(prepared: Prepared) -> UntilWatch | None:
     if until is None:
         return None
     slots = [target.slots for target in prepared.targets]
-    known = None if None in slots else sum(each or 0 for each in slots)
+    known = None if None in slots else sum(slot or 0 for slot in slots)
     return UntilWatch(until, is_open=prepared.is_open, users=prepared.users, slots=known)
 
 

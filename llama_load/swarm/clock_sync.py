@@ -118,23 +118,23 @@ class WorkerClock:
 
     def _measured_drift(self) -> tuple[float, float]:
         """The drift after the last reading, and its uncertainty."""
-        last, found = self._kept[-1], (0.0, DRIFT)
+        last, best = self._kept[-1], (0.0, DRIFT)
         for before in self._kept[-2 : -2 - BASELINE : -1]:
             if not last.agrees(before):
                 break
             apart_ns = last.worker_ns - before.worker_ns
             error = (last.uncertainty_ns + before.uncertainty_ns) / apart_ns + WANDER
-            if error < found[1]:
-                found = (last.offset_ns - before.offset_ns) / apart_ns, error
-        return found
+            if error < best[1]:
+                best = (last.offset_ns - before.offset_ns) / apart_ns, error
+        return best
 
     def _at(self, worker_ns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         kept, last = self._kept, self._kept[-1]
         # Relative to the last reading: float64 would round instants of a machine that has been up for months.
         at = (worker_ns - last.worker_ns).astype(float)
-        times = np.array([each.worker_ns - last.worker_ns for each in kept], float)
-        offsets = np.array([each.offset_ns - last.offset_ns for each in kept], float)
-        uncertainties = np.array([each.uncertainty_ns for each in kept], float)
+        times = np.array([reading.worker_ns - last.worker_ns for reading in kept], float)
+        offsets = np.array([reading.offset_ns - last.offset_ns for reading in kept], float)
+        uncertainties = np.array([reading.uncertainty_ns for reading in kept], float)
         pairs = pairwise(kept)
         jumps = np.array([0.0] + [0.0 if a.agrees(b) else float(abs(a.offset_ns - b.offset_ns)) for a, b in pairs])
         drift, error = self._drift

@@ -159,18 +159,18 @@ class RecordIngest:
 
     def _sound(self, deliveries: Iterable[Delivery]) -> list[tuple[Delivery, pa.RecordBatch]]:
         """Each delivery, unpacked. Deliveries that cannot be stored are left out."""
-        found = []
+        batches = []
         for delivery in deliveries:
             self._turns.take()
             try:
-                found.append((delivery, read_batch(delivery.data)))
+                batches.append((delivery, read_batch(delivery.data)))
             except BadRecords as error:
                 self._report(delivery, error)
         try:  # all at once: each alone would take 0.13 ms
-            check_integers(_joined(found).columns, MOST_SHIFTED)
+            check_integers(_joined(batches).columns, MOST_SHIFTED)
         except BadRecords:
-            found = [pair for pair in found if self._is_bounded(*pair)]
-        return found
+            batches = [pair for pair in batches if self._is_bounded(*pair)]
+        return batches
 
     def _is_bounded(self, delivery: Delivery, batch: pa.RecordBatch) -> bool:
         try:

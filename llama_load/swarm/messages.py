@@ -3,14 +3,14 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   the fingerprint of these messages, and the run's configuration: targets, body options, user classes
+    run      master -> worker   the fingerprint of these messages, and the run's configuration: what a sender needs, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
     want     worker -> master   request leases of a workload; which requests have ended, and which are being sent
     leases   master -> worker   leases with their prompts
     back     worker -> master   unused leases
     started  worker -> master   requests that are being sent: at once, in a large swarm with the next `want` or within 0.1 s
-    over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
+    ended    worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
     ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
@@ -35,13 +35,11 @@ from msgspec import Meta
 from llama_load.observed.foreign_records import MOST_INTEGER
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.run.sender import SenderConfig
 from llama_load.swarm.lease_packing import PackedLease
-from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
-from llama_load.users.beginning import Beginning
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
+LEASES, BACK, STARTED, REQUESTS_ENDED = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "ended"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
@@ -75,18 +73,18 @@ class LeaseKeys(TypedDict):
     keys: Keys
 
 
-class Over(TypedDict):
+class RequestsEnded(TypedDict):
     """Keys of requests that have ended, and whether their connections failed."""
 
     run: Text
-    over: Ends
+    ended: Ends
 
 
 class Want(TypedDict):
     """Users that wait for a lease."""
 
     run: Text
-    over: Ends
+    ended: Ends
     started: Keys
     workload: Text
     count: Count
@@ -126,7 +124,7 @@ TO_MASTER: dict[str, Any] = {
     WANT: Want,
     BACK: LeaseKeys,
     STARTED: LeaseKeys,
-    OVER: Over,
+    REQUESTS_ENDED: RequestsEnded,
     RECORDS: Records,
     PONG: Pong,
     FLUSHED: LastWord,
@@ -135,14 +133,12 @@ TO_MASTER: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The configuration of a run, sent before Locust starts the users. (The flags come with Locust's own message.)
+    """The configuration of a run, sent before Locust starts the users. (A worker reads only keys and the CA file from flags.)
 
-    Neither contains keys: `key_headers` are the lower-case names of the headers that each worker must add."""
+    It contains no keys: `key_headers` are the lower-case names of the headers that each worker must add."""
 
     run: str  # names the run in every message of it
-    targets: list[Target]
-    body_options: BodyOptions
-    beginning: Beginning | None
+    sender: SenderConfig
     ends_matter: bool  # requests may wait for the end of others: report ends at once
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
@@ -182,8 +178,8 @@ def _check_numbers(value: Any) -> None:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
-        for each in value:
-            _check_numbers(each)
+        for item in value:
+            _check_numbers(item)
 
 
 _HEADER = struct.Struct(">I16s")  # number of the batch, run

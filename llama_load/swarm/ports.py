@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 
 LOCUSTS_PORT = 5557
 _VARIABLES = {
@@ -78,8 +78,8 @@ def _read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, str
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag, variable in _VARIABLES.items():
         switch = flag in ("--master", "--worker")
-        said = environment.get(variable)
-        default = (said or "").lower() in ("true", "yes", "1", "on") if switch else said
+        text = environment.get(variable)
+        default = (text or "").lower() in ("true", "yes", "1", "on") if switch else text
         if switch:
             parser.add_argument(flag, dest=flag, action="store_true", default=default)
         else:

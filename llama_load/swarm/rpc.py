@@ -31,24 +31,24 @@ def install() -> None:
 
     def server(host: str, port: int) -> Server:
         options = argument_parser.parse_options()  # parsed again, because Locust changes some in its forks
-        found = _or_exit(lambda: keys(options))
+        swarm_keys = _or_exit(lambda: keys(options))
         if options.processes and host == ANYWHERE:
             host = LOOPBACK
-        if found is None and not is_loopback(host):
+        if swarm_keys is None and not is_loopback(host):
             logger.warning(
                 "workers are not authenticated: anyone who reaches port %d of this machine can take requests, read prompts and all "
                 "options (a locustfile's secrets, too), and forge results; start master and workers with the same "
                 "LLAMA_LOAD_SWARM_KEY, or the master with --master-bind-host %s",
                 *(port, LOOPBACK),
             )
-        return Server(host, port, found)
+        return Server(host, port, swarm_keys)
 
     def client(host: str, port: int, identity: str) -> Client:
         options = argument_parser.parse_options()
-        found = _or_exit(lambda: keys(options))
-        if found is None:
+        swarm_keys = _or_exit(lambda: keys(options))
+        if swarm_keys is None:
             _or_exit(lambda: refuse_open_network(options, host))
-        return Client(host, port, identity, found)
+        return Client(host, port, identity, swarm_keys)
 
     locusts: Any = runners
     locusts.rpc = SimpleNamespace(Server=server, Client=client)

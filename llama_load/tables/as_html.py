@@ -45,5 +45,5 @@ def _align(column: Column) -> str:
 
 
 def _class(*names: str) -> str:
-    found = " ".join(filter(None, names))
-    return f' class="{found}"' if found else ""
+    text = " ".join(filter(None, names))
+    return f' class="{text}"' if text else ""

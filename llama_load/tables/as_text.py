@@ -73,16 +73,16 @@ class _Shown:
     def lines(self, first: int, below: Sequence[str] = (), width: int = 0, *, spread_below: bool = False) -> list[str]:
         """The table with a first column of this width. `below`: what is shown under a first cell that has a line of its own."""
         self._widths[0] = first
-        found = [self._line(head) for head in self._heads if any(head)]
+        lines = [self._line(head) for head in self._heads if any(head)]
         for row, (cells, spreads) in enumerate(zip(self._rows, self._spreads, strict=True)):
             under = _fitting(below[row], first) if below else ""
             if cell_len(cells[0]) > first:
-                found += wrapped(cells[0], width)
+                lines += wrapped(cells[0], width)
                 cells, under = [under, *cells[1:]], ""
-            found.append(self._line(cells))
+            lines.append(self._line(cells))
             if spread_below and not self._has_spreads and any(spreads):
-                found.append(self._line([under, *spreads[1:]]))
-        return found
+                lines.append(self._line([under, *spreads[1:]]))
+        return lines
 
     def _line(self, texts: Sequence[str]) -> str:
         filled = (

@@ -62,7 +62,7 @@ class WebGuard:
         self._inner: Wsgi = web_ui.app.wsgi_app
         web_ui.app.wsgi_app = self._answer
         web_ui.app.before_request(self._refuse_hidden_settings)
-        web_ui.app.after_request(_without_keys)
+        web_ui.app.after_request(_redact_response)
         if not _is_loopback(web_ui.host) and not self._options.web_login:
             logger.warning(
                 "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
@@ -119,14 +119,14 @@ class WebGuard:
 
     def _hosts(self, host: str | None) -> set[str]:
         """The servers that a run with this host would use."""
-        said = [host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
-        found = set()
-        for url in split_hosts(next((each for each in said if each), "")):
+        hosts = [host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
+        urls = set()
+        for url in split_hosts(next((given for given in hosts if given), "")):
             try:
-                found.add(parse_url(url).url)
+                urls.add(parse_url(url).url)
             except ValueError as error:
                 raise UsageError(f"--host: {error}") from None
-        return found
+        return urls
 
     # ------------------------------------------------------------------ requests
 
@@ -200,10 +200,10 @@ class WebGuard:
         classes, tasks = self._environment.available_user_classes or {}, self._environment.available_user_tasks or {}
         if not isinstance(name, str) or name not in classes:
             return "user_class_name must be the name of a user class"
-        host, weight, fixed_count, chosen = (settings.get(each) for each in ("host", "weight", "fixed_count", "tasks"))
+        host, weight, fixed_count, chosen = (settings.get(key) for key in ("host", "weight", "fixed_count", "tasks"))
         if "tasks" in settings:
             names = {task.__name__ for task in tasks.get(name, ())}
-            if not isinstance(chosen, list) or not all(isinstance(each, str) and each in names for each in chosen):
+            if not isinstance(chosen, list) or not all(isinstance(task, str) and task in names for task in chosen):
                 return f"tasks must be a list of the tasks of {name}"
         if host is not None and not isinstance(host, str):
             return "host must be a URL"
@@ -227,7 +227,7 @@ def _too_large(environ: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _without_keys(response: Any) -> Any:
+def _redact_response(response: Any) -> Any:
     if response.is_streamed or response.direct_passthrough:  # files of Locust's own page
         return response
     text = response.get_data()

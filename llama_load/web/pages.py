@@ -125,8 +125,8 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
 
     def page(template: str, here: str, policy: str = POLICY, **values: Any) -> Response:
         def url(name: str) -> str:
-            found = asset(name)
-            return f"{root}/assets/{name}?{found.version if found else ''}"
+            file = asset(name)
+            return f"{root}/assets/{name}?{file.version if file else ''}"
 
         root = request.path[: request.path.index("/llm") + len("/llm")]
         text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
@@ -138,12 +138,12 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
         if request.mimetype != "application/json":
             abort(415, "send JSON")
         try:
-            found = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
+            body = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
         except (ValueError, RecursionError):
             abort(400, "that is not JSON")
-        if not isinstance(found, dict):
+        if not isinstance(body, dict):
             abort(400, "send a JSON object")
-        return found
+        return body
 
     @route("/")
     def index() -> Response:
@@ -167,15 +167,15 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
 
     @route("/assets/<name>")
     def assets(name: str) -> Response:
-        found = asset(name)
-        if found is None:
+        file = asset(name)
+        if file is None:
             abort(404)
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
         headers = {"Cache-Control": f"private, max-age={ASSET_AGE_S}, immutable", "Vary": "Accept-Encoding"}
         headers |= {"Content-Encoding": "gzip"} if zipped else {}
-        content = found.compressed if zipped else found.content
+        content = file.compressed if zipped else file.content
         # Passed through: no key can be in it, so nobody need look.
-        return Response(content, content_type=found.content_type, headers=headers, direct_passthrough=True)
+        return Response(content, content_type=file.content_type, headers=headers, direct_passthrough=True)
 
     @route("/api/form")
     def form() -> Response:
@@ -344,8 +344,8 @@ def _progress(counts: Counts) -> dict[str, Any]:
     share = counts.done / counts.total if counts.total else None
     if share is None and counts.left_s is not None:
         share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
-    found = {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
-    return found | {"elapsed_s": elapsed_s if counts.since else None, "left_s": counts.left_s}
+    progress = {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
+    return progress | {"elapsed_s": elapsed_s if counts.since else None, "left_s": counts.left_s}
 
 
 def _chunks(opened: Any) -> Any:

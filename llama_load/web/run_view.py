@@ -41,8 +41,8 @@ def style_of(words: list[str]) -> str:
 
 def summary_in(files: RunFiles, name: str) -> RunSummary | None:
     """The summary of a run; None if it has none."""
-    found = files.json(name, SUMMARY)
-    return None if found is None else summary_of(found)
+    summary = files.json(name, SUMMARY)
+    return None if summary is None else summary_of(summary)
 
 
 def headline_figures(files: RunFiles, name: str) -> dict[str, float]:

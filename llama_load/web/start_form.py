@@ -16,7 +16,7 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, flags_with
 from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields
 from llama_load.options.locust_flags import read_locust_flags
-from llama_load.options.secret_flags import secret_values, without_secret_values
+from llama_load.options.secret_flags import redact_json, secret_values
 from llama_load.web.workload_choices import GIVEN, Choice, workload_choices
 
 # A text of the form: longer ones are no flags.
@@ -50,28 +50,28 @@ class StartForm:
         """The fields for a choice of workloads; None: for all choices."""
         given = [flag for flag, value in FlagReader(self._at_start).raw.items() if value not in (None, "", False, DEFAULTS[flag])]
         chosen = self.choices.values() if choice is None else [choice]
-        own_prompts = any(not each.workloads for each in chosen)
-        names = [] if own_prompts else [name for each in chosen for name in each.workloads]
-        found = fields(names, given, keys=not self.is_master)
-        return found | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
+        own_prompts = any(not offered.workloads for offered in chosen)
+        names = [] if own_prompts else [name for offered in chosen for name in offered.workloads]
+        groups = fields(names, given, keys=not self.is_master)
+        return groups | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
 
     def known(self, choice: Choice | None = None) -> dict[str, Field]:
         """The same fields by name."""
-        return {each.name: each for group in self.groups(choice).values() for each in group}
+        return {field.name: field for group in self.groups(choice).values() for field in group}
 
     def choices_of(self) -> dict[str, list[str]]:
         """The names of the choices with which each field is shown, for the fields that do not belong to all."""
         shown = {name: self.known(choice).keys() for name, choice in self.choices.items()}
-        found = {field: [name for name, names in shown.items() if field in names] for field in self.known()}
-        return {field: names for field, names in found.items() if len(names) < len(self.choices)}
+        choices_of = {field: [name for name, names in shown.items() if field in names] for field in self.known()}
+        return {field: names for field, names in choices_of.items() if len(names) < len(self.choices)}
 
     def values(self) -> dict[str, Any]:
         """The value of each field as the page shows it: what was typed last, as text, lines or a switch; keys are left out."""
-        found = self._present() | {WORKLOAD: self._accepted.get(WORKLOAD, GIVEN)}
+        values = self._present() | {WORKLOAD: self._accepted.get(WORKLOAD, GIVEN)}
         for name, role in (("num_users", Role.LOAD), ("num_prompts", Role.AMOUNT)):
-            if self._environment.shape_class is None and not any(found.get(flag.dest) for flag in flags_with(role)):
-                found[name] = SUGGESTED[name]
-        return found | self._typed
+            if self._environment.shape_class is None and not any(values.get(flag.dest) for flag in flags_with(role)):
+                values[name] = SUGGESTED[name]
+        return values | self._typed
 
     def values_like(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the run with this manifest, as far as the form has fields for them; what was masked is left out."""
@@ -81,25 +81,25 @@ class StartForm:
             given[name] = manifest.get(key)
         if any(given.get(name) for name in ("stages", "request_rate", "conversations", "conversation_rate")):
             given["num_users"] = None
-        urls = [each.get("url") for each in targets if isinstance(each, dict)] if isinstance(targets, list) else []
+        urls = [target.get("url") for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
         given["host"] = " ".join(str(url) for url in urls) or self._environment.host
-        found: dict[str, Any] = {}
-        for name, each in self.known().items():
+        values: dict[str, Any] = {}
+        for name, field in self.known().items():
             value = given.get(name)
-            if name not in given or each.kind in (SECRET, SECRET_LINES) or MASK in str(value) or len(str(value)) > MOST_CHARS:
+            if name not in given or field.kind in (SECRET, SECRET_LINES) or MASK in str(value) or len(str(value)) > MOST_CHARS:
                 continue
-            if each.kind == SWITCH:
-                found[name] = value is True
-            elif each.kind == LINES:
-                found[name] = [printable(str(line)) for line in value] if isinstance(value, list) else []
+            if field.kind == SWITCH:
+                values[name] = value is True
+            elif field.kind == LINES:
+                values[name] = [printable(str(line)) for line in value] if isinstance(value, list) else []
             else:
-                found[name] = "" if value is None else f"{value:g}" if isinstance(value, float) else printable(str(value), None)
+                values[name] = "" if value is None else f"{value:g}" if isinstance(value, float) else printable(str(value), None)
         workload = manifest.get("workload")
         named = {
-            " + ".join(user.workload_name() for user in each.classes if hasattr(user, "workload_name")): name
-            for name, each in self.choices.items()
+            " + ".join(user.workload_name() for user in choice.classes if hasattr(user, "workload_name")): name
+            for name, choice in self.choices.items()
         }
-        return found | {WORKLOAD: named.get(str(workload), GIVEN)}
+        return values | {WORKLOAD: named.get(str(workload), GIVEN)}
 
     def defaults(self) -> dict[str, Any]:
         """The value that each field has without being given, where that is none that is empty."""
@@ -109,42 +109,42 @@ class StartForm:
     def _present(self) -> dict[str, Any]:
         """The value that each field had in the last start, or on the command line; known keys in them are ***."""
         options = self._options
-        found: dict[str, Any] = {}
-        for each in self.known().values():
-            value = getattr(options, each.name, None)
-            if each.name in self._accepted:
-                found[each.name] = self._accepted[each.name]
+        values: dict[str, Any] = {}
+        for field in self.known().values():
+            value = getattr(options, field.name, None)
+            if field.name in self._accepted:
+                values[field.name] = self._accepted[field.name]
                 continue
-            if each.kind in (SECRET, SECRET_LINES):
+            if field.kind in (SECRET, SECRET_LINES):
                 value = None
-            elif each.name in ("num_users", "spawn_rate"):  # without the defaults that Locust needs
-                value = getattr(self._at_start, each.name)
-            elif each.name == "host":
+            elif field.name in ("num_users", "spawn_rate"):  # without the defaults that Locust needs
+                value = getattr(self._at_start, field.name)
+            elif field.name == "host":
                 value = self._environment.host
-            elif each.name in _JSON and value:
-                value = without_secret_values(value)
-            if each.kind == SWITCH:
-                found[each.name] = str(value).lower() in ("true", "1", "on", "yes")
-            elif each.kind == LINES:
-                found[each.name] = FlagReader(options).lines(each.name)
+            elif field.name in _JSON and value:
+                value = redact_json(value)
+            if field.kind == SWITCH:
+                values[field.name] = str(value).lower() in ("true", "1", "on", "yes")
+            elif field.kind == LINES:
+                values[field.name] = FlagReader(options).lines(field.name)
             else:
-                found[each.name] = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-        return found
+                values[field.name] = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return values
 
     def keep(self, typed: Mapping[str, Any]) -> None:
         """Keep what was sent, without keys: for the page's next visitor."""
-        found: dict[str, Any] = {}
-        for each in self.known().values():
-            value = typed.get(each.name)
-            if value is None or each.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
+        values: dict[str, Any] = {}
+        for field in self.known().values():
+            value = typed.get(field.name)
+            if value is None or field.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
                 continue
-            if each.name in _JSON and value and without_secret_values(str(value)) != value:
+            if field.name in _JSON and value and redact_json(str(value)) != value:
                 continue
-            kept = value is True or value == "true" if each.kind == SWITCH else str(value)
-            found[each.name] = [line for line in _lines(value) if line.strip()] if each.kind == LINES else kept
+            kept = value is True or value == "true" if field.kind == SWITCH else str(value)
+            values[field.name] = [line for line in _lines(value) if line.strip()] if field.kind == LINES else kept
         if typed.get(WORKLOAD) in self.choices:
-            found[WORKLOAD] = typed[WORKLOAD]
-        self._typed = found
+            values[WORKLOAD] = typed[WORKLOAD]
+        self._typed = values
 
     def choice(self, typed: Mapping[str, Any]) -> Choice:
         """The chosen workload. UsageError: there is none of this name."""
@@ -163,13 +163,13 @@ class StartForm:
             setattr(candidate, name, getattr(self._at_start, name, None))
         present = self._present()
         given: dict[str, Any] = {}
-        for name, each in known.items():
+        for name, field in known.items():
             value = typed.get(name, present[name])  # what is not sent stays as it is
             if len(str(value)) > MOST_CHARS:
-                faults.append(f"{each.label} is longer than {MOST_CHARS:,} characters")
-            elif each.kind in (LINES, SECRET_LINES):
+                faults.append(f"{field.label} is longer than {MOST_CHARS:,} characters")
+            elif field.kind in (LINES, SECRET_LINES):
                 given[name] = [line.strip() for line in _lines(value) if line.strip()] or None
-            elif each.kind == SWITCH:
+            elif field.kind == SWITCH:
                 given[name] = value is True or value == "true"
             else:
                 given[name] = str(value).strip() or DEFAULTS.get(name)
@@ -177,15 +177,15 @@ class StartForm:
             is_secret = known[name].kind in (SECRET, SECRET_LINES)
             if not is_secret or given[name]:  # an empty key field keeps the key of the command line
                 setattr(candidate, name, given[name])
-        for each in self._own_fields:
-            present_value = getattr(self._options, each.name)
-            if given.get(each.name) is not None and not isinstance(present_value, bool | None):
+        for own_field in self._own_fields:
+            present_value = getattr(self._options, own_field.name)
+            if given.get(own_field.name) is not None and not isinstance(present_value, bool | None):
                 kind = type(present_value)
-                value = _number(given[each.name], kind, f"{each.label} must be of type {kind.__name__}", faults)
-                setattr(candidate, each.name, value)
+                value = _number(given[own_field.name], kind, f"{own_field.label} must be of type {kind.__name__}", faults)
+                setattr(candidate, own_field.name, value)
         for name in _JSON:
             shown = getattr(self._options, name, None)
-            if shown and given.get(name) == without_secret_values(shown):
+            if shown and given.get(name) == redact_json(shown):
                 setattr(candidate, name, shown)  # *** on the page stands for what it was
         vars(candidate).update(read_locust_flags(given, faults))
         candidate.host = given.get("host")
@@ -194,10 +194,10 @@ class StartForm:
     def accept(self, candidate: Namespace) -> None:
         """A run with these options was started: keep them for the next start, without keys."""
         secrets = secret_values(FlagReader(candidate))
-        for each in self.known().values():  # fields of other workloads are as on the command line again
-            value = getattr(candidate, each.name, None)
-            if each.kind not in (SECRET, SECRET_LINES) and not any(secret in str(value) for secret in secrets):
-                setattr(self._options, each.name, value)
+        for field in self.known().values():  # fields of other workloads are as on the command line again
+            value = getattr(candidate, field.name, None)
+            if field.kind not in (SECRET, SECRET_LINES) and not any(secret in str(value) for secret in secrets):
+                setattr(self._options, field.name, value)
         self._accepted |= self._typed
 
 
@@ -205,7 +205,7 @@ def _own_fields(options: Any) -> list[Field]:
     """The arguments that the locustfile has added to Locust's parser: texts, numbers, switches and choices, but no secrets."""
     parser = argument_parser.get_parser()
     ours = {flag.dest for flag in FLAGS} | argument_parser.default_args_dict().keys()
-    found = []
+    own = []
     for name, action in parser.args_included_in_web_ui.items():
         value = getattr(options, name, None)
         if (
@@ -217,13 +217,13 @@ def _own_fields(options: Any) -> list[Field]:
             continue
         kind = SWITCH if isinstance(value, bool) else CHOICE if action.choices else TEXT
         label = next(iter(action.option_strings), name)
-        found.append(Field(name, label, OF_LOCUSTFILE, action.help or "", kind, tuple(map(str, action.choices or ())), name))
-    return found
+        own.append(Field(name, label, OF_LOCUSTFILE, action.help or "", kind, tuple(map(str, action.choices or ())), name))
+    return own
 
 
 def _lines(value: Any) -> Sequence[str]:
     if isinstance(value, list):
-        return [str(each) for each in value]
+        return [str(line) for line in value]
     return str(value or "").splitlines()
 
 

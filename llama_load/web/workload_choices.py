@@ -48,29 +48,29 @@ BUNDLED = (
 def workload_choices(environment: Any) -> dict[str, Choice]:
     """All choices by name, the locustfile's classes first. Workers run their own locustfile, so on a master there are no others."""
     given = tuple(environment.user_classes)
-    found = {GIVEN: _choice("all of the locustfile" if len(given) > 1 else given[0].__name__ if given else "none", given)}
+    choices = {GIVEN: _choice("all of the locustfile" if len(given) > 1 else given[0].__name__ if given else "none", given)}
     available = environment.available_user_classes or {user.__name__: user for user in given}
     ours = {name: user for name, user in available.items() if hasattr(user, "workload_name")}
     if len(available) > 1:
-        found |= {f"class {name}": _choice(name, (user,)) for name, user in ours.items()}
+        choices |= {f"class {name}": _choice(name, (user,)) for name, user in ours.items()}
     if isinstance(environment.runner, LocalRunner):
         for name, title, _ in BUNDLED:
             classes = _bundled_classes(name)
             if classes and not {user.__name__ for user in classes} <= available.keys():
-                found[f"bundled {name}"] = _choice(title, classes)
-    return found
+                choices[f"bundled {name}"] = _choice(title, classes)
+    return choices
 
 
 def presets(choices: Mapping[str, Choice]) -> list[Preset]:
     """The presets whose workload can be chosen."""
-    found = []
+    presets = []
     for name, title, values in BUNDLED:
-        wanted = {user.__name__ for user in _bundled_classes(name)}
+        names = {user.__name__ for user in _bundled_classes(name)}
         for key, choice in choices.items():
-            if wanted and wanted == {user.__name__ for user in choice.classes}:
-                found.append(Preset(title, key, values))
+            if names and names == {user.__name__ for user in choice.classes}:
+                presets.append(Preset(title, key, values))
                 break
-    return found
+    return presets
 
 
 def _choice(title: str, classes: tuple[Any, ...]) -> Choice:

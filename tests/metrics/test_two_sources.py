@@ -153,6 +153,16 @@ def test_one_answer_for_everybody_is_named(different: int) -> None:
     assert "equal_answer_ratio" not in bad(of(same))  # the same prompt may have the same answer
 
 
+@pytest.mark.parametrize("changed", [{"tokens": 2, "finish_reason": "length"}, {"tokens": 3, "answer_form": "json_schema"}])
+def test_answers_of_few_tokens_or_in_a_form_may_be_equal_and_short(changed: dict[str, Any]) -> None:
+    """Yes or no, of 64 tokens at most: 20 prompts have two answers. A form may allow as few, however long they are."""
+    rows = [replace(each, output_sha256=f"o{number % 2}", max_tokens=64) for number, each in enumerate(answers(**changed))]
+    assert not {"equal_answer_ratio", "abrupt_answer_ratio"} & set(bad(of(rows)))
+    form = changed.get("answer_form")
+    long = [replace(each, output_sha256=f"o{number % 2}", answer_form=form) for number, each in enumerate(answers())]
+    assert ("equal_answer_ratio" in bad(of(long))) == (form is None)
+
+
 def test_refusals_are_named() -> None:
     """30 % content_filter; 10 % of four tokens; all of three tokens. Short answers to a request for eight are fine."""
     filtered = [replace(each, finish_reason="content_filter" if n < 6 else "length") for n, each in enumerate(answers())]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.process import Running
-from tests.conftest import REPOSITORY, Finished
+from llama_load.serving.launch import Server
+from tests.conftest import Finished
 
 Run = Callable[..., Finished]
 
@@ -63,7 +63,7 @@ class Judge(LlamaUser):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_locustfile_rejects_answers(llama_server: Running, tmp_path: Path, run_locust: Run, workers: int) -> None:
+def test_a_locustfile_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run, workers: int) -> None:
     """Each record is published once, however its task treats the answer; a rejected one is a failure without latencies; open
     records do not keep others from being sent."""
     (tmp_path / "judges.py").write_text(JUDGES)
@@ -87,8 +87,24 @@ def test_a_locustfile_rejects_answers(llama_server: Running, tmp_path: Path, run
     assert "wrong answer" in done.out
 
 
-def test_a_data_set_rejects_answers(llama_server: Running, tmp_path: Path, run_locust: Run) -> None:
-    """Answers of a model of random weights are no JSON and none of two words, but all match '.'."""
+LOADED = """
+import sys
+from locust import task
+from llama_load import Custom, LlamaUser
+
+class Own(LlamaUser):
+    workload = Custom()
+
+    @task
+    def ask(self):
+        loaded = {"jsonschema", "pyarrow.compute"} <= set(sys.modules)
+        self.chat(name=f"checks loaded: {loaded}")
+"""
+
+
+def test_a_data_set_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run) -> None:
+    """Answers of a model of random weights are no JSON and none of two words, but all match '.'. The worker, which has not read the
+    data set, has imported before its first request what checks them: that takes a fifth of a second."""
     lines = [
         {"prompt": "Say something.", "expect": {"regex": "(?s)."}},
         {"prompt": "Yes or no?", "expect": {"one_of": ["yes", "no"]}},
@@ -97,9 +113,11 @@ def test_a_data_set_rejects_answers(llama_server: Running, tmp_path: Path, run_l
     ]
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(json.dumps(line | {"output_tokens": 8}) + "\n" for line in lines))
-    arguments = ("-u", "2", "--num-prompts", "4", "--warmup", "0", "--ignore-eos", "--dataset-path", str(file))
-    done = run_locust(llama_server.url, *arguments, locustfile=REPOSITORY / "locustfiles" / "custom.py")
+    (tmp_path / "own.py").write_text(LOADED)
+    arguments = ("-u", "2", "--num-prompts", "4", "--warmup", "0", "--ignore-eos", "--dataset-path", str(file), "--processes", "1")
+    done = run_locust(llama_server.url, *arguments, locustfile=tmp_path / "own.py")
     rows = sorted(done.records.table.to_pylist(), key=lambda row: row["prompt_index"])
+    assert {row["name"] for row in rows} == {"checks loaded: True"}, done.err
     assert [row["status"] for row in rows] == ["ok", "wrong_answer", "wrong_answer", "ok"]
     assert [row["error"] for row in rows[1:3]] == ["the answer is none of the expected ones", "the answer is not valid JSON"]
     assert done.code == 1  # failure_ratio
@@ -115,7 +133,7 @@ def test_a_data_set_rejects_answers(llama_server: Running, tmp_path: Path, run_l
     ],
 )
 def test_what_a_locustfile_cannot_do_ends_the_run_with_a_sentence(
-    llama_server: Running, tmp_path: Path, run_locust: Run, call: str, sentence: str
+    llama_server: Server, tmp_path: Path, run_locust: Run, call: str, sentence: str
 ) -> None:
     (tmp_path / "mine.py").write_text(
         f"from locust import task\nfrom llama_load import LlamaUser\n\nclass Mine(LlamaUser):\n    @task\n    def ask(self):\n        {call}\n"

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llama_load.serving.process import Running
-from tests.conftest import REPOSITORY, Finished
+from llama_load.serving.launch import Server
+from tests.conftest import Finished
 
 Run = Callable[..., Finished]
-SCHEMA = REPOSITORY / "tests" / "data" / "person_schema.json"
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "completion"])
-def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: Run, endpoint: str) -> None:
-    """The server forces every second answer; its own text is no JSON. All is checked, and only forced ones count as valid."""
-    arguments = ("-u", "2", "--num-prompts", "8", "--json-schema", str(SCHEMA), "--structured-output-ratio", "0.5")
-    done = run_locust(llama_server.url, *arguments, "--max-tokens", "200", "--endpoint", endpoint, "--save-texts")
+def test_half_of_the_answers_follow_a_schema(llama_server: Server, run_locust: Run, tmp_path: Path, endpoint: str) -> None:
+    """The server forces every second answer to be one of two names; its own text is no JSON. A model of random weights fills every
+    place where JSON allows blanks until the answer is cut off, so the schema allows them only around the name."""
+    file = tmp_path / "name.json"
+    file.write_text('{"enum": ["Ada", "Bob"]}')
+    arguments = ("-u", "2", "--num-prompts", "8", "--json-schema", str(file), "--structured-output-ratio", "0.5")
+    done = run_locust(llama_server.url, *arguments, "--max-tokens", "40", "--endpoint", endpoint, "--save-texts")
     assert done.code == 0, done.err
-    rows = done.records.measured().table.to_pylist()
-    forms = {row["prompt_index"]: row["answer_form"] for row in rows}
-    assert [forms[index] for index in range(8)] == ["free", "json_schema"] * 4
+    rows = sorted(done.records.measured().table.to_pylist(), key=lambda row: row["prompt_index"])
+    assert [row["answer_form"] for row in rows] == ["free", "json_schema"] * 4
     for row in rows:
-        is_person = row["answer_form"] == "json_schema" and row["finish_reason"] in ("stop", "eos")
-        assert row["valid_answer"] == is_person, row["output_text"]
-        if is_person:
-            assert set(json.loads(row["output_text"])) == {"name", "age"}
+        is_name = row["output_text"].strip() in ('"Ada"', '"Bob"')
+        assert row["valid_answer"] == is_name == (row["answer_form"] == "json_schema"), row["output_text"]
     schema = next(form for form in done.summary["llama_load"]["answer_forms"] if form["form"] == "json_schema")
-    assert schema["requests"] == 4
-    assert done.summary["valid_answer_ratio"] == schema["valid_ratio"] > 0
+    assert (schema["requests"], schema["valid_ratio"], done.summary["valid_answer_ratio"]) == (4, 1.0, 1.0)
     assert "Forms of Answers" in done.out
 
 
-def test_a_grammar_in_a_swarm(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_grammar_in_a_swarm(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Workers have no file: the grammar comes from the master."""
     file = tmp_path / "yes.gbnf"
     file.write_text('root ::= "yes" | "no"')
@@ -62,7 +59,7 @@ def test_a_grammar_in_a_swarm(llama_server: Running, run_locust: Run, tmp_path: 
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(
-    llama_server: Running, run_locust: Run, tmp_path: Path, text: str, arguments: list[str], sentence: str
+    llama_server: Server, run_locust: Run, tmp_path: Path, text: str, arguments: list[str], sentence: str
 ) -> None:
     file = tmp_path / "form"
     file.write_text(text)
@@ -71,7 +68,7 @@ def test_bad_input_is_refused_in_a_sentence(
     assert sentence in done.err
 
 
-def test_a_server_of_equal_answers_alone_and_under_load(llama_server: Running, run_locust: Run) -> None:
+def test_a_server_of_equal_answers_alone_and_under_load(llama_server: Server, run_locust: Run) -> None:
     arguments = ("--stages", "1:6,4:6", "--same-answer", "--max-tokens", "12")
     done = run_locust(llama_server.url, *arguments)
     same: dict[str, Any] = done.summary["llama_load"]["same_answers"]

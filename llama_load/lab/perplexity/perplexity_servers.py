@@ -29,9 +29,9 @@ class NoLogprobs(RunError):
     """The server cannot score a text; the message is the reason."""
 
 
-def score_text(wanted: ProbeSettings, text: str, context: int, stride: int) -> Score:
+def score_text(settings: ProbeSettings, text: str, context: int, stride: int) -> Score:
     """Score a text. NoLogprobs: the server cannot. RunError: it failed."""
-    probe = Probe(wanted)
+    probe = Probe(settings)
     target = probe.ask()
     server = _Server(probe.session, probe.address.url.rstrip("/"), target.model)
     score = {"ids": score_by_ids, "echo": score_by_echo}.get(target.kind.scores_by)

@@ -65,25 +65,25 @@ def bench_figures(measured: Records, parallel: int) -> BenchFigures:
     )
 
 
-def bench_lines(found: BenchFigures) -> Iterator[str]:
+def bench_lines(figures: BenchFigures) -> Iterator[str]:
     """The lines of server-bench.py, and percentiles of the prompt latency."""
-    per_s = found.requests / found.duration_s
-    total_prompt, total_ttft_s = found.prompt_tokens.sum(), found.ttft_ms.sum() / 1e3
-    percentiles = describe(found.ttft_ms.copy(), SHOWN)
+    per_s = figures.requests / figures.duration_s
+    total_prompt, total_ttft_s = figures.prompt_tokens.sum(), figures.ttft_ms.sum() / 1e3
+    percentiles = describe(figures.ttft_ms.copy(), SHOWN)
     shown = {p: percentiles.percentile(p) for p in SHOWN}
-    speed = found.output_tokens / found.duration_s
+    speed = figures.output_tokens / figures.duration_s
     rows = {
-        "Benchmark duration": f"{found.duration_s:.2f} s",
+        "Benchmark duration": f"{figures.duration_s:.2f} s",
         "Request throughput": f"{per_s:.2f} requests/s = {60 * per_s:.2f} requests/min",
         "Total prompt length": f"{total_prompt:.0f} tokens",
-        "Average prompt length": f"{found.prompt_tokens.mean():.2f} tokens",
-        "Average prompt latency": f"{found.ttft_ms.mean():.2f} ms",
+        "Average prompt length": f"{figures.prompt_tokens.mean():.2f} tokens",
+        "Average prompt latency": f"{figures.ttft_ms.mean():.2f} ms",
         "p50, p90, p99 prompt latency": ", ".join("n/a" if ms is None else f"{ms:.2f} ms" for ms in shown.values()),
         "Average prompt speed": f"{total_prompt / total_ttft_s:.2f} tokens/s",
-        "Total generated tokens": f"{found.output_tokens}",
-        "Average generation depth": f"{found.mean_depth:.2f} tokens",
+        "Total generated tokens": f"{figures.output_tokens}",
+        "Average generation depth": f"{figures.mean_depth:.2f} tokens",
         "Average total generation speed": f"{speed:.2f} tokens/s",
-        "Average generation speed per slot": f"{speed / found.parallel:.2f} tokens/s / slot",
+        "Average generation speed per slot": f"{speed / figures.parallel:.2f} tokens/s / slot",
     }
     for name, value in rows.items():
         yield f"{name + ':':<35}{value}"

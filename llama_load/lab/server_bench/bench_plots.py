@@ -25,17 +25,17 @@ class _Axis:
     steps: Sequence[float]
 
 
-def draw_plots(found: BenchFigures, title: str, folder: Path) -> list[Path]:
+def draw_plots(figures: BenchFigures, title: str, folder: Path) -> list[Path]:
     """Write both into a folder. Raises OSError."""
-    points = list(zip(found.prompt_tokens.tolist(), found.ttft_ms.tolist(), strict=True))
+    points = list(zip(figures.prompt_tokens.tolist(), figures.ttft_ms.tolist(), strict=True))
     scatter, pen = _canvas(title, "Prompt length [tokens]", "Time to first token [ms]")
     x, y = _axes(pen, 1.05 * max(tokens for tokens, _ in points), 1.05 * max(ms for _, ms in points))
     for tokens, ms in points:
         left, top = x.place(tokens), y.place(ms)
         pen.ellipse((left - DOT, top - DOT, left + DOT, top + DOT), fill=BLUE)
     rates, pen = _canvas(title, "Time [s]", "Num. tokens generated per second")
-    x, y = _axes(pen, len(found.per_second), 1.05 * float(found.per_second.max()))
-    for second, tokens in enumerate(found.per_second.tolist()):
+    x, y = _axes(pen, len(figures.per_second), 1.05 * float(figures.per_second.max()))
+    for second, tokens in enumerate(figures.per_second.tolist()):
         pen.rectangle((x.place(second), y.place(tokens), x.place(second + 1) - 1, y.place(0)), fill=BLUE[:3])
     files = [folder / "prompt_time.png", folder / "gen_rate.png"]
     for picture, file in zip((scatter, rates), files, strict=True):

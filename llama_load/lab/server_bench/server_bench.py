@@ -102,14 +102,14 @@ def server_bench(bench: Bench, typed: str) -> Run:
         defaults["LLAMA_ARG_CTX_SIZE"] = str(slot * int(parallel))
         with server_at(bench.path_server, bench.path_log, defaults) as url:
             run = run_locust(code, url, flags, typed=typed, folder=folder)
-    found = bench_figures(run.records.measured(), int(parallel))
+    figures = bench_figures(run.records.measured(), int(parallel))
     print()
-    for line in bench_lines(found):
+    for line in bench_lines(figures):
         print(line)
     if bench.path_db is not None:
         row = (bench.name, int(parallel), bench.prompt_source, count, bench.n_predict, bench.n_predict_min, bench.seed_offset)
-        add_to_database(bench.path_db, (*row, found.duration_s))
-    plots = draw_plots(found, bench.name or "", Path.cwd())
+        add_to_database(bench.path_db, (*row, figures.duration_s))
+    plots = draw_plots(figures, bench.name or "", Path.cwd())
     print(f"Plots: {plots[0].name}, {plots[1].name}")
     return run
 

@@ -157,8 +157,8 @@ def _filled(value: Any, chosen: Chosen) -> Any:
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda match: str(chosen[match[1]][1]) if match[1] in chosen else match[0], value)
     if isinstance(value, Mapping):
-        return {name: _filled(each, chosen) for name, each in value.items()}
-    return [_filled(each, chosen) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _filled(part, chosen) for name, part in value.items()}
+    return [_filled(part, chosen) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _repeated(cell: Cell, repeat: int, plan: Plan) -> Cell:

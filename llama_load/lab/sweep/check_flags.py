@@ -19,7 +19,7 @@ def check_names(root: Node, faults: Faults) -> None:
     plan = root.keys()
     none = Node(None)
     known = plan.get("vary", none).keys()
-    places = [(f"flags.{name}", each, name) for name, each in plan.get("flags", none).keys().items()]
+    places = [(f"flags.{name}", node, name) for name, node in plan.get("flags", none).keys().items()]
     for name, server in plan.get("servers", none).keys().items():
         for kind in KINDS:
             own = server.keys().get(kind, none).keys()
@@ -30,9 +30,9 @@ def check_names(root: Node, faults: Faults) -> None:
             if {"args", "env", "flags"} & set(words):
                 places.append((f"vary.{name}.{target}", node, words[-1]))
     for number, load in enumerate(plan.get("load", none).items(), 1):
-        places += [(f"load[{number}].{name}", each, name) for name, each in load.keys().items() if name not in LOAD.keys]
+        places += [(f"load[{number}].{name}", node, name) for name, node in load.keys().items() if name not in LOAD.keys]
     for workload in plan.get("workload", none).items():
-        places += [(f"workload.flags.{name}", each, name) for name, each in workload.keys().get("flags", none).keys().items()]
+        places += [(f"workload.flags.{name}", node, name) for name, node in workload.keys().get("flags", none).keys().items()]
     settings = ", ".join(known) or "none"
     for where, node, flag in places:
         for name, text in placeholders(node, flag):
@@ -44,9 +44,9 @@ def check_values(root: Node, parts: Parts, numbers: Mapping[int, int], faults: F
     """Values of flags that `locust` would refuse in any of the cells. `numbers`: places of loads and workloads, by their id."""
     servers, loads, workloads, settings, flags = parts
     usable = tuple(
-        each
-        for each in settings
-        if each.labels and {len(each.labels)} == {len(each.values), *(len(values) for _, values in each.targets)}
+        setting
+        for setting in settings
+        if setting.labels and {len(setting.labels)} == {len(setting.values), *(len(values) for _, values in setting.targets)}
     )
     some_server = servers or (PlannedServer("", URL, {}, ""),)  # those of the plan may have faults of their own
     seen = set()

@@ -80,26 +80,31 @@ def places(sweep: Sweep) -> list[int]:
     return [written[cell.key] for cell in sweep.cells]
 
 
-def write_comparison(found: SweepComparison) -> list[str]:
+def write_comparison(comparison: SweepComparison) -> list[str]:
     """Write the three files; the lines for a terminal are returned."""
-    folder = found.sweep.folder.path
+    folder = comparison.sweep.folder.path
     write_whole(
-        folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=1).decode() + "\n").encode()
+        folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(comparison)), indent=1).decode() + "\n").encode()
     )
-    words = WORDS[found.sweep.plan.language]
-    sections = [(words["effects"], [effect.text for effect in found.effects]), (words["notes"], found.notes)]
-    lines = document_lines(found.title, found.tables, sections)
-    memory = {f"{words['memory']}: {name}": text for name, text in found.memory}
+    words = WORDS[comparison.sweep.plan.language]
+    sections = [(words["effects"], [effect.text for effect in comparison.effects]), (words["notes"], comparison.notes)]
+    lines = document_lines(comparison.title, comparison.tables, sections)
+    memory = {f"{words['memory']}: {name}": text for name, text in comparison.memory}
     for name, text in memory.items():
         marks = fence(text)
         lines += [f"## {markdown(name)}", "", f"{marks}text", *text.splitlines(), marks, ""]
     write_whole(folder / MARKDOWN, redacted("\n".join(lines)).encode())
-    over = f"{quantity(len(found.sweep.cells), 'cell')}, {found.failed} without a result"
+    over = f"{quantity(len(comparison.sweep.cells), 'cell')}, {comparison.failed} without a result"
     html = page(
-        title=found.title, over=over, tables=found.tables, texts=sections, memory=memory, language=found.sweep.plan.language
+        title=comparison.title,
+        over=over,
+        tables=comparison.tables,
+        texts=sections,
+        memory=memory,
+        language=comparison.sweep.plan.language,
     )
     write_whole(folder / HTML, redacted(html).encode())
-    printed = [line for table in found.tables for line in ["", *titled_lines(table)]]
+    printed = [line for table in comparison.tables for line in ["", *titled_lines(table)]]
     for heading, sentences in sections:
         printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
     for name, text in memory.items():
@@ -107,9 +112,9 @@ def write_comparison(found: SweepComparison) -> list[str]:
     return printed
 
 
-def as_json(found: SweepComparison) -> dict[str, Any]:
+def as_json(comparison: SweepComparison) -> dict[str, Any]:
     """sweep.json: every cell with its run folder and outcome, the tables as texts and figures, the effects."""
-    sweep = found.sweep
+    sweep = comparison.sweep
     cells = []
     for cell in sweep.cells:
         outcome, entry = sweep.outcome(cell), sweep.folder.ended.get(cell.key)
@@ -129,22 +134,22 @@ def as_json(found: SweepComparison) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "version": __version__,
-        "title": found.title,
+        "title": comparison.title,
         "cells": cells,
-        "tables": [table_json(table) for table in found.tables],
-        "effects": [asdict(effect) for effect in found.effects],
-        "memory": dict(found.memory),
+        "tables": [table_json(table) for table in comparison.tables],
+        "effects": [asdict(effect) for effect in comparison.effects],
+        "memory": dict(comparison.memory),
     }
 
 
 def _memory(sweep: Sweep) -> list[tuple[str, str]]:
     """The memory breakdowns that servers printed, each once, with the first cell that it is of."""
-    found: dict[str, str] = {}
+    memory: dict[str, str] = {}
     for cell in sweep.cells:
         file = sweep.folder.servers / cell.folder / MEMORY
         if file.is_file():
             with file.open("rb") as opened:
                 text = printable_lines(opened.read(MOST_MEMORY_BYTES).decode("utf-8", "replace").rstrip("\n"))
             settings = ", ".join([cell.server.label, *(f"{name}={label}" for name, label in cell.settings.items())])
-            found.setdefault(settings, text)
-    return list(found.items())
+            memory.setdefault(settings, text)
+    return list(memory.items())

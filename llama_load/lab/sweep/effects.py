@@ -38,7 +38,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Contrast:
     setting: str
     figure: str
     values: tuple[str, str]
@@ -55,7 +55,7 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
     of_runs = ("output_throughput", "mean_ttft_ms") if any(not load.test for load in plan.loads) else ()
     figures = plan.effects or tuple(name for name in (*of_runs, *of_tests) if any(row.number(name) is not None for row in rows))
     ranked = [row for row in rows if row.is_ranked and not row.reason]
-    found: list[_Found | Effect] = []
+    results: list[_Contrast | Effect] = []
     for name, figure in itertools.product(names, figures):
         for test in dict.fromkeys(_kind(row) for row in rows if (figure == "ts") == bool(_kind(row))):
             label = f"{describe(figure).english} of {test}" if test else describe(figure).english
@@ -64,12 +64,13 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
             blocks = _blocks(plan, [row for row in ranked if _kind(row) == test], name, figure)
             missing = sum(_kind(row) == test for row in rows) - sum(_kind(row) == test for row in ranked)
             left_out = f"; results that are not ranked and left out: {missing}" if missing else ""
-            found.append(_largest(name, label, blocks, left_out) or Effect(name, label, None, None, None, is_shown=False, text=(
+            results.append(_largest(name, label, blocks, left_out) or Effect(name, label, None, None, None, is_shown=False, text=(
                 f"{name}: no two of its values have comparable results in {label}")))  # fmt: skip
-    known = [each for each in found if isinstance(each, _Found) and each.ratio is not None]
-    adjusted = iter(holm([min(1.0, each.ratio.p_value() * each.pairs) for each in known if each.ratio is not None]))
+    known = [result for result in results if isinstance(result, _Contrast) and result.ratio is not None]
+    adjusted = iter(holm([min(1.0, result.ratio.p_value() * result.pairs) for result in known if result.ratio is not None]))
     return [
-        each if isinstance(each, Effect) else _judged(each, next(adjusted) if each.ratio is not None else None) for each in found
+        result if isinstance(result, Effect) else _judged(result, next(adjusted) if result.ratio is not None else None)
+        for result in results
     ]
 
 
@@ -81,23 +82,23 @@ def _kind(row: Row) -> str:
 def _blocks(plan: Plan, rows: Sequence[Row], name: str, figure: str = "") -> list[Block]:
     """The rows' logarithms, by what they differ in; without a figure, ones."""
     # Not by concurrency, which a setting may change itself, but by stage.
-    others = [each for each in ("server", "workload", "load", *(setting.name for setting in plan.settings)) if each != name]
+    others = [other for other in ("server", "workload", "load", *(setting.name for setting in plan.settings)) if other != name]
     blocks: dict[tuple[object, ...], Block] = {}
     for row in rows:
         value, label = row.number(figure) if figure else 1.0, row.fact(name)
         if value is not None and value > 0 and label:
-            block = blocks.setdefault((row.stage, *(row.fact(each) for each in others)), {})
+            block = blocks.setdefault((row.stage, *(row.fact(other) for other in others)), {})
             block.setdefault(label, []).append(math.log(value))
     return [block for block in blocks.values() if len(block) > 1]
 
 
-def _largest(setting: str, figure: str, blocks: Sequence[Block], left_out: str) -> _Found | None:
+def _largest(setting: str, figure: str, blocks: Sequence[Block], left_out: str) -> _Contrast | None:
     """The two values of the setting that differ most, over the blocks that have both."""
     labels = list(dict.fromkeys(label for block in blocks for label in block))
     freedom = sum(len(logs) - 1 for block in blocks for logs in block.values())
     squares = sum((log - _mean(logs)) ** 2 for block in blocks for logs in block.values() for log in logs)
     spread = max(LEAST_SPREAD, math.sqrt(squares / freedom)) if freedom else None
-    best: _Found | None = None
+    best: _Contrast | None = None
     pairs = list(itertools.combinations(labels, 2))
     for first, second in pairs:
         both = [block for block in blocks if first in block and second in block]
@@ -108,7 +109,7 @@ def _largest(setting: str, figure: str, blocks: Sequence[Block], left_out: str) 
             None if spread is None else spread * math.sqrt(sum(1 / len(b[first]) + 1 / len(b[second]) for b in both)) / len(both)
         )
         if best is None or abs(log) > abs(math.log(best.quotient)):
-            best = _Found(
+            best = _Contrast(
                 setting,
                 figure,
                 (first, second),
@@ -124,15 +125,15 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _judged(found: _Found, p: float | None) -> Effect:
-    first, second = found.values
-    largest = change(found.quotient, gap=" ")
-    if p is None or found.ratio is None:
-        text = f"{found.setting}: {largest} {found.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
-        text += found.left_out
-        return Effect(found.setting, found.figure, found.values, found.quotient, None, is_shown=False, text=text)
-    interval = change_between(*found.ratio.interval, gap=" ")
+def _judged(pair: _Contrast, p: float | None) -> Effect:
+    first, second = pair.values
+    largest = change(pair.quotient, gap=" ")
+    if p is None or pair.ratio is None:
+        text = f"{pair.setting}: {largest} {pair.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
+        text += pair.left_out
+        return Effect(pair.setting, pair.figure, pair.values, pair.quotient, None, is_shown=False, text=text)
+    interval = change_between(*pair.ratio.interval, gap=" ")
     is_shown = p <= 1 - CONFIDENCE
-    outcome = f"{largest} {found.figure} from {first} to {second} (95 %: {interval}; p = {p:.2g}){found.left_out}"
-    text = f"{found.setting}: {outcome}" if is_shown else f"{found.setting}: no effect shown; the largest difference is {outcome}"
-    return Effect(found.setting, found.figure, found.values, found.quotient, p, is_shown=is_shown, text=text)
+    outcome = f"{largest} {pair.figure} from {first} to {second} (95 %: {interval}; p = {p:.2g}){pair.left_out}"
+    text = f"{pair.setting}: {outcome}" if is_shown else f"{pair.setting}: no effect shown; the largest difference is {outcome}"
+    return Effect(pair.setting, pair.figure, pair.values, pair.quotient, p, is_shown=is_shown, text=text)

@@ -31,8 +31,8 @@ def placeholders(node: Node, flag: str = "") -> Iterator[tuple[str, Node]]:
     if flag in FLAGS_BY_NAME and FLAGS_BY_NAME[flag].kind in _FREE:
         return
     if isinstance(node.value, dict | list):
-        for each in node.value.values() if isinstance(node.value, dict) else node.value:
-            yield from placeholders(each)
+        for child in node.value.values() if isinstance(node.value, dict) else node.value:
+            yield from placeholders(child)
     elif isinstance(node.value, str):
         for name in _PLACEHOLDER.findall(node.value):
             yield name, node

@@ -161,14 +161,14 @@ class _Load:
     def check(self, node: Any, where: str, faults: Any) -> Any:
         if not isinstance(node.value, dict):
             return _FLAGS.check(node, where, faults)
-        before = len(faults.found)
-        found: dict[str, Any] = {}
-        for name, each in node.value.items():
+        before = len(faults.lines)
+        checked: dict[str, Any] = {}
+        for name, child in node.value.items():
             shape: Shape = self.keys[name].shape if name in self.keys else ListOf(Scalar(), or_one=True)
-            found[name] = shape.check(each, f"{where}.{name}", faults)
-        if len(faults.found) == before and (fault := _load_fault(found)):
+            checked[name] = shape.check(child, f"{where}.{name}", faults)
+        if len(faults.lines) == before and (fault := _load_fault(checked)):
             faults.add(node, f"{where}: {fault}")
-        return found
+        return checked
 
     def schema(self) -> dict[str, Any]:
         return {

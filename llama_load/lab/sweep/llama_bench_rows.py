@@ -45,7 +45,7 @@ def _is_test(test: Any) -> bool:
     if not isinstance(test, Mapping) or not isinstance(test.get("avg_ts"), int | float):
         return False
     samples = test.get("samples_ts", [])
-    return isinstance(samples, list) and all(isinstance(each, int | float) for each in samples)
+    return isinstance(samples, list) and all(isinstance(sample, int | float) for sample in samples)
 
 
 def _row(test: Mapping[str, Any], place: int) -> Row:
@@ -69,7 +69,7 @@ def _row(test: Mapping[str, Any], place: int) -> Row:
         "verdict": "",
         **{setting: str(test[field]) for setting, (field, _) in _FIELDS.items() if field in test},
     }
-    samples = [float(each) for each in test.get("samples_ts") or [test["avg_ts"]]]
+    samples = [float(sample) for sample in test.get("samples_ts") or [test["avg_ts"]]]
     return Row(facts=facts, repeat=1, place=place, samples={"ts": samples}, words=words)
 
 

@@ -65,17 +65,17 @@ class Faults:
     """What is wrong with a plan, collected so that all of it is reported at once."""
 
     source: str
-    found: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
 
     def add(self, node: Node, sentence: str) -> None:
         """Note a fault at the line of a node."""
-        self.found.setdefault(sentence, node.line)
+        self.lines.setdefault(sentence, node.line)
 
     def raise_if_any(self) -> None:
         """UsageError, with a line for each fault in the order of the file."""
-        if not self.found:
+        if not self.lines:
             return
-        lines = sorted(self.found.items(), key=lambda fault: fault[1])
+        lines = sorted(self.lines.items(), key=lambda fault: fault[1])
         rows = [f"  line {line}: {printable(text)}" if line else f"  {printable(text)}" for text, line in lines]
         count = "1 fault" if len(rows) == 1 else f"{len(rows)} faults"
         raise UsageError("\n".join([f"{self.source} has {count}:", *rows]))
@@ -147,7 +147,7 @@ class _Reader:
             return Node({key: self.node(value) for key, value in self._members(node).items()}, line)
         if isinstance(node, yaml.SequenceNode):
             self._check_tag(node, "seq")
-            return Node([self.node(each) for each in node.value], line)
+            return Node([self.node(child) for child in node.value], line)
         return Node(self._scalar(node), line)
 
     def _next(self, node: yaml.Node) -> int:
@@ -248,9 +248,9 @@ class _Substitution:
 
     def node(self, node: Node) -> Node:
         if isinstance(node.value, dict):
-            return Node({key: self.node(each) for key, each in node.value.items()}, node.line)
+            return Node({key: self.node(child) for key, child in node.value.items()}, node.line)
         if isinstance(node.value, list):
-            return Node([self.node(each) for each in node.value], node.line)
+            return Node([self.node(child) for child in node.value], node.line)
         if not isinstance(node.value, str) or "${" not in node.value:
             return node
         names = _SUBSTITUTION.findall(node.value)
@@ -271,5 +271,5 @@ class _Substitution:
 def _at(node: Node, line: int) -> Node:
     """The same values, all at this line."""
     if isinstance(node.value, dict):
-        return Node({key: _at(each, line) for key, each in node.value.items()}, line)
-    return Node([_at(each, line) for each in node.value], line) if isinstance(node.value, list) else Node(node.value, line)
+        return Node({key: _at(child, line) for key, child in node.value.items()}, line)
+    return Node([_at(child, line) for child in node.value], line) if isinstance(node.value, list) else Node(node.value, line)

@@ -74,8 +74,8 @@ def flag_words(flags: FlagValues) -> list[str]:
 
 def merged(*parts: Mapping[str, list[object]]) -> FlagValues:
     """Flags of several places, the later ones first choice; short names count as the long ones."""
-    found: dict[str, tuple[str, list[object]]] = {}
+    flags: dict[str, tuple[str, list[object]]] = {}
     for part in parts:
         for name, values in part.items():
-            found[LETTERS[name].name if name in LETTERS else name] = (name, values)
-    return dict(found.values())
+            flags[LETTERS[name].name if name in LETTERS else name] = (name, values)
+    return dict(flags.values())

@@ -43,7 +43,7 @@ def plan_file(name: str) -> Path:
     packed = bundled("plans") / f"{path.stem}.yaml"
     if packed.exists():
         return packed
-    known = ", ".join(sorted(each.stem for each in bundled("plans").glob("*.yaml")))
+    known = ", ".join(sorted(file.stem for file in bundled("plans").glob("*.yaml")))
     raise UsageError(f"there is no plan {name}; give the path of a .yaml file, or one of the bundled plans: {known}")
 
 
@@ -62,7 +62,7 @@ def plan_of(root: Node, sets: Mapping[str, str], faults: Faults) -> Plan:
             for name, node in _members(root, part).items():
                 NAME_FAULT.check(Node(name, node.line), f"the name {part}.{name}", faults)
     # Where shapes are wrong, the rest is checked as far as that goes, so that all faults are reported at once.
-    wrong = (KeyError, TypeError, ValueError, AttributeError) if faults.found else ()
+    wrong = (KeyError, TypeError, ValueError, AttributeError) if faults.lines else ()
     plan = None
     with suppress(*wrong):
         plan = _Builder(root, raw or {}, faults).plan(wrong)
@@ -103,7 +103,7 @@ class _Builder:
     def __init__(self, root: Node, raw: dict[str, Any], faults: Faults) -> None:
         self._root, self._raw, self._faults = root, raw, faults
         self._numbers: dict[int, int] = {}  # of loads and workloads in the file, by their id
-        named = [Path(each["file"]) for each in raw.get("workload") or [] if each and each.get("file")]
+        named = [Path(workload["file"]) for workload in raw.get("workload") or [] if workload and workload.get("file")]
         self._locustfiles = texts_of(named)
 
     def plan(self, wrong: tuple[type[Exception], ...]) -> Plan:
@@ -116,10 +116,12 @@ class _Builder:
             return ()
 
         def parts(read: Callable[..., Sequence[Any]], all_raw: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-            return tuple(found for each in all_raw for found in part(partial(lambda name, raw: tuple(read(name, raw)), *each)))
+            return tuple(
+                item for arguments in all_raw for item in part(partial(lambda name, raw: tuple(read(name, raw)), *arguments))
+            )
 
-        servers = part(lambda: tuple(self._server(name, each) for name, each in raw["servers"].items()))
-        settings = parts(lambda name, each: [self._setting(name, each, servers)], (raw.get("vary") or {}).items())
+        servers = part(lambda: tuple(self._server(name, raw_server) for name, raw_server in raw["servers"].items()))
+        settings = parts(lambda name, targets: [self._setting(name, targets, servers)], (raw.get("vary") or {}).items())
         loads = parts(self._loads, enumerate(raw.get("load") or []))
         part(lambda: self._labels(servers, loads))
         workloads = part(lambda: self._workloads(raw.get("workload")))
@@ -128,7 +130,7 @@ class _Builder:
         flags = raw.get("flags") or {}
         part(lambda: check_values(self._root, (servers, loads, workloads, settings, flags), self._numbers, self._faults))
         dimensions = set(raw.get("vary") or {})
-        tables = part(lambda: tuple(self._table(number, each, dimensions) for number, each in enumerate(raw.get("tables", []))))
+        tables = part(lambda: tuple(self._table(number, table, dimensions) for number, table in enumerate(raw.get("tables", []))))
         part(lambda: self._effects(dimensions))
         perplexity = raw.get("perplexity")
         return Plan(
@@ -181,7 +183,7 @@ class _Builder:
         return server
 
     def _is_varied(self, server: str, key: str) -> bool:
-        changed = {target for each in self._raw.get("vary", {}).values() for target in each}
+        changed = {target for targets in self._raw.get("vary", {}).values() for target in targets}
         return bool({f"{server}.{key}", key} & changed)
 
     def _setting(self, name: str, raw: dict[str, list[Any]], servers: tuple[PlannedServer, ...]) -> Setting:
@@ -204,9 +206,9 @@ class _Builder:
         parsed = tuple((self._target(name, text, servers), tuple(values)) for text, values in targets.items())
         values = raw[VALUES] if VALUES in raw else next(iter(targets.values()))
         labels = short_labels([str(value) for value in raw.get(LABELS, values)])
-        for text, each in targets.items():
+        for text, target in targets.items():
             if text.split(".")[-1] == URL:
-                self._urls(name, text, [str(url) for url in each if url != ""])
+                self._urls(name, text, [str(url) for url in target if url != ""])
         if len(set(labels)) < len(labels):
             self._fault("vary", f"vary.{name}: two values are labelled alike; give different labels", name)
         return Setting(name, labels, tuple(values), parsed)
@@ -228,7 +230,7 @@ class _Builder:
                 self._fault("vary", f"vary.{setting}: {fault}", setting)
             return Target("", ("flags", parts[1]), is_added)
         server = parts.pop(0) if parts[0] in names else ""
-        shapes = [KINDS[each.kind].shape for each in servers if server in ("", each.name)]
+        shapes = [KINDS[planned.kind].shape for planned in servers if server in ("", planned.name)]
         known = {key for shape in shapes if isinstance(shape, Object) for key in shape.keys} | ({URL} if server else set())
         is_env = len(parts) == 2 and parts[0] == "env"
         if not (is_env or (len(parts) == 1 and parts[0] in known - {"env"})):
@@ -253,9 +255,9 @@ class _Builder:
             self._numbers |= {id(load): number for load in loads}
             return loads
         shown = [(name, ",".join(map(str, values))) for name, values in flags.items() if values != [""]]
-        found = [f"capacity within {' '.join(raw['search']['goodput'])}"] if "search" in raw else []
-        found += [name if value == "True" else f"{name}={value}" for name, value in shown]
-        load = Load(raw.get("label") or " ".join(found) or "default", flags, search=raw.get("search"), **rest)
+        words = [f"capacity within {' '.join(raw['search']['goodput'])}"] if "search" in raw else []
+        words += [name if value == "True" else f"{name}={value}" for name, value in shown]
+        load = Load(raw.get("label") or " ".join(words) or "default", flags, search=raw.get("search"), **rest)
         self._numbers[id(load)] = number
         return [load]
 
@@ -267,23 +269,25 @@ class _Builder:
 
     def _workloads(self, raw: list[dict[str, Any]] | None) -> tuple[Workload, ...]:
         workloads = []
-        for number, each in enumerate(raw or [{"file": "sharegpt_chat"}]):
-            path = Path(each["file"])
+        for number, entry in enumerate(raw or [{"file": "sharegpt_chat"}]):
+            path = Path(entry["file"])
             packed = bundled("locustfiles") / f"{path.stem}.py"
-            if not (path.is_file() or ("/" not in each["file"] and packed.is_file())):
+            if not (path.is_file() or ("/" not in entry["file"] and packed.is_file())):
                 known = ", ".join(sorted(file.stem for file in bundled("locustfiles").glob("*.py")))
                 self._fault("workload", f"workload: there is no locustfile {path}; give the path of one, or one of {known}")
-            self._flags("workload", each.get("flags", {}), "workload", number, "flags")
-            workloads.append(Workload(str(path if path.is_file() else packed), each.get("label", path.stem), each.get("flags", {})))
+            self._flags("workload", entry.get("flags", {}), "workload", number, "flags")
+            workloads.append(
+                Workload(str(path if path.is_file() else packed), entry.get("label", path.stem), entry.get("flags", {}))
+            )
             self._numbers[id(workloads[-1])] = number
         return tuple(workloads)
 
     def _table(self, number: int, raw: dict[str, Any], dimensions: set[str]) -> Table:
         columns = []
-        for each in raw["columns"]:
-            if fault := value_fault(each["value"], dimensions, raw.get("rows", "")):
+        for column in raw["columns"]:
+            if fault := value_fault(column["value"], dimensions, raw.get("rows", "")):
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
-            columns.append(Column(**{key.replace("-", "_"): value for key, value in each.items()}))
+            columns.append(Column(**{key.replace("-", "_"): value for key, value in column.items()}))
         for name in [*raw.get("where", {}), *raw.get("sort-by", []), *([raw["group-by"]] if "group-by" in raw else [])]:
             if fault := value_fault(name, dimensions, raw.get("rows", "")):
                 self._fault("tables", f"tables[{number + 1}]: {fault}")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from llama_load.analysis.run_summary import RunSummary, read_summary
 from llama_load.errors import LlamaLoadError
+from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.gguf_facts import gguf_facts
@@ -101,7 +101,7 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     if cell.load.search is not None and not outcome.reason:
         return [row(**_searched(outcome.folder, base))]
     if outcome.reason:
-        places = [base | {"concurrency": each} for each in planned_concurrency(cell)]
+        places = [base | {"concurrency": users} for users in planned_concurrency(cell)]
         return [
             row(
                 facts=facts,
@@ -164,22 +164,16 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
 def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
     """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked."""
     try:
-        found = _document(folder / SEARCH_JSON)
-    except (OSError, msgspec.DecodeError) as error:
+        document = printable_json(read_foreign_json(folder / SEARCH_JSON))
+    except (OSError, ValueError) as error:
         return {"reason": f"its search cannot be read: {printable(str(error), 200)}", "is_ranked": False}
-    sentence, low, high = str(found.get("sentence") or ""), found.get("low"), found.get("high")
+    sentence, low, high = str(document.get("sentence") or ""), document.get("low"), document.get("high")
     is_known = isinstance(low, int | float) and isinstance(high, int | float)
-    value = found.get("capacity") if isinstance(found.get("capacity"), int | float) else 0
+    value = document.get("capacity") if isinstance(document.get("capacity"), int | float) else 0
     interval = f"{low:.4g} to {high:.4g}" if is_known else f"at least {value:.4g}"
-    facts = base | {"capacity_interval": f"{interval} {found.get('unit')}", "binds": str(found.get("binding") or "")}
-    figures = {name: found.get(name) for name in ("capacity", "requests")}
+    facts = base | {"capacity_interval": f"{interval} {document.get('unit')}", "binds": str(document.get("binding") or "")}
+    figures = {name: document.get(name) for name in ("capacity", "requests")}
     return {"facts": facts, "figures": figures, "is_ranked": is_known, "cause": sentence, "reasons": {"capacity": sentence}}
-
-
-def _document(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        found = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
-    return printable_json(found) if isinstance(found, dict) else {}
 
 
 def _facts(cell: Cell) -> dict[str, str]:
@@ -204,7 +198,7 @@ def _facts(cell: Cell) -> dict[str, str]:
             "file_size": model.file_size,
         }
     elif path is not None and path.is_dir():
-        total = sum(each.stat().st_size for each in path.glob("*.safetensors") if each.is_file())
+        total = sum(file.stat().st_size for file in path.glob("*.safetensors") if file.is_file())
         facts |= {"file_size": decimal_size(total)} if total else {}
     return facts | cell.settings  # a setting may be named like one of the model's facts
 
@@ -232,10 +226,10 @@ def _concurrency(stage: str, figures: Mapping[str, Any], summary: Mapping[str, A
 def _failures(figures: Mapping[str, Any]) -> dict[str, str]:
     completed, failed = figures.get("completed") or 0, figures.get("failed") or 0
     classes: dict[str, int] = {}
-    for each in figures.get("failures") or []:
-        if isinstance(each, Mapping):
-            name = str(each.get("kind") or each.get("status") or each.get("name") or "failed")
-            classes[name] = classes.get(name, 0) + int(each.get("count") or 1)
+    for failure in figures.get("failures") or []:
+        if isinstance(failure, Mapping):
+            name = str(failure.get("kind") or failure.get("status") or failure.get("name") or "failed")
+            classes[name] = classes.get(name, 0) + int(failure.get("count") or 1)
     reasons = ", ".join(f"{name} {count}" for name, count in classes.items())
     return {"reasons": reasons, "succeeded": f"{completed}/{completed + failed}"}
 
@@ -306,7 +300,7 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
         is_whole = [count is None or count >= LEAST_PROCESSED * tokens for count in uncached]
         own = [prompt_per_s(n, ms) for n, ms in zip(columns["server_prompt_tokens"], columns["server_prompt_ms"], strict=True)]
         client = [prompt_per_s(float(tokens), ms) for ms in columns["ttft_ms"]]
-        own, client = ([rate if whole else None for rate, whole in zip(each, is_whole, strict=True)] for each in (own, client))
+        own, client = ([rate if whole else None for rate, whole in zip(rates, is_whole, strict=True)] for rates in (own, client))
     else:
         own = [predict_per_s(n, ms) for n, ms in zip(columns["output_tokens"], columns["server_predict_ms"], strict=True)]
         client = [1e3 / ms if ms else None for ms in columns["tpot_ms"]]
@@ -316,10 +310,10 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
 
 def _argument(words: Sequence[str], flag: str) -> str:
     """The value of a flag on a command line, the last one given: `-t 8` or `--threads=8`."""
-    found = ""
+    value = ""
     for place, word in enumerate(words):
         if word == flag and place + 1 < len(words):
-            found = words[place + 1]
+            value = words[place + 1]
         elif word.startswith(f"{flag}="):
-            found = word.removeprefix(f"{flag}=")
-    return found
+            value = word.removeprefix(f"{flag}=")
+    return value

@@ -110,5 +110,5 @@ def _last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
-    said = [line for line in lines if line and not line.startswith("Run folder")]
-    return printable(said[-1], 300) if said else "it printed nothing"
+    printed = [line for line in lines if line and not line.startswith("Run folder")]
+    return printable(printed[-1], 300) if printed else "it printed nothing"

@@ -23,7 +23,7 @@ def spec_of(server: PlannedServer) -> ServerSpec:
         elif name in COMMANDS:
             fields[name.replace("-", "_")] = tuple(words(command) for command in value)
         elif name == "env":
-            fields[name] = {key: str(each) for key, each in value.items()}
+            fields[name] = {key: str(field_value) for key, field_value in value.items()}
         else:
             fields[name.replace("-", "_")] = value
     spec = ServerSpec(kind=server.kind, **fields)
@@ -79,7 +79,7 @@ def uses_rpc(server: PlannedServer) -> bool:
 def gpu_count(server: PlannedServer) -> str:
     """The number of devices that CUDA_VISIBLE_DEVICES names; empty if it is not set."""
     devices = str(server.settings.get("env", {}).get("CUDA_VISIBLE_DEVICES", ""))
-    return str(len([each for each in devices.split(",") if each.strip()])) if devices else ""
+    return str(len([part for part in devices.split(",") if part.strip()])) if devices else ""
 
 
 def _after_flag(server: PlannedServer, *flags: str) -> str:

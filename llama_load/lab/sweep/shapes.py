@@ -105,7 +105,7 @@ class ListOf:
             return [self.item.check(node, where, faults)] if self.or_one else _other(node, where, "a list", faults)
         if len(node.value) < self.least:
             return _other(node, where, f"a list of at least {quantity(self.least, 'value')}", faults)
-        return [self.item.check(each, f"{where}[{number}]", faults) for number, each in enumerate(node.value, 1)]
+        return [self.item.check(child, f"{where}[{number}]", faults) for number, child in enumerate(node.value, 1)]
 
     def schema(self) -> dict[str, Any]:
         """An array."""
@@ -126,7 +126,7 @@ class MapOf:
             return _other(node, where, "names with values", faults)
         if len(node.value) < self.least:
             return _other(node, where, f"at least {self.least} name", faults)
-        return {name: self.item.check(each, f"{where}.{name}", faults) for name, each in node.value.items()}
+        return {name: self.item.check(child, f"{where}.{name}", faults) for name, child in node.value.items()}
 
     def schema(self) -> dict[str, Any]:
         """An object with any properties."""
@@ -156,20 +156,20 @@ class Object:
             return {self.or_text: self.keys[self.or_text].shape.check(node, where, faults)}
         if not isinstance(node.value, dict):
             return _other(node, where, f"keys such as {', '.join(list(self.keys)[:3])}", faults)
-        found = {}
-        for name, each in node.value.items():
+        checked = {}
+        for name, child in node.value.items():
             place = f"{where}.{name}" if where else name
             if name not in self.keys:
-                faults.add(each, f"{place}: there is no such key; {_nearest(name, self.keys)}")
+                faults.add(child, f"{place}: there is no such key; {_nearest(name, self.keys)}")
             else:
-                found[name] = self.keys[name].shape.check(each, place, faults)
+                checked[name] = self.keys[name].shape.check(child, place, faults)
         for name, key in self.keys.items():
             if key.required and name not in node.value:
                 faults.add(node, f"{where + ': ' if where else ''}{name} is missing: {key.help}")
         if self.one_of and len(given := [name for name in self.one_of if name in node.value]) != 1:
             has = " and ".join(given) or "none"
             faults.add(node, f"{where}: give exactly one of {', '.join(self.one_of)}; it has {has}")
-        return found
+        return checked
 
     def schema(self) -> dict[str, Any]:
         """An object with these properties."""
@@ -194,9 +194,9 @@ class Checked:
 
     def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The value of the other shape."""
-        before = len(faults.found)
+        before = len(faults.lines)
         value = self.shape.check(node, where, faults)
-        if len(faults.found) == before and (sentence := self.fault(value)):
+        if len(faults.lines) == before and (sentence := self.fault(value)):
             faults.add(node, f"{where}: {sentence}")
         return value
 
@@ -205,12 +205,12 @@ class Checked:
         return self.shape.schema()
 
 
-def _other(node: Node, where: str, wanted: str, faults: Faults) -> Any:
+def _other(node: Node, where: str, expected: str, faults: Faults) -> Any:
     kinds = {dict: "keys with values", list: "a list", type(None): "nothing"}
     if node.value in ([], {}):
         kinds = {dict: "no keys", list: "an empty list"}
     got = kinds.get(type(node.value)) or repr(printable(str(node.value), 40))
-    faults.add(node, f"{where or 'the plan'} must be {wanted}, got {got}")
+    faults.add(node, f"{where or 'the plan'} must be {expected}, got {got}")
     return None
 
 

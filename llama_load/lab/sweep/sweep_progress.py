@@ -55,7 +55,7 @@ class Progress(AbstractContextManager["Progress"]):
     def ended(self, cell: Cell, entry: Ended) -> None:
         """See `runner.Watcher`."""
         self._now = None
-        self._pending = [each for each in self._pending if each is not cell]
+        self._pending = [other for other in self._pending if other is not cell]
         self._rows.pop(cell.key, None)  # it had failed, and was run again
         if self._live is None:
             outcome = entry.reason and f"{MISSING}: {entry.reason}"

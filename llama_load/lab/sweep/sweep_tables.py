@@ -165,15 +165,15 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
     value = describe(column.value)
     if value.is_text:
         return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
-    found = [_figure(column, group) for group in groups]
-    best = _best(column, value, groups, found)
+    results = [_figure(column, group) for group in groups]
+    best = _best(column, value, groups, results)
     cells = []
-    for group, each in zip(groups, found, strict=True):
+    for group, result in zip(groups, results, strict=True):
         own = [row for row in group if _is_in(row, column.where)]
-        if each is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
+        if result is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
             cells.append(tables.Cell(""))  # it has fewer GPUs than another
             continue
-        if each is None:
+        if result is None:
             cells.append(tables.Cell(MISSING))
             why = own[0].why_missing(column.value) if own else "there is no such cell"
             notes.append(f"{MISSING}: {_name((own or group)[0], plan)}: {column.name or value.heading(plan.language)}: {why}"
@@ -186,12 +186,12 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             notes.append(_CLIENT_NOTE)
         if not mark and value.best and not _may_be_ranked(own, column):
             mark = NOT_RANKED
-        text = _text(column, value, each) + (f" {mark}" if mark else "")
+        text = _text(column, value, result) + (f" {mark}" if mark else "")
         cells.append(
             tables.Cell(
                 text,
-                each.mean,
-                is_best=best is not None and round(each.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
+                result.mean,
+                is_best=best is not None and round(result.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
             )
         )
     return cells
@@ -221,21 +221,21 @@ def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[
     values = [value for row in rows for value in row.samples.get(column.value, [])]
     if not values:
         values = [value for row in rows if (value := row.number(column.value)) is not None]
-    found = estimate([value * column.scale for value in values])
+    measured = estimate([value * column.scale for value in values])
     # A figure that is measured once may have an error by itself: `perplexity_error` of perplexity.
     own = next((error for row in rows if (error := row.number(f"{column.value}_error")) is not None), None)
-    return found if found is None or own is None or found.std else replace(found, std=own * column.scale)
+    return measured if measured is None or own is None or measured.std else replace(measured, std=own * column.scale)
 
 
-def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: Sequence[Estimate | None]) -> float | None:
+def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None]) -> float | None:
     """The best figure as it is printed, among at least two that may be ranked."""
     choose = column.best or ("none" if column.against else value.best)
     if choose not in (HIGHER, LOWER):
         return None
     ranked = [
-        round(each.mean, _decimals(column, value))
-        for group, each in zip(groups, found, strict=True)
-        if each is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
+        round(result.mean, _decimals(column, value))
+        for group, result in zip(groups, results, strict=True)
+        if result is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
     ]
     same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
     if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
@@ -252,11 +252,11 @@ def _decimals(column: Column, value: Value) -> int:
     return ((2 if column.loss_against else 3) if column.against else value.decimals) if column.decimals is None else column.decimals
 
 
-def _text(column: Column, value: Value, found: Estimate) -> str:
+def _text(column: Column, value: Value, result: Estimate) -> str:
     decimals = _decimals(column, value)
-    text = fixed(found.mean, decimals)
-    if column.spread is not False and found.std is not None and not column.against:
-        text += f" ± {fixed(found.std, decimals)}"
+    text = fixed(result.mean, decimals)
+    if column.spread is not False and result.std is not None and not column.against:
+        text += f" ± {fixed(result.std, decimals)}"
     return text + column.unit
 
 

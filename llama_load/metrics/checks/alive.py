@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.observed.records import Records
+from llama_load.targets.answer_form import FREE
 from llama_load.units import quantity
 
 # Ends of answers that a filter or a refusal of the model caused, in the words of several servers.
 REFUSALS = frozenset(("content_filter", "refusal", "safety", "blocklist", "prohibited_content", "recitation", "guardrail"))
-# Short answers may be equal or abrupt by intention (a classification): only requests for at least these tokens are judged.
-LEAST_ASKED, LEAST_ASKED_ABRUPT = 16, 32
+# Short answers may be equal or abrupt by intention (a classification): only answers of at least `LEAST_TOKENS` can be equal, only
+# requests for at least `LEAST_ASKED` abrupt.
+LEAST_TOKENS, LEAST_ASKED = 16, 32
 # An answer that ended on its own account after this many tokens is abrupt.
 ABRUPT_TOKENS = 4
 # Gaps of an answer that show its pace; a first token is early where the first gap exceeds TTFT and long gaps by these factors.
@@ -29,15 +31,18 @@ def equal_answers(evidence: Evidence) -> Iterator[Check]:
     """Answers equal to those of other prompts: a cache in front of the server, a stub, or a refusal.
 
     Evidence: the hashes of prompts and answers. Of each answer that several prompts got, all but one count. Two generated answers
-    of 16 tokens are equal by chance in less than one of 10^6 pairs; the limit leaves room for greetings and single words.
+    of 16 tokens are equal by chance in less than one of 10^6 pairs. Shorter ones ("yes") are often equal, and so are those that
+    a schema or a grammar leaves no choice: they are not judged.
     """
     name, ok = "equal_answer_ratio", evidence.records.ok()
-    judged = ok.where(_asked_at_least(ok, LEAST_ASKED) & ok.has("output_sha256") & ok.has("prompt_sha256"))
+    is_long = ok.numbers("output_tokens") >= LEAST_TOKENS
+    judged = ok.where(is_long & _is_free(ok) & ok.has("output_sha256") & ok.has("prompt_sha256"))
     prompts = defaultdict(set)
     for prompt, answer in zip(judged.strings("prompt_sha256"), judged.strings("output_sha256"), strict=True):
         prompts[answer].add(prompt)
     if len(judged) < LEAST_ANSWERS or len(set().union(*prompts.values())) < LEAST_ANSWERS:
-        yield limited(name, None, f"fewer than {LEAST_ANSWERS} answers to different prompts: equal ones would show nothing")
+        few = f"fewer than {LEAST_ANSWERS} free answers of {LEAST_TOKENS} tokens or more to different prompts"
+        yield limited(name, None, f"{few}: equal ones would show nothing")
         return
     counts = Counter(judged.strings("output_sha256"))
     equal = sum(counts[answer] - 1 for answer, asked in prompts.items() if len(asked) > 1)
@@ -66,12 +71,13 @@ def refusals(evidence: Evidence) -> Iterator[Check]:
 def abrupt_answers(evidence: Evidence) -> Iterator[Check]:
     """Answers of four tokens or less where 32 or more were allowed: refusals, error texts, a stub.
 
-    Evidence: token counts and finish_reason. No statistics; chat models end less than 1 % of their answers so early.
+    Evidence: token counts and finish_reason. No statistics; chat models end less than 1 % of their answers so early. An answer that
+    a schema or a grammar forces to be short is not judged.
     """
     name, ok = "abrupt_answer_ratio", evidence.records.ok()
-    judged = ok.where(_asked_at_least(ok, LEAST_ASKED_ABRUPT) & ok.has("output_tokens"))
+    judged = ok.where(_asked_at_least(ok, LEAST_ASKED) & _is_free(ok) & ok.has("output_tokens"))
     if len(judged) < LEAST_ANSWERS:
-        yield limited(name, None, f"fewer than {LEAST_ANSWERS} answers may have {LEAST_ASKED_ABRUPT} tokens or more")
+        yield limited(name, None, f"fewer than {LEAST_ANSWERS} free answers may have {LEAST_ASKED} tokens or more")
         return
     calls = judged.equals("finish_reason", "tool_calls") | judged.equals("finish_reason", "function_call")
     tokens = judged.numbers("output_tokens")
@@ -118,6 +124,11 @@ def _first_gaps(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.bool_]
         firsts.append(first_ms)
         are_long.append(is_long)
     return np.concatenate(firsts), np.concatenate(are_long)
+
+
+def _is_free(ok: Records) -> NDArray[np.bool_]:
+    """One bool per request: whether its answer was not forced into a form."""
+    return np.asarray(~ok.has("answer_form") | ok.equals("answer_form", FREE), dtype=np.bool_)
 
 
 def _asked_at_least(ok: Records, tokens: int) -> NDArray[np.bool_]:
