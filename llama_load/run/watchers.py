@@ -32,7 +32,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         IdentityWatcher(prepared.probes, targets),
     ]
     if options.hang_ups is not None:
-        watchers.append(hang_ups_watcher(run, targets, options.tls))
+        watchers.append(hang_ups_watcher(run, targets, options.hang_ups, options.tls))
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))
     if (figure := until_watch(prepared)) is not None:
