@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.serving.process import Running, free_port, start
+from llama_load.serving.launch import Server, start
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 
 ENDS_WITHIN_S = 300
 
@@ -36,7 +37,7 @@ class Cost:
 class Bench:
     """A server under load: its URL and log, and a folder for the client's files."""
 
-    server: Running
+    server: Server
     log: Path
     folder: Path
 

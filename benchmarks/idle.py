@@ -20,8 +20,9 @@ import psutil
 
 from benchmarks.harness import heading
 from llama_load.bundled import bundled
-from llama_load.serving.process import free_port, start
+from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 
 TURNS = 4
 PATIENCE_S = 90

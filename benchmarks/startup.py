@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.harness import bench, heading
-from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 
 HERE = Path(__file__).parent
 TOKENS = 8

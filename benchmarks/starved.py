@@ -14,20 +14,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.harness import heading
-from llama_load.bundled import bundled
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.process import EmbeddedServer, free_port
+from llama_load.serving.launch import serving
+from llama_load.targets.servers import ServerSpec
 
-READY_WITHIN_S = 60
 TOKENS, REQUESTS = 64, 40
-MODEL = ModelSize()
+SERVER = ServerSpec(args=("-t", str(os.cpu_count() or 1)))  # on every core
 COLUMNS = (
     "client priority",
     "waited for a core",
@@ -55,9 +49,9 @@ def main() -> None:
 
 def measure(priority: str, users: int) -> list[str]:
     """A row: one run with --client-priority `priority`."""
-    with tempfile.TemporaryDirectory() as name, greedy_server(Path(name)) as url:
+    with tempfile.TemporaryDirectory() as name, serving(SERVER, Path(name)) as server:
         run = Path(name) / "run"
-        command = [sys.executable, "-m", "locust", "--headless", "--host", url, "--loglevel", "ERROR", "-f"]
+        command = [sys.executable, "-m", "locust", "--headless", "--host", server.url, "--loglevel", "ERROR", "-f"]
         command += ["locustfiles/sharegpt_chat.py", "-u", str(users), "--num-prompts", str(REQUESTS), "--max-tokens", str(TOKENS)]
         command += ["--ignore-eos", "--client-priority", priority, "--run-dir", str(run), "--no-report-html"]
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -73,26 +67,6 @@ def measure(priority: str, users: int) -> list[str]:
         f"{summary['mean_ttft_ms']:.1f}",
         ", ".join(summary["llama_load"]["verdict"]["words"]),
     ]
-
-
-@contextmanager
-def greedy_server(folder: Path) -> Iterator[str]:
-    """The embedded llama-server on every core. (`llama_load.serving.process.start` would leave one to the client.)"""
-    port = free_port()
-    server = EmbeddedServer(cached_model(MODEL, bundled("datasets/sharegpt_sample.json")), threads=os.cpu_count() or 1)
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(server.command(port), stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + READY_WITHIN_S
-        while time.monotonic() < until:
-            with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
-                break
-            time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 if __name__ == "__main__":

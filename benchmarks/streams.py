@@ -22,8 +22,9 @@ import psutil
 from benchmarks.harness import heading
 from llama_load.bundled import bundled
 from llama_load.run_folder import load_run
-from llama_load.serving.process import free_port, start
+from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 
 # Tokens of an answer, the time between them and to the first one, s: all streams have begun long before the first one ends.
 TOKENS, EVERY_S, FIRST_S = 6, 6, 10

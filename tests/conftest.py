@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from llama_load.bundled import bundled
 from llama_load.observed.records import Records
 from llama_load.processes import PR_SET_PDEATHSIG
 from llama_load.reports.first_screen import FULL_REPORT
+from llama_load.serving.launch import Server, serving, start
 from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
+from llama_load.targets.servers import ServerSpec
 from llama_load.wire.clock import SO_TIMESTAMPNS
-from tests.fork_server import ForkServer
+from llama_load.wire.local_ports import free_port
+from tests.fork_server import ForkServer, imports_alike
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
 # get `environment`, without this.)
@@ -114,8 +116,8 @@ def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> su
 
 
 def run_program(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`python -m` with these arguments, to its end; on Linux without the cost of a start (see `tests.fork_server`)."""
-    if sys.platform != "linux":
+    """`python -m` with these arguments, to its end; on Linux without most of the cost of a start (`tests.fork_server`)."""
+    if sys.platform != "linux" or not imports_alike(env, environment()):
         return run_to_the_end([sys.executable, "-m", *arguments], cwd=cwd, env=env)
     server = _idle.pop() if _idle else ForkServer.start(environment())
     done = server.run(arguments, cwd, env, 100)
@@ -157,11 +159,15 @@ def tiny_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def llama_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The real llama-server: 4 slots of 4096 tokens."""
-    log = tmp_path_factory.mktemp("llama-server") / "server.log"
-    with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny"), log) as server:
+    with embedded_server(tiny_model, tmp_path_factory.mktemp("llama-server"), "-a", "tiny") as server:
         yield server
+
+
+def embedded_server(model: Path, folder: Path, *flags: str, api_key: str = "") -> AbstractContextManager[Server]:
+    """The real llama-server; 4 slots, -c 16384 and one thread unless the flags set others."""
+    return serving(ServerSpec(model=str(model), args=flags, api_key=api_key, is_for_one_client=True), folder)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Python programs as forks of a process that has imported what is not ours: a start then takes half the CPU time.
+"""Python programs as forks of a process that has imported what a run needs: a start then takes a third of the CPU time.
 
-A program imports what is ours by itself, and its arguments, working folder, environment and streams are those of a start. Only its
-parent and what it imports differ: tests of these, and of signals, start their processes with `subprocess`.
+Arguments, working folder, environment and streams are those of a start. The parent is another, and modules are imported before the
+program begins: tests of signals, parents and imports start their processes with `subprocess`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, reload
 from pathlib import Path
 from tempfile import TemporaryFile
 
-# What a run or a report imports, if it takes 10 ms.
-PRELOADED = ("locust.main", "numpy", "pyarrow.parquet", "msgspec", "httptools", "rich.console", "rich.table")
+# Locust patches before ours is imported, as in a run; what ours does only beside locust.main it does in the fork (`main`).
+PRELOADED = (
+    *("locust", "pyarrow.compute", "pyarrow.parquet", "rich._emoji_codes"),
+    *("llama_load.swarm.lifecycle", "llama_load.users.user", "llama_load.reports.write", "llama_load.cli.main"),
+    "locust.main",
+)
+# The variables that a fork can have otherwise than the server, but for those that imports read.
+VARIABLES = ("LLAMA_LOAD_", "LOCUST_")
+READ_BY_IMPORTS = ("LLAMA_LOAD_LOST_AFTER_S", "LLAMA_LOAD_PORTABLE")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOB_BYTES = 1 << 20
 fork, waitpid = os.fork, os.waitpid  # Locust's import puts gevent's into their places
@@ -38,14 +45,13 @@ class ForkServer:
 
     @classmethod
     def start(cls, environment: Mapping[str, str]) -> ForkServer:
-        """With the environment of all programs; of its variables for Python itself only PYTHONPATH can be another for one."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
             process = subprocess.Popen(
                 command,
                 cwd=Path(__file__).resolve().parent.parent,
-                env={name: value for name, value in environment.items() if name != "PYTHONPATH"},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -73,6 +79,12 @@ class ForkServer:
             return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
+def imports_alike(environment: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether programs with these two environments import the same."""
+    changed = {name for name, _ in environment.items() ^ other.items()}
+    return all(name.startswith(VARIABLES) and name not in READ_BY_IMPORTS for name in changed)
+
+
 def next_program(channel: socket.socket) -> list[str] | None:
     """Serve until the channel ends (None). In a fork: the program's arguments, when all else is as they want it."""
     while True:
@@ -93,7 +105,7 @@ def next_program(channel: socket.socket) -> list[str] | None:
             os.close(descriptor)
         channel.close()
         os.chdir(cwd)
-        sys.path[:1] = [cwd, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        sys.path[0] = cwd
         os.environ.clear()
         os.environ.update(environment)
         return arguments
@@ -107,6 +119,7 @@ def main() -> None:
     program = next_program(channel)
     if program is not None:
         sys.argv[1:] = program[1:]
+        reload(import_module("llama_load"))
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import requests
 
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, Finished, end_with_parent, environment
 
 

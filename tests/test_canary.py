@@ -13,7 +13,7 @@ import psutil
 import pytest
 import requests
 
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, Finished, Simulated, environment
 from tests.json_server import json_server
 from tests.swarms import own_port, wait_until, web_ui

@@ -21,14 +21,14 @@ from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.foreign_text import fence, is_secret_name, keep_secret, markdown, printable, redacted
 from llama_load.options.options import read_options
-from llama_load.options.secret_flags import without_secrets
+from llama_load.options.secret_flags import redact_command
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import PreflightRow, Run
-from llama_load.serving.process import EmbeddedServer
 from llama_load.targets.failure_kinds import describe_error, http_failure
 from llama_load.targets.json_fields import listed_models
+from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.wire.address import parse_url
 from llama_load.wire.response import Response
 from tests.make_records import failed, manifest, record, table
@@ -203,7 +203,7 @@ def test_what_is_kept_of_the_flags_holds_no_secret() -> None:
     assert flags.extra_body["api_key"] == CANARY  # it is sent
     assert flags.given_flags["extra_body"] == '{"api_key": "***", "deep": [{"auth_token": "***"}], "max_tokens": 4}'
     command = ["--extra-body", body, f"--extra-b={body}", "--api-key", CANARY, f"--label={CANARY}", "--swarm", CANARY]
-    assert CANARY not in " ".join(without_secrets(command))
+    assert CANARY not in " ".join(redact_command(command))
 
 
 def test_the_log_shows_neither_keys_nor_control_characters() -> None:
@@ -233,6 +233,6 @@ assert other.endswith("ValueError: ***") and "Traceback" in other, other
 
 def test_the_key_of_the_embedded_server_stands_in_no_command_line(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    server = EmbeddedServer(tmp_path / "m.gguf", api_key=CANARY)
-    assert CANARY not in " ".join(server.command(1))
-    assert server.env == {"LLAMA_LOAD_SERVER_API_KEY": CANARY}
+    spec = ServerSpec(model=str(tmp_path / "m.gguf"), api_key=CANARY)
+    assert CANARY not in " ".join(start_of(spec).command(spec, 1))
+    assert start_of(spec).environment(spec)["LLAMA_LOAD_SERVER_API_KEY"] == CANARY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import environment, run_program
-from tests.fork_server import ForkServer
+from tests.conftest import REPOSITORY, environment, run_program
+from tests.fork_server import READ_BY_IMPORTS, ForkServer, imports_alike
 from tests.swarms import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are started as usual")
@@ -19,9 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are st
 SHOWS = """
 import atexit, json, os, sys
 from pathlib import Path
-import helper
-ours = [name for name in sys.modules if name.split(".")[0] == "llama_load"]
-seen = {"argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "environment": dict(os.environ), "name": __name__, "ours": ours}
+seen = {"argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "environment": dict(os.environ), "name": __name__}
 print(json.dumps(seen | {"leads": os.getpid() == os.getpgrp(), "loaded": "locust.main" in sys.modules}))
 atexit.register(print, "at the end")
 print("a fault", file=sys.stderr)
@@ -30,11 +29,8 @@ sys.exit(Path("code").read_text())
 
 
 def test_a_program_sees_what_a_start_would_show_it(tmp_path: Path) -> None:
-    """And nothing of ours is imported before it."""
     (tmp_path / "shows.py").write_text(SHOWS.replace('Path("code").read_text()', "5"))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "helper.py").write_text("")
-    env = environment() | {"PYTHONPATH": str(tmp_path / "other"), "ONE": "更"}
+    env = environment() | {"LLAMA_LOAD_LABEL": "更"}
     command = ["shows", "-u", "2"]
     forked = run_program(command, tmp_path, env)
     started = subprocess.run(
@@ -46,7 +42,15 @@ def test_a_program_sees_what_a_start_would_show_it(tmp_path: Path) -> None:
     shown, expected = (json.loads(lines[0]) for lines in texts)
     assert (shown.pop("loaded"), expected.pop("loaded")) == (True, False)
     assert shown == expected
-    assert shown["ours"] == []
+
+
+def test_what_an_import_reads_is_started_as_usual() -> None:
+    env = environment()
+    assert imports_alike(env, env | {"LLAMA_LOAD_API_KEY": "k"})
+    assert not any(imports_alike(env, env | {name: "2"}) for name in ("PYTHONPATH", "LD_LIBRARY_PATH", *READ_BY_IMPORTS))
+    at_import = re.compile(r"^[A-Za-z_]+ *(?::.*)?=.*environ[^\"]*\"(\w+)\"", re.MULTILINE)
+    texts = [file.read_text(encoding="utf-8") for file in (REPOSITORY / "llama_load").rglob("*.py")]
+    assert {name for text in texts for name in at_import.findall(text)} == set(READ_BY_IMPORTS)
 
 
 def test_a_program_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:

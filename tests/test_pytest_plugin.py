@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from llama_load.analysis.run_summary import summary_of
 from llama_load.cli.pytest_plugin import LlmLoad, LlmRun, _words
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import REPOSITORY, environment, run_to_the_end
 
 TESTS = """
@@ -50,7 +51,7 @@ def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 # A run on a busy machine is CLIENT-BOUND, and has no figures.
 @pytest.mark.timing
-def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_server: Running, tmp_path: Path) -> None:
+def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_server: Server, tmp_path: Path) -> None:
     (tmp_path / "test_load.py").write_text(TESTS.format(url=llama_server.url), encoding="utf-8")
     done = run_pytest(tmp_path, "-rA")
     out = done.stdout
@@ -67,7 +68,9 @@ def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_serve
 
 def run_of(tmp_path: Path, *words: str, accept: tuple[str, ...] = (), **figures: Any) -> LlmRun:
     verdict = {"words": list(words), "headline": f"{words[0]}: because"}
-    return LlmRun(tmp_path, figures | {"llama_load": {"verdict": verdict, "uncertain": {"p99_itl_ms": "3 values"}}}, accept, [])
+    return LlmRun(
+        tmp_path, summary_of(figures | {"llama_load": {"verdict": verdict, "uncertain": {"p99_itl_ms": "3 values"}}}), accept, []
+    )
 
 
 def test_a_figure_of_a_run_that_is_not_valid_fails(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def measure(client: Client, scenario: Scenario) -> Cell:
         folder = Path(name)
         group = ProcessGroup(scenario.quota)
         try:
-            with serving(scenario.schedule, folder / "truth.jsonl") as server, burning(scenario.busy):
-                job = Job(scenario, server.url, folder, make_tokenizer(caches() / "referee-tokenizer"))
+            with serving(scenario.schedule, folder / "truth.jsonl") as url, burning(scenario.busy):
+                job = Job(scenario, url, folder, make_tokenizer(caches() / "referee-tokenizer"))
                 began, busy_s = time.monotonic(), machine_busy_s()
                 usage, problem = _run(client, job, group)
                 seconds, busy_s = time.monotonic() - began, machine_busy_s() - busy_s

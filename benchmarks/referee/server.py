@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.serving.process import Running, free_port, start
+from llama_load.wire.local_ports import free_port
 
 SOURCE = Path(__file__).resolve().parent / "server.c"
 STARTS_WITHIN_S = 10.0
@@ -56,8 +55,8 @@ def compiled() -> Path | None:
 
 
 @contextmanager
-def serving(schedule: Schedule, log: Path) -> Iterator[Running]:
-    """A fresh server. It has written `log` when the block ends."""
+def serving(schedule: Schedule, log: Path) -> Iterator[str]:
+    """The URL of a fresh server. It has written `log` when the block ends."""
     port = free_port()
     program = compiled()
     if program is not None:
@@ -67,28 +66,25 @@ def serving(schedule: Schedule, log: Path) -> Iterator[Running]:
         command = [str(program), str(port), str(log), *words, str(int(schedule.synchronous)), str(core)]
     else:
         command = [
-            *(sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(port), "--log", str(log)),
+            *("nice", sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(port), "--log", str(log)),
             *("--first-token-ms", str(schedule.first_token_ms), "--interval-ms", str(schedule.interval_ms)),
             *("--jitter-ms", str(schedule.jitter_ms)),
         ]
-    # The program sets its core and priority itself; `start` gives Python's server a nice value.
-    running = (
-        _started(command, port, log) if program is not None else start(command, f"http://127.0.0.1:{port}", log.with_suffix(".out"))
-    )
+    process = _started(command, port, log)
     try:
-        yield running
+        yield f"http://127.0.0.1:{port}"
     finally:
-        running.process.send_signal(signal.SIGTERM)
-        running.process.wait(STOPS_WITHIN_S)
+        process.terminate()
+        process.wait(STOPS_WITHIN_S)
 
 
-def _started(command: list[str], port: int, log: Path) -> Running:
+def _started(command: list[str], port: int, log: Path) -> subprocess.Popen[bytes]:
     with log.with_suffix(".out").open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + STARTS_WITHIN_S
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), STARTS_WITHIN_S):
-            return Running(process, f"http://127.0.0.1:{port}", log)
+            return process
         time.sleep(0.01)
     process.kill()
     process.wait()

@@ -11,6 +11,8 @@ from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
+from llama_load.analysis.own_counters import without_probes
+from llama_load.analysis.probe_analysis import probes_of
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
@@ -20,6 +22,7 @@ from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
+from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
@@ -65,6 +68,7 @@ class Results:
     forms: list[FormFigures]  # of answers; empty where none is forced into one
     hang_ups: HangUpFigures | None  # None where nobody hung up
     same_answers: SameAnswers | None  # with --same-answer
+    probes: ProbeFigures | None  # with --probe-rate
     soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
@@ -92,6 +96,7 @@ class Results:
 
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
+    run = without_probes(run)
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
     gaps = count_gaps(run.records, None if manifest.hands_over else manifest.counters)
@@ -141,7 +146,8 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
-    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
+    probes = probes_of(run, measured, window)
+    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps, probes=probes)
     constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
@@ -169,6 +175,7 @@ def analyze(run: Run) -> Results:
         forms=answer_forms(measured),
         hang_ups=hang_up_figures(measured),
         same_answers=same_answers(measured) if manifest.same_answer else None,
+        probes=probes,
         soak=soak_of(constant, run.telemetry),
     )
 

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from llama_load.analysis.keys import certain
-from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign
+from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable_json
 
 SUMMARY = "summary.json"
@@ -83,13 +83,7 @@ class RunSummary:
 
 def read_summary(folder: Path, most_bytes: int = MOST_JSON_BYTES) -> RunSummary:
     """The summary in a run folder. Raises OSError, and ValueError where it holds no JSON object or is larger than this."""
-    try:
-        document = msgspec.json.decode(read_foreign(folder / SUMMARY, most_bytes))
-    except RecursionError:
-        raise ValueError(f"{SUMMARY} is nested too deeply") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"{SUMMARY} holds no JSON object")
-    return summary_of(document)
+    return summary_of(read_foreign_json(folder / SUMMARY, most_bytes))
 
 
 def summary_of(result: Mapping[str, Any]) -> RunSummary:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from llama_load.metrics.stage_figures import completed_within_mask
 from llama_load.metrics.time_parts import RequestParts, request_parts
 from llama_load.metrics.time_sums import TimeParts, sum_up
+from llama_load.observed.records import Records
 from llama_load.run_folder import Manifest, Run
 
 
@@ -24,7 +27,8 @@ class RunTimeParts:
 def time_parts(run: Run) -> RunTimeParts:
     """The parts of all requests of the run, and their sums."""
     records, manifest = run.records, run.manifest
-    parts = request_parts(records, _slots_by_host(manifest))
+    parts = request_parts(_with_probes(run), _slots_by_host(manifest))
+    parts = parts.where(np.arange(len(parts)) < len(records))
     measured = ~records.equals("warmup", True)
     return RunTimeParts(
         parts,
@@ -38,6 +42,15 @@ def time_parts(run: Run) -> RunTimeParts:
             for number, stage in enumerate(manifest.stages)
         },
     )
+
+
+def _with_probes(run: Run) -> Records:
+    """All requests that used the servers: those of the run first, then the probes, which others may have waited for."""
+    if run.probes is None or not len(run.probes):
+        return run.records
+    import pyarrow as pa
+
+    return Records(pa.concat_tables([run.records.table, run.probes.table]))
 
 
 def _slots_by_host(manifest: Manifest) -> dict[str, int]:

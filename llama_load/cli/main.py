@@ -181,14 +181,13 @@ def command_parser() -> Parser:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from llama_load.serving.model_maker import ModelSize, cached_model
-    from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+    from llama_load.serving.launch import serving
+    from llama_load.targets.servers import ServerSpec
 
     print("Making a small random model and starting the embedded llama-server …", file=sys.stderr, flush=True)
-    model = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
     with (
         tempfile.TemporaryDirectory(prefix="llama-load-") as folder,
-        embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
+        serving(ServerSpec(is_for_one_client=True), Path(folder)) as server,
     ):
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
         command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]

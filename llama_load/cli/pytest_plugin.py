@@ -8,7 +8,6 @@ pytest imports this module at every start, so that it imports nothing of llama-l
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -18,9 +17,12 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from llama_load.analysis.run_summary import RunSummary
 
 # Words that make a figure useless; BLURRED only spoils single gaps between tokens.
 VALID, BLURRED = "VALID", "BLURRED"
@@ -53,11 +55,9 @@ class Figure(float):
 class LlmRun:
     """A finished run. Every key of summary.json that holds a number is an attribute: `p99_ttft_ms`, `output_throughput`."""
 
-    def __init__(self, folder: Path, summary: dict[str, Any], accept: Sequence[str], used: list[LlmRun]) -> None:
-        self.folder, self.summary, self._accept, self._used = folder, summary, accept, used
-        verdict = summary["llama_load"]["verdict"]
-        self.words: list[str] = verdict["words"]
-        self.headline: str = verdict["headline"]
+    def __init__(self, folder: Path, summary: RunSummary, accept: Sequence[str], used: list[LlmRun]) -> None:
+        self.folder, self._summary, self._accept, self._used = folder, summary, accept, used
+        self.words, self.headline = summary.words, summary.headline
         self._note_use()
 
     @property
@@ -72,14 +72,15 @@ class LlmRun:
         return (self.folder / "summary.txt").read_text(encoding="utf-8")
 
     def __getattr__(self, name: str) -> Figure:
-        if name.startswith("_") or name not in self.__dict__.get("summary", ()):
-            known = ", ".join(key for key, value in self.__dict__.get("summary", {}).items() if isinstance(value, int | float))
+        figures = {} if name.startswith("_") else self._summary.figures
+        if name not in figures:
+            known = ", ".join(key for key, value in figures.items() if isinstance(value, int | float))
             raise AttributeError(f"a run has no figure {name!r}; it has {known}")
         self._note_use()
-        value = self.summary[name]
+        value = figures[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise AssertionError(f"{name} of {self.folder} is no number but {value!r}; {self.headline}")
-        if (why := self.summary["llama_load"]["uncertain"].get(name)) is not None:
+        if (why := self._summary.doubts().get(name)) is not None:
             raise AssertionError(f"{name} of {self.folder} is not certain: {why}; {self.headline}")
         bad = [word for word in self.words if word not in (VALID, *self._accept)]
         if LATENCY_OF_GAPS not in name:
@@ -115,6 +116,8 @@ class LlmLoad:
         Further keywords are flags: `max_tokens=64` is --max-tokens 64, True a flag without a value, a list a repeated one.
         `accept`: words of the verdict with which figures may be used. A key of the server belongs in LLAMA_LOAD_API_KEY.
         """
+        from llama_load.analysis.run_summary import read_summary
+
         folder = self._new_folder()
         command = [
             sys.executable,
@@ -133,8 +136,7 @@ class LlmLoad:
         if not (folder / "summary.json").is_file():
             shown = "\n".join(errors.splitlines()[-MOST_ERROR_LINES:])
             raise AssertionError(f"llama-load made no report (exit code {code}):\n{shown}")
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return LlmRun(folder, summary, accept, self._used)
+        return LlmRun(folder, read_summary(folder), accept, self._used)
 
     def _new_folder(self) -> Path:
         """A folder that no run has, named after the test. Locust makes it."""

@@ -148,7 +148,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _serve_real(arguments: argparse.Namespace) -> int:
     from llama_load.serving import registry
     from llama_load.serving.launch import serving
-    from llama_load.serving.process import free_port, refuse_taken
+    from llama_load.wire.local_ports import free_port, refuse_taken
 
     refuse_taken(arguments.host, arguments.port)
     port = arguments.port or free_port(arguments.host)
@@ -156,7 +156,7 @@ def _serve_real(arguments: argparse.Namespace) -> int:
     with serving(spec, arguments.logs or registry.log_folder(port)) as server:
         # SIGTERM ends the block as Ctrl-C does.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        for line in _ready_lines(server):
+        for line in _ready_lines(server, spec):
             print(line, flush=True)
         try:
             raise RunError(server.wait())
@@ -198,20 +198,20 @@ def _mean_text(values: list[float]) -> str:
     return f"{statistics.fmean(values):.3f}{std}"
 
 
-def _ready_lines(server: Server) -> Iterable[str]:
+def _ready_lines(server: Server, spec: ServerSpec) -> Iterable[str]:
     """What is ready, what it is made of, and how to test it."""
     from llama_load.observed.server_description import ServerDescription
     from llama_load.reports.server_section import buffer_lines, server_rows
     from llama_load.serving.describe import described, read_log_file
 
-    yield f"{server.spec.kind} is ready at {server.url} after {server.start_s:.2f} s"
-    base = ServerDescription(url=server.url, backend=server.spec.kind)
+    yield f"{spec.kind} is ready at {server.url} after {server.start_s:.2f} s"
+    base = ServerDescription(url=server.url, backend=spec.kind)
     facts = described(base, server.command, read_log_file(server.log), server.rpc)
     for name, text in server_rows(facts):
         yield f"  {name + ':':<13} {text}"
     yield from (f"  {line}" for line in buffer_lines(facts))
     yield f"  {'Log:':<13} {server.log}"
-    key = " --api-key …" if server.spec.api_key else ""
+    key = " --api-key …" if spec.api_key else ""
     key += " --insecure" if server.url.startswith("https:") else ""
     yield "Load test, in another terminal:"
     yield f"  locust -f $(llama-load path sharegpt_chat) --headless --host {server.url}{key} -u 4 --num-prompts 64"

@@ -35,11 +35,6 @@ class Ledger:
     # ------------------------------------------------------------------ what there is
 
     @property
-    def lease_count(self) -> int:
-        """How many leases are with workers."""
-        return sum(1 for _ in self.workers.leases)
-
-    @property
     def waiting(self) -> int:
         """How many users wait for leases."""
         return self.wants.count

@@ -27,8 +27,9 @@ from llama_load.metrics.timing_error import COLUMNS, errors_ms
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.calibration import LOOSE_MS, TOK_PER_S, Calibration, Step
 from llama_load.run_folder import load_run
-from llama_load.serving.process import free_port, start
+from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 
 TOKENS = 100
 STREAMS = (25, 50, 100, 200, 400, 600, 800, 1200, 1600)
@@ -39,6 +40,8 @@ READINGS = 3
 QUIET = 0.1
 QUIET_WITHIN_S = 30.0
 LOOK_S = 2.0
+# Of a load to plan for: more is a typo.
+MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
 
 
 def calibrate(
@@ -83,7 +86,7 @@ def best_of(streams: int, read: Callable[[int], Step], on_step: Callable[[Step],
 
 
 def wait_for_quiet(busy: Callable[[], float]) -> None:
-    """Wait until other programs use little of the machine. RunError: they continue for too long."""
+    """Wait until other programs use little of the machine. RunError: after `QUIET_WITHIN_S` they still use more."""
     deadline = time.monotonic() + QUIET_WITHIN_S
     while (share := busy()) > QUIET:
         if time.monotonic() > deadline:
@@ -132,16 +135,13 @@ def others_share(health: WorkerHealth) -> float | None:
     return max(0.0, health.machine_busy - health.own_share - health.server_share)
 
 
-MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
-
-
 def parse_load(text: str) -> tuple[int, float]:
     """Read `2000x50`: streams, and tokens per second of each. UsageError: another format."""
     streams, _, speed = text.lower().partition("x")
     try:
-        speeds = int(streams), float(speed or TOK_PER_S)
-        if 0 < speeds[0] <= MOST_STREAMS and 0 < speeds[1] <= MOST_TOK_PER_S:
-            return speeds
+        count, tok_per_s = int(streams), float(speed or TOK_PER_S)
+        if 0 < count <= MOST_STREAMS and 0 < tok_per_s <= MOST_TOK_PER_S:
+            return count, tok_per_s
     except ValueError:
         pass
     raise UsageError(f"--for must be STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")

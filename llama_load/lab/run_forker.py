@@ -27,7 +27,7 @@ IMPORTED = (
     "rich.console",
 )
 STDIN = 0
-LOOKS_EVERY_S = 0.05  # whether the run has ended
+LOOKS_EVERY_S = 0.05  # how often it looks whether the run has ended
 
 
 def main() -> None:
@@ -61,13 +61,14 @@ def _serve(answers: int) -> Order | None:
             os.setsid()
             end_with_parent(signal.SIGKILL, own)
             return order
-        code = _code_of(pid, order.limit_s, STDIN)  # no order comes meanwhile: stdin is readable when it has ended
+        # No order comes meanwhile: stdin is readable when it was closed, which ends the run, too.
+        code = _code_of(pid, order.limit_s, STDIN)
         is_late = code is None
         if code is None:
             os.kill(pid, signal.SIGINT)
             code = _code_of(pid, ENDS_WITHIN_S)
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # and what it has left behind
+            os.killpg(pid, signal.SIGKILL)  # the run, if it goes on, and processes that it has left behind
         if code is None:
             code = _code_of(pid, ENDS_WITHIN_S)
         os.write(answers, msgspec.json.encode(End(-signal.SIGKILL if code is None else code, is_late)) + b"\n")

@@ -98,7 +98,7 @@ class Segment:
         return self.first_stage
 
     def users_to_begin(self, horizon_s: float) -> int:
-        """Users needed at the start: the most it ever has at once, or the requests scheduled within `ahead_s`. 0: all there are."""
+        """Users needed at the start: the most at any time, or the requests scheduled within `horizon_s`. 0: all there are."""
         if self.scheduled_s is None:
             return self.most_users or 0
         soon = int(np.searchsorted(self.scheduled_s, horizon_s, side="right"))

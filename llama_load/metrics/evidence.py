@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.failure_hints import FailureContext
+from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.token_counts import CountGap
@@ -62,6 +63,7 @@ class Evidence:
     cache: CacheEvidence = field(default_factory=CacheEvidence)
     count_gaps: Sequence[CountGap] = ()  # output tokens by the server's counts and by events, for each server
     stage_number: int | None = None
+    probes: ProbeFigures | None = None  # with --probe-rate
 
     # the server
     hosts: Sequence[str] = ()  # the replicas

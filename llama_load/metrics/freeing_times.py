@@ -33,12 +33,13 @@ LATE_MS = 10_000.0
 
 class Look(NamedTuple):
     """A server's count of its requests, which is right at some instant between question and answer (ns). `is_all`: it has all of
-    them; else further ones may wait."""
+    them; else further ones may wait. It may have `probes`, which are no requests of the load."""
 
     asked_ns: int
     answered_ns: int
     at_work: int
     is_all: bool
+    probes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ class Spans:
         return max(0, int(began - np.searchsorted(self.ended_ns, look.answered_ns, side="right")))
 
     def possibly_counted(self, look: Look) -> int:
-        """How many requests the count may have that nobody gave up for long: in flight, or ended just now."""
+        """How many requests the count may have that nobody gave up: in flight, or ended just now, and probes."""
         began = np.searchsorted(self.sent_ns, look.answered_ns, side="right")
-        return int(began - np.searchsorted(self.ended_ns, look.asked_ns - GRACE_NS, side="left"))
+        return look.probes + int(began - np.searchsorted(self.ended_ns, look.asked_ns - GRACE_NS, side="left"))
 
 
 @dataclass(slots=True)

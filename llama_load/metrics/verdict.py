@@ -25,6 +25,7 @@ from llama_load.metrics.checks import (
     hang_ups_felt,
     lengths,
     load_kept,
+    probes_felt,
     same,
     server_side,
 )
@@ -78,6 +79,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
         *hang_ups_felt.slots_freed(evidence),
+        *probes_felt.probes(evidence),
         *load_kept.dropped(evidence),
         *load_kept.users(evidence),
         *conversations.missed_turns(evidence),

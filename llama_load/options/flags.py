@@ -56,6 +56,8 @@ MOST_USERS = 10**6
 MOST_TOKENS = 10**7  # of a prompt or an answer: ten times the longest contexts
 MOST_PARTS = 10**4  # images or texts in a request, turns of a conversation
 MOST = 10**9
+MOST_PROBES_RPS = 10.0  # more is a load, not a probe
+LONGEST_PROBE_GAP_S = 3600.0
 
 
 # Locust's own flags that the page has, and which depend on ours.
@@ -221,6 +223,10 @@ FLAGS = (
     Flag("--abort-after", Kind.EXPRESSION, TRAFFIC, FIRST_TOKEN,
          "with --abort-rate: when users give up, 'first-token', '20 tokens', '2.5 s' or 'lognormal:MEDIAN,SIGMA' (median in s)",
          title="Given up after", role=Role.ANSWERS),
+    Flag("--probe-rate", Kind.NUMBER, LOAD, "0",
+         "small requests of fixed size per second, beside the load and in none of its figures: what a bystander feels "
+         "(such as 0.5; default: none)",
+         title="Probes per second", role=Role.SHAPE | Role.ANSWERS),
     Flag("--temperature", Kind.NUMBER, TRAFFIC, "", "sampling temperature (default: the server's)",
          role=Role.ANSWERS),
     Flag("--json-schema", Kind.INPUT, TRAFFIC, "",

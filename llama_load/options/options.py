@@ -16,8 +16,10 @@ from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     FLAGS,
+    LONGEST_PROBE_GAP_S,
     LONGEST_WAIT_S,
     LOOPBACK,
+    MOST_PROBES_RPS,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
@@ -25,10 +27,11 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
-from llama_load.options.secret_flags import read_headers, secret_values, without_secret_values
+from llama_load.options.secret_flags import read_headers, redact_json, secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.apis import APIS, CHAT, OFFERED
+from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.servers import KINDS
@@ -85,6 +88,7 @@ class RunOptions:
     goals: Goals
     timeouts: Timeouts
     hang_ups: HangUps | None
+    probe_rate_rps: float | None  # probes beside the load
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
     client_priority: str  # one of CLIENT_PRIORITIES
@@ -175,6 +179,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         hang_ups=_hang_ups(flags, seed),
+        probe_rate_rps=_probe_rate(flags),
         retries=number("retry", int, 0, most=MOST_RETRIES),
         server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
@@ -217,6 +222,22 @@ def _hang_ups(flags: FlagReader, seed: int) -> HangUps | None:
     return hang_ups if rate else None
 
 
+def _probe_rate(flags: FlagReader) -> float | None:
+    rate: float | None = flags.number("probe_rate", float, 0, most=MOST_PROBES_RPS)
+    if not rate:
+        return None
+    if 1 / rate > LONGEST_PROBE_GAP_S:
+        flags.faults.append(f"--probe-rate must be 0 or at least one an hour ({1 / LONGEST_PROBE_GAP_S:.4f}), got {rate:g}")
+    if flags.switch("no_stream"):
+        flags.faults.append("--probe-rate measures the time to the first token, which --no-stream does not show: leave one out")
+    api = APIS.get(flags.text("endpoint") or CHAT.name)
+    if api is not None and not isinstance(api, GeneratingApi):
+        flags.faults.append(
+            f"--probe-rate sends requests that generate a text, which --endpoint {api.name} does not: leave one out"
+        )
+    return rate
+
+
 def _short(fault: str) -> str:
     """The message, with the middle of a long value left out."""
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
@@ -228,7 +249,7 @@ def _given(flags: FlagReader) -> dict[str, Any]:
     for flag in FLAGS:
         if not flag.secret and not flag.role & (Role.NAME | Role.REPORT):
             text = flags.text(flag.dest) if flag.kind is Kind.JSON else None
-            given[flag.dest] = flags.raw[flag.dest] if text is None else without_secret_values(text)
+            given[flag.dest] = flags.raw[flag.dest] if text is None else redact_json(text)
     return given
 
 

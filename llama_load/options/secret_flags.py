@@ -30,7 +30,7 @@ def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
     ]
 
 
-def without_secrets(command: Sequence[str]) -> list[str]:
+def redact_command(command: Sequence[str]) -> list[str]:
     """A command line with *** for keys, headers, users of URLs, and values in JSON that look like secrets."""
     shown: list[str] = []
     hides: Callable[[str], str] | None = None  # what the next word must go through
@@ -54,10 +54,10 @@ def _masking(name: str) -> Callable[[str], str] | None:
     rows = [flag for flag in FLAGS if flag.name.startswith(name)] if len(name) > len("--") else []
     if any(flag.secret for flag in rows):
         return lambda _: MASK
-    return without_secret_values if any(flag.kind is Kind.JSON for flag in rows) else None
+    return redact_json if any(flag.kind is Kind.JSON for flag in rows) else None
 
 
-def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+def redact_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Parsed options as sent to workers: without keys; each worker needs its own."""
     rows = {flag.dest: flag for flag in FLAGS}
     return {name: value for name, value in options.items() if name not in rows or not _holds_secret(rows[name].kind, value)}
@@ -65,13 +65,13 @@ def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _holds_secret(kind: Kind, value: Any) -> bool:
     if kind is Kind.JSON:
-        return bool(value) and without_secret_values(value) != value
+        return bool(value) and redact_json(value) != value
     if kind is Kind.DESTINATION:
         return _USER_IN_URL.search(str(value)) is not None
     return kind in _SECRETS_IN
 
 
-def without_secret_values(text: str) -> str:
+def redact_json(text: str) -> str:
     """A JSON text with *** for the values of keys with names of secrets; unchanged without any."""
     try:
         value = json.loads(text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.options.options import RunOptions
 from llama_load.options.result_flags import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
 from llama_load.targets.apis import Api
@@ -230,6 +231,13 @@ def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
     if facts.shortened or facts.cut or not texts:
         return []
     return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
+
+
+def refuse_probes(options: RunOptions, plans: Iterable[Plan]) -> None:
+    """UsageError if --probe-rate is given and the run's requests generate no text: then its servers may generate none."""
+    plans = [plan for plan in plans if len(plan.measured)]
+    if options.probe_rate_rps is not None and plans and all(plan.measured[0].inputs for plan in plans):
+        raise UsageError("--probe-rate sends requests that generate a text, which embeddings and reranking do not: leave it out")
 
 
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:

@@ -15,7 +15,7 @@ import psutil
 
 from llama_load.load.segments import TRACE
 from llama_load.options.options import RunOptions
-from llama_load.options.secret_flags import without_secrets
+from llama_load.options.secret_flags import redact_command
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord, open_run
 from llama_load.targets.target import Target
@@ -65,6 +65,7 @@ def make_manifest(
         stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
         same_prompts=model.same_prompts,
         same_answer=options.same_answer,
+        probe_rate_rps=options.probe_rate_rps,
         hands_over=model.hands_over,
         percentiles=options.goals.percentiles,
         percentile_metrics=options.goals.percentile_metrics,
@@ -85,7 +86,7 @@ def make_manifest(
 def _typed_command() -> list[str]:
     """What the user typed: this process's arguments, or the command that started this process."""
     typed = os.environ.get(STARTED_AS)
-    return without_secrets(shlex.split(typed) if typed else ["locust", *sys.argv[1:]])
+    return redact_command(shlex.split(typed) if typed else ["locust", *sys.argv[1:]])
 
 
 _used_run_dirs: set[Path] = set()

@@ -25,6 +25,7 @@ from llama_load.preflight.checks import (
     plan_rows,
     pool_rows,
     priority_rows,
+    refuse_probes,
     refuse_unseen,
     target_rows,
     tool_rows,
@@ -144,6 +145,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     renews = beginning is not None and beginning.is_of_the_run
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
+    refuse_probes(options, plans.values())
     rows = _rows(
         options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
     )

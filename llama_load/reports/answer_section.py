@@ -10,6 +10,7 @@ from llama_load.metrics.hang_up_figures import NEAR_MS, HangUpFigures
 from llama_load.metrics.same_answers import DifferingAnswer, SameAnswers
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.reports.layout import TEXT_WIDTH, headline
+from llama_load.reports.probe_section import probe_tables
 from llama_load.tables import Cell, Row, Table, columns, figure, text_lines
 from llama_load.tables.numbers import percent
 from llama_load.tables.text_width import wrapped
@@ -30,6 +31,8 @@ def answer_tables(results: Results) -> Iterator[Table]:
         yield _hang_ups(results.hang_ups, results.run.manifest.hang_ups)
     if results.same_answers is not None:
         yield _same(results.same_answers)
+    if results.probes is not None:
+        yield from probe_tables(results.probes)
 
 
 def table_section(tables: Iterable[Table]) -> Iterator[str]:

@@ -17,10 +17,11 @@ from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
+from llama_load.reports.about_run import server_parts
 from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH
 from llama_load.reports.next_step import next_step
-from llama_load.reports.sentences import carries, server_parts
+from llama_load.reports.sentences import carries
 from llama_load.reports.stage_table import notes, stage_lines, stage_table
 from llama_load.tables import Table, columns, text_lines
 from llama_load.tables.numbers import NONE, percent, percent_of, short

@@ -17,6 +17,7 @@ from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
 from llama_load.reports.other_request_lines import traffic_json
 from llama_load.reports.over_time_table import soak_json, steady_json
+from llama_load.reports.probe_section import probes_json
 from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry_section import telemetry_json
 from llama_load.reports.time_table import time_parts_json
@@ -41,6 +42,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "hang_ups": None if results.hang_ups is None else asdict(results.hang_ups),
             "hang_up_checks": [asdict(check) for check in manifest.hang_ups],
             "same_answers": _same_answers(results),
+            "probes": probes_json(results.probes),
             "steady": steady_json(results),
             "ended_below": manifest.ended_below,
             "until": None if manifest.until is None else asdict(manifest.until),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from llama_load.analysis.run_summary import SUMMARY, read_summary
-from llama_load.foreign_files import read_foreign
+from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
+from llama_load.reports.about_run import server_urls
 from llama_load.run_folder import MANIFEST
 from llama_load.tables import LEFT, Column, Table, text_lines
 from llama_load.tables.numbers import NONE, fixed
@@ -41,14 +39,15 @@ def run_rows(folder: Path) -> list[tuple[str, ...]]:
 
 def run_row(folder: Path) -> tuple[str, ...]:
     """The cells of `COLUMNS` of a run folder."""
-    manifest = _read(folder / MANIFEST)
-    if manifest is None:
+    try:
+        manifest = read_foreign_json(folder / MANIFEST)
+    except (OSError, ValueError):
         return (printable(folder.name), "", "", "", "", "", "", "", f"broken: {MANIFEST} cannot be read")
     about = [
         printable(folder.name),
         printable(str(manifest.get("date") or "")),
         printable(str(manifest.get("label") or manifest.get("workload") or "")),
-        ", ".join(printable(url) for url in _urls(manifest)),
+        ", ".join(server_urls(manifest)),
     ]
     try:
         summary = read_summary(folder)
@@ -60,18 +59,3 @@ def run_row(folder: Path) -> tuple[str, ...]:
     known = summary.numbers(*keys)
     cells = (str(value) if isinstance(value := known.get(key), int) else fixed(value) for key in keys)
     return (*about, *cells, ", ".join(summary.words) or NONE)
-
-
-def _urls(manifest: Mapping[str, Any]) -> Iterator[str]:
-    targets = manifest.get("targets")
-    for target in targets if isinstance(targets, list) else ():
-        if isinstance(target, dict) and target.get("url"):
-            yield str(target["url"])
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(read_foreign(file))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

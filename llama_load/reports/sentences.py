@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.knee import carried
+from llama_load.reports.about_run import server_parts
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
-from llama_load.units import GIB, quantity
 
 # A diagnosis names the largest part of the requests' time if it is at least this share, and at most so much is not attributed.
 LEAST_PART, MOST_UNKNOWN = 0.3, 0.2
@@ -27,22 +26,6 @@ DIAGNOSES = {
     "decode_shared": "For {share} of a request's time the server generated its answer beside the prompts of others",
     "network": "{share} of a request's time went to the network between client and server",
 }
-
-
-def server_parts(targets: Sequence[dict[str, Any]]) -> list[str]:
-    """Of the first server: backend and build, model with its size, slots; and how many servers there are."""
-    if not targets:
-        return []
-    first = targets[0]
-    name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
-    parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
-    if first.get("model"):
-        size = f"{first['model_bytes'] / GIB:.2f} GiB" if first.get("model_bytes") else ""
-        parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), size) if part))
-    if first.get("slots"):
-        context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
-        parts.append(f"{quantity(first['slots'], 'slot')}{context}")
-    return [printable(part, 60) for part in parts]
 
 
 def subject(results: Results, t: Translate) -> list[tuple[str, str]]:

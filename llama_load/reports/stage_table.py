@@ -41,8 +41,9 @@ def stage_name(stage: StageFigures) -> str:
 def stage_table(results: Results, t: Translate) -> Table | None:
     """A row per stage: model, concurrency, and six figures; None without stages.
 
-    The best of each column is marked among the comparable rows, if their prompts and answers have similar lengths and it is better
-    than each other by more than the scatter of the requests explains; the duration only if all sent the same number of requests."""
+    The best of a column is marked if its distance to every other value is more than the scatter of the requests explains. Only
+    comparable rows count, prompts and answers must have similar mean lengths in them, and for the duration equal numbers of
+    requests."""
     if not (stages := results.stages):
         return None
     names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
@@ -83,7 +84,7 @@ def _best(stages: Sequence[StageFigures], figures: Sequence[Sequence[float | Non
             if stage.is_comparable and (value := row[column]) is not None
         ]
         ranked = len(known) > 1 and (column > 0 or same_count) and alike
-        best.append(_clearly(choose(known), known) if ranked else None)
+        best.append(_if_clear(choose(known), known) if ranked else None)
     return best
 
 
@@ -94,20 +95,21 @@ def _relative_error(sample: Distribution) -> float:
     return sample.std / math.sqrt(sample.count - 1) / sample.mean
 
 
-def _clearly(top: tuple[float, float], known: Sequence[tuple[float, float]]) -> float | None:
-    """The best value, if it differs from each other by more than `LEAST_ERRORS` standard errors, else None. `top`, `known`: values
-    with their relative errors."""
-    best, error = top
-    others = [each for each in known if each[0] != best]
-    is_clear = all(abs(value - best) > LEAST_ERRORS * math.hypot(theirs * value, error * best) for value, theirs in others)
+def _if_clear(top: tuple[float, float], known: Sequence[tuple[float, float]]) -> float | None:
+    """The best value, if it differs from every other one by more than `LEAST_ERRORS` standard errors, else None. `top`, `known`:
+    values with their relative errors."""
+    best, best_error = top
+    is_clear = all(
+        abs(value - best) > LEAST_ERRORS * math.hypot(error * value, best_error * best) for value, error in known if value != best
+    )
     return best if is_clear else None
 
 
 def are_alike(stages: Sequence[StageFigures]) -> bool:
     """Whether the mean lengths of prompts and answers differ by at most 2 % between the comparable stages."""
     lengths = [stage.mean_lengths for stage in stages if stage.is_comparable]
-    for each in zip(*lengths, strict=True):
-        known = [length for length in each if length]
+    for lengths_of_part in zip(*lengths, strict=True):  # of the prompts, then of the answers
+        known = [length for length in lengths_of_part if length]
         if known and max(known) > (1 + MOST_UNLIKE) * min(known):
             return False
     return True
@@ -137,8 +139,8 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             unsent = f", {quantity(stage.unsent, 'arrival')} not sent before its end" if stage.unsent else ""
             failed = f"{figures.failed} of {quantity(figures.completed + figures.failed, 'request')} failed"
             bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
-            spoilt = figures.failed or stage.dropped or stage.unsent
-            yield f"{FAILED} {stage.name}: " + "; ".join([f"{failed}{dropped}{unsent}"] * bool(spoilt) + bad)
+            missing = [f"{failed}{dropped}{unsent}"] if figures.failed or stage.dropped or stage.unsent else []
+            yield f"{FAILED} {stage.name}: " + "; ".join([*missing, *bad])
         if stage.crossing:
             yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
     if not are_alike(stages):
@@ -158,15 +160,15 @@ def speed_table(stages: Sequence[StageFigures], t: Translate) -> Table:
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
     """Output tokens/s of all users and of one user, each as a bar."""
-    known = [(stage, stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
-    rows = [(stage_name(stage), total, each) for stage, total, each in known if total and each]
+    known = [(stage_name(stage), stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
+    rows = [(name, all_users, one_user) for name, all_users, one_user in known if all_users and one_user]
     if len(rows) < 2:
         return
-    most, fastest = max(total for _, total, _ in rows), max(each for _, _, each in rows)
+    most, fastest = max(all_users for _, all_users, _ in rows), max(one_user for _, _, one_user in rows)
     width = max(len(name) for name, _, _ in rows)
-    for name, total, each in rows:
-        yield f"{name:<{width}} all users {total:>10.2f} {_bar(total / most)}"
-        yield f"{'':<{width}} one user  {each:>10.2f} {_bar(each / fastest)}"
+    for name, all_users, one_user in rows:
+        yield f"{name:<{width}} all users {all_users:>10.2f} {_bar(all_users / most)}"
+        yield f"{'':<{width}} one user  {one_user:>10.2f} {_bar(one_user / fastest)}"
 
 
 def _bar(share: float) -> str:

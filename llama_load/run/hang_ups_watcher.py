@@ -61,11 +61,16 @@ class _Seen:
         return freeing_times(spans, self.looks) if self.looks else None
 
 
+def no_probes(_replica: int) -> int:
+    """The probes in flight without --probe-rate."""
+    return 0
+
+
 class HangUpsWatcher(LoopWatcher):
     """Compares what each server works on with what is in flight, while the run goes on and after its end.
 
-    `gives_up`: whether the user of the measured request with this index hangs up. `work` and `healthy` ask a server; they are for
-    tests with a clock of their own.
+    `gives_up`: whether the user of the measured request with this index hangs up. `work` and `healthy` ask a server, `probes` gives
+    its probes in flight; they are for tests with a clock of their own.
     """
 
     def __init__(
@@ -75,9 +80,12 @@ class HangUpsWatcher(LoopWatcher):
         gives_up: Callable[[int], bool],
         work: Callable[[Target], WorkCount | None],
         healthy: Callable[[Target], bool],
+        *,
+        probes: Callable[[int], int] = no_probes,
     ) -> None:
         super().__init__(run)
         self._targets, self._gives_up, self._work, self._healthy = targets, lru_cache(1 << 16)(gives_up), work, healthy
+        self._probes = probes
         self._seen = {target.address.url: _Seen() for target in targets}
         self._often_until_s = 0.0
         self._quickest_s = 0.0
@@ -97,7 +105,7 @@ class HangUpsWatcher(LoopWatcher):
 
     def look(self) -> None:
         """Note what servers work on, and decide when to look again."""
-        at_work = [self._look_at(target) for target in self._targets]
+        at_work = [self._look_at(replica, target) for replica, target in enumerate(self._targets)]
         leases = self.run.dispatcher.ledger.requests_under_way()
         is_near = any(not lease.warmup and self._gives_up(lease.index) for lease in leases)
         if is_near or sum(count or 0 for count in at_work) > len(leases):
@@ -106,7 +114,7 @@ class HangUpsWatcher(LoopWatcher):
     def stop(self) -> None:
         """Nothing is in flight any more: wait until the servers are idle."""
         super().stop()
-        self._checks = [self._check(target) for target in self._targets]
+        self._checks = [self._check(replica, target) for replica, target in enumerate(self._targets)]
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
@@ -118,21 +126,21 @@ class HangUpsWatcher(LoopWatcher):
             self.run.clock.sleep(max(pause_s, self._quickest_s * (1 / MOST_SHARE - 1)))
             self.look()
 
-    def _look_at(self, target: Target) -> int | None:
+    def _look_at(self, replica: int, target: Target) -> int | None:
         """Note what this server works on; None: it does not report it."""
-        asked_ns = self.run.clock.now_ns()
+        probes, asked_ns = self._probes(replica), self.run.clock.now_ns()
         count = self._work(target)
         answered_ns = self.run.clock.now_ns()
         if count is None:
             return None
         took_s = (answered_ns - asked_ns) / NS_PER_S
         self._quickest_s = min(self._quickest_s, took_s) if self._quickest_s else took_s
-        self._seen[target.address.url].looks.append(Look(asked_ns, answered_ns, *count))
+        self._seen[target.address.url].looks.append(Look(asked_ns, answered_ns, *count, max(probes, self._probes(replica))))
         return count.at_work
 
-    def _check(self, target: Target) -> HangUpCheck:
+    def _check(self, replica: int, target: Target) -> HangUpCheck:
         begun_s = self.run.clock.now_s
-        while (busy := self._look_at(target)) and self.run.clock.now_s - begun_s <= IDLE_WITHIN_S:
+        while (busy := self._look_at(replica, target)) and self.run.clock.now_s - begun_s <= IDLE_WITHIN_S:
             self.run.clock.sleep(IDLE_EVERY_S)
         waited_ms = (self.run.clock.now_s - begun_s) * 1e3
         return HangUpCheck(
@@ -145,7 +153,9 @@ class HangUpsWatcher(LoopWatcher):
         )
 
 
-def hang_ups_watcher(run: RunUnderWay, targets: Sequence[Target], hang_ups: HangUps, tls: TlsOptions) -> HangUpsWatcher:
+def hang_ups_watcher(
+    run: RunUnderWay, targets: Sequence[Target], hang_ups: HangUps, tls: TlsOptions, probes: Callable[[int], int]
+) -> HangUpsWatcher:
     """A watcher that asks the servers in threads."""
     return HangUpsWatcher(
         run,
@@ -153,4 +163,5 @@ def hang_ups_watcher(run: RunUnderWay, targets: Sequence[Target], hang_ups: Hang
         lambda index: hang_ups.of(index) is not None,
         lambda target: in_thread(lambda: working_on(target, tls)),
         lambda target: in_thread(lambda: is_healthy(target, tls)),
+        probes=probes,
     )

@@ -57,14 +57,15 @@ def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterat
 
 
 def _handing_over(prepared: Prepared, limit_at: Callable[[float], int]) -> Phase:
-    """A warm-up whose slots go over to the measurement one by one, and from there to requests that keep up the load."""
+    """A warm-up whose requests are followed, one by one, by those of the measurement, and these by others that are not measured but
+    keep up the load until the last measured one has ended."""
     filling = Phase(total=prepared.filling, warmup=True, limit_at=limit_at, fills=True)
     measured = Phase(total=prepared.segments[0].total, limit_at=limit_at, then=filling)
     return Phase(total=prepared.warmup, warmup=True, limit_at=limit_at, then=measured)
 
 
 def _limit_of_warmup(segment: Segment) -> Callable[[float], int | None]:
-    """The limit of requests in flight during a warm-up. For a schedule: as many as it will soon have in flight."""
+    """The limit of requests in flight in a warm-up: with a schedule as many as it begins with (`users_to_begin`), else none."""
     limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
     return lambda _elapsed_s: limit
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.options.options import RunOptions
 from llama_load.options.result_flags import AUTO
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_request_counter import OtherRequestsCounter
-from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.priority import SenderPriority
+from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 from llama_load.workloads.expect import load_checks
+
+if TYPE_CHECKING:
+    from llama_load.preflight.prepare import Prepared  # which a worker does not need
 
 # Time limit for stopped users to write their last records.
 LAST_RECORDS_WITHIN_S = 2.0
@@ -32,36 +34,51 @@ LAST_RECORDS_WITHIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
-    """The settings of a run that a sender needs. `checks_answers`: see `Prepared`."""
+    """All that a process that sends needs to know of a run; a master sends it to its workers."""
 
-    targets: Sequence[Target]
-    options: RunOptions
-    body_options: BodyOptions
+    targets: list[Target]
+    settings: SessionSettings
     beginning: Beginning | None
-    checks_answers: bool
+    wait_at_end_s: float  # for requests in flight
+    takes_priority: bool
+    checks_answers: bool  # against schemas or expectations
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> SenderConfig:
+        """That of a prepared run."""
+        options = prepared.options
+        settings = SessionSettings(
+            prepared.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries, options.hang_ups
+        )
+        return cls(
+            list(prepared.targets),
+            settings,
+            prepared.beginning,
+            options.wait_at_end_s,
+            takes_priority=options.client_priority == AUTO,
+            checks_answers=prepared.checks_answers,
+        )
 
 
 class SenderRuntime:
     """The users of one process during one run. `heard` is called with every record."""
 
     def __init__(
-        self, environment: Any, worker: str, config: SenderConfig, link: DispatcherLink, heard: Callable[[RequestRecord], None]
+        self,
+        environment: Any,
+        worker: str,
+        config: SenderConfig,
+        link: DispatcherLink,
+        heard: Callable[[RequestRecord], None],
+        *,
+        tls: TlsOptions,
     ) -> None:
         self._monitor = HealthMonitor(worker, [target.address for target in config.targets])
         self._users = ArrivalUsers(environment)
         self._others = OtherRequestsCounter(environment)
-        options = config.options
         self.lease_client = LeaseClient(
             link=link,
-            settings=SessionSettings(
-                worker,
-                config.body_options,
-                options.dialogue,
-                options.timeouts,
-                options.save_texts,
-                options.retries,
-                options.hang_ups,
-            ),
+            settings=replace(config.settings, worker=worker),
             targets=config.targets,
             beginning=config.beginning,
             measuring=self._monitor.start,
@@ -73,9 +90,9 @@ class SenderRuntime:
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._waits_no_more = False
         self._priority = SenderPriority()
-        if options.client_priority == AUTO:
+        if config.takes_priority:
             self._priority.take()
-        Transport.of_this_process().trust(options.tls)
+        Transport.of_this_process().trust(tls)
 
     def stop_monitor(self) -> None:
         """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""

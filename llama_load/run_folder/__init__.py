@@ -4,6 +4,7 @@
     requests.arrows     the journal: record batches with checksums; deleted once every record is in the table
     requests.packed.arrows   earlier records of the journal, joined and compressed
     requests.parquet    the table of all records, written at the end
+    probes.parquet      the records of probes, which are in no figure of the load (see `llama_load.run_folder.probe_file`)
     server/             a local server's log, its lines about memory, its command
     telemetry.jsonl     samples; telemetry.parquet is made of them at the end (see `llama_load.run_folder.telemetry_file`)
 
@@ -29,6 +30,7 @@ from llama_load.run_folder.manifest import (
     read_manifest,
     write_manifest,
 )
+from llama_load.run_folder.probe_file import PROBES, ProbeJournal
 from llama_load.run_folder.reading import Run, add_spool, load_run, recover
 from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.run_folder.spool import Spool
@@ -40,6 +42,7 @@ __all__ = [
     "JOURNAL",
     "MANIFEST",
     "PACKED",
+    "PROBES",
     "RUNNING",
     "SAMPLES",
     "TABLE",
@@ -49,6 +52,7 @@ __all__ = [
     "Journal",
     "Manifest",
     "PreflightRow",
+    "ProbeJournal",
     "Run",
     "RunWriter",
     "ServerFiles",

@@ -129,6 +129,9 @@ class Manifest:
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
     same_answer: bool = False  # answers under load are compared with those to the same prompts alone
+    probe_rate_rps: float | None = None  # --probe-rate
+    probes_skipped: int = 0  # probes whose time passed while the client stood still
+    probes_unwritten: int = 0  # records of probes that the disk did not take
     hands_over: bool = False  # requests of the warm-up were in flight beside the measured ones (--hand-over)
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals scheduled before the run time was over

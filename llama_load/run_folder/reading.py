@@ -29,6 +29,7 @@ from llama_load.run_folder.manifest import (
     read_manifest,
     write_manifest,
 )
+from llama_load.run_folder.probe_file import load_probes, write_probes
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.run_folder.telemetry_file import load_telemetry, write_telemetry
 from llama_load.run_folder.whole_file import whole_file
@@ -53,6 +54,7 @@ class Run:
     recovered: bool
     unwritten: str | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
+    probes: Records | None = None  # None: without --probe-rate, or they cannot be read
 
 
 def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
@@ -74,9 +76,10 @@ def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
                 note_damage(manifest, file, part)
             table = contents.table()
             release_unused()
-            return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path))
+            return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path), probes=load_probes(path))
         manifest = read_manifest(path)
-    return Run(path, manifest, Records(_read_table(path / TABLE, limits)), recovered=False, telemetry=load_telemetry(path))
+    records = Records(_read_table(path / TABLE, limits))
+    return Run(path, manifest, records, recovered=False, telemetry=load_telemetry(path), probes=load_probes(path))
 
 
 def _read_table(file: Path, limits: TableLimits) -> pa.Table:
@@ -99,7 +102,7 @@ def recover(run: Run) -> Run:
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     write_finished(run.path, run.manifest, run.records.table)
-    return replace(run, recovered=False, telemetry=write_telemetry(run.path))
+    return replace(run, recovered=False, telemetry=write_telemetry(run.path), probes=write_probes(run.path))
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:

@@ -38,6 +38,8 @@ LIMITS = TableLimits(cells=5 * MOST_SAMPLES, decoded_bytes=2 << 30)
 MOST_SERIES = 20_000
 MOST_NOTES, MOST_LABELS, MOST_CHARS = 200, 32, 300
 MOST_INSTANT = 2**62
+# What a line raises that is no sample of ours; msgspec's errors are ValueErrors.
+_DAMAGES = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -89,26 +91,20 @@ def read_samples(file: Path) -> Telemetry:
     with file.open("rb") as lines:
         while line := lines.readline(MOST_LINE_BYTES):
             try:
-                left -= _take(msgspec.json.decode(line, type=list), series, notes)
-            except (
-                ValueError,
-                TypeError,
-                IndexError,
-                KeyError,
-                OverflowError,
-                RecursionError,
-            ):  # msgspec.DecodeError is a ValueError
+                left -= _add_line(msgspec.json.decode(line, type=list), series, notes)
+            except _DAMAGES:
                 bad += 1
             if left <= 0:
                 notes.append(f"the telemetry has more than {MOST_SAMPLES} samples; the rest was left out")
                 break
     if bad > 1:  # one is the line that was being written when the run was killed
         notes.append(f"{bad} damaged lines of telemetry were left out")
-    return Telemetry([made for kept in series.values() if (made := _series(kept)) is not None], notes[:MOST_NOTES])
+    known = [known for columns in series.values() if (known := _series(columns)) is not None]
+    return Telemetry(known, notes[:MOST_NOTES])
 
 
-def _take(line: list[Any], series: dict[int, _Columns], notes: list[str]) -> int:
-    """Add one line; return how many samples it has."""
+def _add_line(line: list[Any], series: dict[int, _Columns], notes: list[str]) -> int:
+    """Add what is in one line to the series or notes; return how many samples it has."""
     kind = line[0]
     if kind == "values":
         instant, pairs = line[1], line[2]
@@ -216,8 +212,8 @@ def _grouped(columns: list[Any], t_ns: Any, values: Any) -> list[Series]:
     series = []
     for rows in sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])):
         source, metric, labels = (column.dictionary[int(column.indices[int(rows[0])].as_py())].as_py() for column in encoded)
-        named = _Columns(_name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict)))
-        named.t_ns, named.values = t_ns[rows], values[rows]
-        if (made := _series(named)) is not None:
-            series.append(made)
+        own = _Columns(_name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict)))
+        own.t_ns, own.values = t_ns[rows], values[rows]
+        if (known := _series(own)) is not None:
+            series.append(known)
     return series

@@ -17,6 +17,7 @@ from llama_load.observed.records import Records
 from llama_load.observed.telemetry_series import Telemetry
 from llama_load.run_folder.folder_lock import FolderLock, lock_folder
 from llama_load.run_folder.manifest import JOURNAL, MANIFEST, PACKED, TABLE, Manifest, SpoolManifest, write_manifest
+from llama_load.run_folder.probe_file import load_probes, write_probes
 from llama_load.run_folder.reading import Run, note_damage, write_finished
 from llama_load.run_folder.run_journal import RunJournal
 from llama_load.run_folder.spool import Spool, temp_folder
@@ -109,7 +110,20 @@ class RunWriter:
         except OSError as error:
             return self._finish_elsewhere(table, f"cannot write to {self.path}: {error.strerror or error}")
         self._discard_spool()
-        return Run(self.path, self.manifest, Records(table), recovered=False, telemetry=self._finish_telemetry())
+        return Run(
+            self.path,
+            self.manifest,
+            Records(table),
+            recovered=False,
+            telemetry=self._finish_telemetry(),
+            probes=self._finish_probes(),
+        )
+
+    def _finish_probes(self) -> Records | None:
+        try:
+            return write_probes(self.path)
+        except OSError:
+            return load_probes(self.path)
 
     def _finish_telemetry(self) -> Telemetry:
         try:

@@ -17,7 +17,7 @@ def with_model(spec: ServerSpec) -> ServerSpec:
     return replace(spec, model=str(cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))))
 
 
-def without_secrets(command: tuple[str, ...]) -> tuple[str, ...]:
+def redact_server_command(command: tuple[str, ...]) -> tuple[str, ...]:
     """The command with the values of flags and variables that are named like secrets masked: --api-key ***, HF_TOKEN=***."""
     shown: list[str] = []
     is_secret = False

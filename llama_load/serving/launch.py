@@ -1,4 +1,4 @@
-"""Starts a `ServerSpec`, waits until it is ready, and stops it: `with serving(spec, folder) as server`."""
+"""Starts servers, waits until they are ready, and stops them: `with serving(spec, folder) as server`, or `start(command, …)`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import json
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
-from llama_load.serving.commands import with_model, without_secrets
-from llama_load.serving.process import free_port, refuse_taken
+from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
 from llama_load.targets.servers import ServerSpec, start_of
-from llama_load.targets.servers.server_start import Command, runnable
+from llama_load.targets.servers.server_start import READY_WITHIN_S, Command, runnable
+from llama_load.wire.local_ports import free_port, refuse_taken
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - listening everywhere, it is reached by loopback
 
@@ -27,7 +28,6 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - li
 class Server:
     """A server that is ready."""
 
-    spec: ServerSpec
     url: str
     port: int
     log: Path  # its output
@@ -45,6 +45,10 @@ class Server:
         """Wait until it ends by itself, and return why."""
         return self._events.wait()
 
+    def stop(self) -> None:
+        """Stop it and all that was started with it, and run the clean-up commands."""
+        self._events.close()
+
 
 @contextmanager
 def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
@@ -53,27 +57,36 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
     It is stopped at the end of the block, with its RPC workers and companions, and the clean-up commands are run; also if our
     process is killed. UsageError: something is missing. RunError, with the end of the log: it ends or is not ready in time.
     """
-    job = _job(spec, folder)
+    server = _started(_job(spec, folder))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Server:
+    """The server that this command starts, for one client on this machine, when the path `ready` below `url` answers.
+
+    `env` is added to the environment. `Server.stop` ends it; so does the end of our process. RunError, with the end of the log: it
+    ends or is not ready in time.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    server = _part("the server", command, log)
+    port = urlsplit(url).port or 80
+    return _started(Job(server, url, port, url + ready, READY_WITHIN_S, env=env or {}, is_for_one_client=True))
+
+
+def _started(job: Job) -> Server:
     events = _Events(job)
     try:
         ready = events.next()
         if "ready" not in ready:
             raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
-        host = f"[{job.host}]" if ":" in job.host else job.host
-        scheme, prefix = start_of(spec).scheme_and_prefix(spec)
-        yield Server(
-            spec=spec,
-            url=f"{scheme}://{host}:{job.port}{prefix}",
-            port=job.port,
-            log=Path(job.server.log),
-            command=tuple(job.server.shown),
-            start_s=float(ready["ready"]),
-            pid=int(ready["pid"]),
-            rpc=tuple(job.rpc),
-            _events=events,
-        )
-    finally:
+    except BaseException:
         events.close()
+        raise
+    command, rpc = tuple(job.server.shown), tuple(job.rpc)
+    return Server(job.url, job.port, Path(job.server.log), command, float(ready["ready"]), int(ready["pid"]), rpc, events)
 
 
 def _job(spec: ServerSpec, folder: Path) -> Job:
@@ -83,8 +96,8 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
     port = spec.port or free_port(spec.host)
     local = [f"127.0.0.1:{free_port()}" for _ in range(spec.rpc_workers)]
     workers = [
-        _part(f"the RPC worker {each}", start.worker_command(spec, each), folder / f"worker-{i}.log", each)
-        for i, each in enumerate(local)
+        _part(f"the RPC worker {address}", start.worker_command(spec, address), folder / f"worker-{i}.log", address)
+        for i, address in enumerate(local)
     ]
     rpc = (*local, *spec.rpc)
     for command in (*((spec.wrap,) if spec.wrap else ()), *spec.alongside, *spec.set_up, *spec.clean_up):
@@ -92,28 +105,31 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
     command = (*spec.wrap, *start.command(spec, port, rpc))
     scheme, prefix = start.scheme_and_prefix(spec)
     folder.mkdir(parents=True, exist_ok=True)
-    companions = [_part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)]
+    host = _ANY.get(spec.host, spec.host)
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{prefix}"
     return Job(
         server=_part("the server", command, folder / "server.log"),
+        url=url,
+        port=port,
+        ready_url=url + start.ready_path,
+        ready_within_s=spec.ready_within_s,
         kind=spec.kind,
         model=spec.model,
-        host=_ANY.get(spec.host, spec.host),
-        port=port,
-        is_tls=scheme == "https",
-        ready_path=prefix + start.ready_path,
-        ready_within_s=spec.ready_within_s,
         env=start.environment(spec),
-        companions=companions,
+        companions=[
+            _part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)
+        ],
         workers=workers,
         rpc=rpc,
         set_up=spec.set_up,
         clean_up=spec.clean_up,
         commands_log=str((folder / "commands.log").absolute()),
+        is_for_one_client=spec.is_for_one_client,
     )
 
 
 def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
-    return Process(name, list(command), str(log.absolute()), address, list(without_secrets(tuple(command))))
+    return Process(name, list(command), str(log.absolute()), address, list(redact_server_command(tuple(command))))
 
 
 class _Events:

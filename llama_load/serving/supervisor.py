@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,6 +39,7 @@ STARTING_LOOK_S = 0.01
 COMMAND_WITHIN_S = 60.0
 WORKER_WITHIN_S = 30.0
 GPU_MEMORY_WITHIN_S = 10.0
+NICE = 10
 STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
 # So long a server may take to notice that an RPC worker is gone, and to write its last words.
 NOTICES_WITHIN_S = 2.0
@@ -70,20 +71,20 @@ class Job:
     """All that the supervisor needs."""
 
     server: Process
-    kind: str
-    model: str
-    host: str  # where it is reached
+    url: str  # where it is reached
     port: int
-    is_tls: bool
-    ready_path: str
+    ready_url: str
     ready_within_s: float
-    env: Mapping[str, str]
-    companions: Sequence[Process]
-    workers: Sequence[Process]
-    rpc: Sequence[str]  # addresses of all workers, started by us or not
-    set_up: Sequence[Sequence[str]]
-    clean_up: Sequence[Sequence[str]]
-    commands_log: str
+    kind: str = ""
+    model: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    companions: Sequence[Process] = ()
+    workers: Sequence[Process] = ()
+    rpc: Sequence[str] = ()  # addresses of all workers, started by us or not
+    set_up: Sequence[Sequence[str]] = ()
+    clean_up: Sequence[Sequence[str]] = ()
+    commands_log: str = os.devnull
+    is_for_one_client: bool = False  # see `ServerSpec`
 
     def line(self) -> bytes:
         """As a line of JSON."""
@@ -134,7 +135,7 @@ class Supervisor:
         job = self.job
         for command in job.set_up:
             self._run("set-up", command)
-        self._gpu_memory_before = gpu_memory()
+        self._gpu_memory_before = {} if job.is_for_one_client else gpu_memory()
         for companion in job.companions:
             self._spawn(companion)
         for worker in job.workers:
@@ -151,7 +152,8 @@ class Supervisor:
         start_s = time.monotonic() - began_s
         self._refuse_ended()
         listening = self._listening(server.pid)
-        self._register(listening, start_s)
+        if not job.is_for_one_client:
+            self._register(listening, start_s)
         tell(ready=start_s, pid=listening.pid)
 
     def _watch(self) -> str:
@@ -178,8 +180,9 @@ class Supervisor:
         ended = self._ended()
         if ended is not None:
             part, code = ended
-            when = "while starting" if part is self.job.server else "while the server was starting"
-            raise Failed(f"{part.name} ended {when} ({exit_text(code)}){tail(part.log)}")
+            if part is self.job.server:
+                raise Failed(f"the server ended while starting ({exit_text(code)}){tail(part.log)}")
+            raise Failed(f"{part.name} ended while the server was starting ({exit_text(code)}){tail(part.log)}")
 
     # ------------------------------------------------------------------ parts of it
 
@@ -192,7 +195,7 @@ class Supervisor:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=os.environ | dict(self.job.env),
-                    preexec_fn=partial(end_with_parent, signal.SIGKILL),
+                    preexec_fn=_begin_beside_the_client if self.job.is_for_one_client else _begin,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -235,11 +238,9 @@ class Supervisor:
             self._refuse_ended()
 
     def _is_ready(self) -> bool:
-        job = self.job
-        host = f"[{job.host}]" if ":" in job.host else job.host
         try:  # whether it is ready does not depend on who signed its certificate
-            url = f"http{'s' * job.is_tls}://{host}:{job.port}{job.ready_path}"
-            return request("GET", url, within_s=READY_ANSWER_WITHIN_S, tls=partial(tls_context, insecure=True)).status in READY
+            tls = partial(tls_context, insecure=True)
+            return request("GET", self.job.ready_url, within_s=READY_ANSWER_WITHIN_S, tls=tls).status in READY
         except NoAnswerError:
             return False
 
@@ -300,6 +301,19 @@ class Supervisor:
 
     def _tell(self, *_: object) -> None:
         self._is_told = True
+
+
+def _begin() -> None:
+    end_with_parent(signal.SIGKILL)
+
+
+def _begin_beside_the_client() -> None:
+    """Leave one core to the client on the same machine, and yield to it on the others."""
+    _begin()
+    os.nice(NICE)
+    if sys.platform.startswith("linux"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[1:] or cores)
 
 
 def tell(**event: Any) -> None:

@@ -26,10 +26,8 @@ class LocalRun(LocustRun):
         super().__init__(environment, prepared, user_scaler)
         self._recorder = Recorder(InThread(prepared.writer))
         self._controller.dispatcher.ledger.join(WORKER)
-        config = SenderConfig(
-            prepared.targets, prepared.options, prepared.body_options, prepared.beginning, prepared.checks_answers
-        )
-        self._sender = SenderRuntime(environment, WORKER, config, self, record_sink(environment, self._add))
+        sink = record_sink(environment, self._add)
+        self._sender = SenderRuntime(environment, WORKER, SenderConfig.of(prepared), self, sink, tls=prepared.options.tls)
         environment.llama_load = self._sender.lease_client
         settle()
 

@@ -20,6 +20,7 @@ from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
+from llama_load.run.sender import SenderConfig
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.locust_run import LocustRun
@@ -56,11 +57,8 @@ class MasterRun(LocustRun):
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             self._name,
-            [_without_keys(target) for target in prepared.targets],
-            replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
-            prepared.beginning,
+            _redact_config(SenderConfig.of(prepared)),
             prepared.ends_matter,
-            prepared.checks_answers,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )
@@ -138,11 +136,11 @@ class MasterRun(LocustRun):
         dispatcher = self._controller.dispatcher
         if kind == messages.WANT:
             self._note_started(client_id, worker, data["started"])
-            self._note_ended(client_id, data["over"])
+            self._note_ended(client_id, data["ended"])
             if worker.clock.is_known:  # else the next pong repeats it
                 dispatcher.want(client_id, data["workload"], data["count"])
-        elif kind == messages.OVER:
-            self._note_ended(client_id, data["over"])
+        elif kind == messages.REQUESTS_ENDED:
+            self._note_ended(client_id, data["ended"])
         elif kind == messages.STARTED:
             self._note_started(client_id, worker, data["keys"])
         elif kind == messages.BACK:
@@ -179,8 +177,8 @@ class MasterRun(LocustRun):
         dispatcher = self._controller.dispatcher
         worker.started.update(key for key in _keys(keys) if dispatcher.ledger.has_lease(client_id, key))
 
-    def _note_ended(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
-        for warmup, index, refused in over:
+    def _note_ended(self, client_id: str, ended: Iterable[tuple[bool, int, bool]]) -> None:
+        for warmup, index, refused in ended:
             self._controller.dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
 
     def _on_records(self, client_id: str, worker: WorkerState, number: int, data: bytes) -> None:
@@ -289,10 +287,14 @@ def _secret_names(target: Target) -> set[str]:
     return {name.lower() for name, value in target.headers if is_secret_header(name, value)}
 
 
-def _without_keys(target: Target) -> Target:
-    """The target without the headers that hold a key: keys are not sent."""
-    names = _secret_names(target)
-    return replace(target, headers=tuple((name, value) for name, value in target.headers if name.lower() not in names))
+def _redact_config(config: SenderConfig) -> SenderConfig:
+    """The configuration without headers that hold a key, and with masked secrets in bodies: keys are not sent."""
+    public = [
+        replace(target, headers=tuple(header for header in target.headers if header[0].lower() not in _secret_names(target)))
+        for target in config.targets
+    ]
+    body = config.settings.body_options
+    return replace(config, targets=public, settings=replace(config.settings, body_options=replace(body, extra=masked(body.extra))))
 
 
 def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:

@@ -3,14 +3,14 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   the fingerprint of these messages, and the run's configuration: targets, body options, user classes
+    run      master -> worker   the fingerprint of these messages, and the run's configuration: what a sender needs, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
     want     worker -> master   request leases of a workload; which requests have ended, and which are being sent
     leases   master -> worker   leases with their prompts
     back     worker -> master   unused leases
     started  worker -> master   requests that are being sent: at once, in a large swarm with the next `want` or within 0.1 s
-    over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
+    ended    worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
     ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
@@ -36,12 +36,10 @@ from llama_load.dispatch.leases import Lease
 from llama_load.observed.foreign_records import MOST_INTEGER
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
-from llama_load.users.beginning import Beginning
+from llama_load.run.sender import SenderConfig
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
+LEASES, BACK, STARTED, REQUESTS_ENDED = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "ended"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
@@ -75,18 +73,18 @@ class LeaseKeys(TypedDict):
     keys: Keys
 
 
-class Over(TypedDict):
+class RequestsEnded(TypedDict):
     """Keys of requests that have ended, and whether their connections failed."""
 
     run: Text
-    over: Ends
+    ended: Ends
 
 
 class Want(TypedDict):
     """Users that wait for a lease."""
 
     run: Text
-    over: Ends
+    ended: Ends
     started: Keys
     workload: Text
     count: Count
@@ -126,7 +124,7 @@ TO_MASTER: dict[str, Any] = {
     WANT: Want,
     BACK: LeaseKeys,
     STARTED: LeaseKeys,
-    OVER: Over,
+    REQUESTS_ENDED: RequestsEnded,
     RECORDS: Records,
     PONG: Pong,
     FLUSHED: LastWord,
@@ -138,16 +136,13 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The configuration of a run, sent before Locust starts the users. (The flags come with Locust's own message.)
+    """The configuration of a run, sent before Locust starts the users. (A worker reads only keys and the CA file from flags.)
 
-    Neither contains keys: `key_headers` are the lower-case names of the headers that each worker must add."""
+    It contains no keys: `key_headers` are the lower-case names of the headers that each worker must add."""
 
     run: str  # names the run in every message of it
-    targets: list[Target]
-    body_options: BodyOptions
-    beginning: Beginning | None
+    sender: SenderConfig
     ends_matter: bool  # requests may wait for the end of others: report ends at once
-    checks_answers: bool  # against schemas or expectations
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
 

@@ -30,7 +30,7 @@ from locust.rpc import Message, zmqrpc
 from zmq.utils.monitor import recv_monitor_message
 
 from llama_load.foreign_text import printable, printable_lines
-from llama_load.options.secret_flags import without_keys
+from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages
 from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
 
@@ -182,7 +182,7 @@ class Server(_Socket):
     def send_to_client(self, msg: Message) -> None:
         """See BaseSocket.send_to_client. A worker that is not connected gets nothing."""
         with suppress(zmq.ZMQError):
-            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_without_secrets(msg).serialize())], zmq.NOBLOCK)
+            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_redact_message(msg).serialize())], zmq.NOBLOCK)
             self._inbox.look()
 
     def recv_from_client(self) -> tuple[str, Message]:
@@ -388,8 +388,8 @@ class Client(_Socket):
             socket.close(linger=linger)
 
 
-def _without_secrets(msg: Message) -> Message:
+def _redact_message(msg: Message) -> Message:
     """Remove keys from Locust's message that starts users, which carries all options."""
     if msg.type != "spawn":
         return msg
-    return Message(msg.type, msg.data | {"parsed_options": without_keys(msg.data["parsed_options"])}, msg.node_id)
+    return Message(msg.type, msg.data | {"parsed_options": redact_options(msg.data["parsed_options"])}, msg.node_id)

@@ -18,7 +18,7 @@ import zmq
 from zmq.utils import z85
 
 from llama_load.errors import UsageError
-from llama_load.options.secret_flags import without_keys
+from llama_load.options.secret_flags import redact_options
 
 LEAST_CHARACTERS = 16
 SAME_KEY = "give master and workers the same LLAMA_LOAD_SWARM_KEY"
@@ -73,7 +73,7 @@ def is_loopback(host: str) -> bool:
 def refuse_open_network(options: Any, host: str) -> None:
     """Without a swarm key anybody may be the master at `host`. Raises UsageError if this worker has keys for servers."""
     given = {name for name, value in vars(options).items() if value}
-    secrets = sorted(given - set(without_keys({name: getattr(options, name) for name in given})))
+    secrets = sorted(given - set(redact_options({name: getattr(options, name) for name in given})))
     if secrets and not is_loopback(host):
         raise UsageError(
             f"this worker has keys for the server ({', '.join(secrets)}) and would use them for any master at {host}, "

@@ -32,7 +32,6 @@ from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.signals import SIGNALS
-from llama_load.targets.body import BodyOptions
 from llama_load.version import __version__
 
 GAVE_UP = 1  # exit code of a worker without a master, or with records that no master took
@@ -168,11 +167,9 @@ class WorkerRun:
         self._master = master
         self._ends_matter = config.ends_matter
         self._runner = environment.runner
-        options = read_options(environment.parsed_options)
-        self.wait_at_end_s = options.wait_at_end_s
+        own = read_options(environment.parsed_options)
+        self.wait_at_end_s = config.sender.wait_at_end_s
         name = short_name(self._runner.client_id)
-        headers = own_keys(options, config)
-        targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
@@ -184,15 +181,16 @@ class WorkerRun:
         self._sender = SenderRuntime(
             environment,
             name,
-            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.beginning, config.checks_answers),
+            with_own_keys(config, own),
             self,
             record_sink(environment, self._recorder.add),
+            tls=own.tls,
         )
         environment.llama_load = self._sender.lease_client
         self._started: list[Key] = []
         self._wants: dict[str, int] = {}  # by workload: how many users wait for a lease, not yet reported
         self._ended: list[tuple[bool, int, bool]] = []  # ends not yet reported: the lease key, and whether the connection failed
-        self._over = False
+        self._is_finishing = False
         self._is_tidy = False
         self._flushed = Event()
         self._keepers = [gevent.spawn(self._keep), gevent.spawn(self._spool)]
@@ -220,17 +218,17 @@ class WorkerRun:
         self._heard_s = time.monotonic()
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         self._flush_s = float(ping["batch_every_s"])
-        if self._over:
+        if self._is_finishing:
             return {}
         self._wants = {}  # they are in this answer
         return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
         """Begin no more requests, wait `wait_s` for those in flight, cancel the rest, send all records and FLUSHED."""
-        if self._over:
+        if self._is_finishing:
             self._flushed.wait()
             return
-        self._over = True
+        self._is_finishing = True
         try:
             health = self._sender.finish(wait_s)
             self._recorder.close()
@@ -262,10 +260,10 @@ class WorkerRun:
     def _say_wants(self) -> None:
         wants, self._wants = self._wants, {}
         for workload, count in wants.items():
-            over, self._ended = self._ended, []
+            ended, self._ended = self._ended, []
             started, self._started = self._started, []
-            if not self._send(messages.WANT, {"workload": workload, "count": count, "over": over, "started": started}):
-                self._ended = over + self._ended  # what users want is in the next pong
+            if not self._send(messages.WANT, {"workload": workload, "count": count, "ended": ended, "started": started}):
+                self._ended = ended + self._ended  # what users want is in the next pong
                 self._started = started + self._started
 
     def started(self, lease: Lease) -> None:
@@ -313,9 +311,9 @@ class WorkerRun:
                 self._started += keys
 
     def _say_ended(self) -> None:
-        over, self._ended = self._ended, []
-        if not self._send(messages.OVER, {"over": over}):
-            self._ended = over + self._ended
+        ended, self._ended = self._ended, []
+        if not self._send(messages.REQUESTS_ENDED, {"ended": ended}):
+            self._ended = ended + self._ended
 
     def _spool(self) -> None:
         while not self._is_tidy:
@@ -356,21 +354,21 @@ class WorkerRun:
         return bool(self._runner.client.send_now(message))
 
 
-def own_keys(options: RunOptions, config: messages.RunConfig) -> tuple[tuple[str, str], ...]:
-    """The headers with keys, from this worker's options, because the master sends no keys. Raises UsageError."""
-    own = tuple((name, value) for name, value in options.headers if name.lower() in config.key_headers)
-    if missing := set(config.key_headers) - {name.lower() for name, _ in own}:
+def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
+    """The master's configuration with the keys in this worker's own options, because the master sends none, and with the servers'
+    names looked up here. Raises UsageError."""
+    headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
+    if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
         how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"
         raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
-    return own
-
-
-def with_own_keys(body: BodyOptions, options: RunOptions) -> BodyOptions:
-    """The body options with the keys from this worker's --extra-body in place of the masked ones. Raises UsageError."""
-    if not secrets_in(body.extra):
-        return body
-    if masked(options.extra_body) != masked(body.extra):
-        raise UsageError(
-            "has no --extra-body like the master's, and the master sends no keys: start every worker with LLAMA_LOAD_EXTRA_BODY set"
-        )
-    return replace(body, extra=options.extra_body)
+    sender = config.sender
+    body = sender.settings.body_options
+    if secrets_in(body.extra):
+        if masked(own.extra_body) != masked(body.extra):
+            raise UsageError(
+                "has no --extra-body like the master's, and the master sends no keys: "
+                "start every worker with LLAMA_LOAD_EXTRA_BODY set"
+            )
+        body = replace(body, extra=own.extra_body)
+    targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in sender.targets]
+    return replace(sender, targets=targets, settings=replace(sender.settings, body_options=body))

@@ -43,16 +43,16 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored,
-    how often a request that the server refuses as overloaded is sent again, which requests are given up."""
+    """What all users of a run share: fields of bodies, conversation settings, timeouts, whether texts are stored, how often a
+    request that the server refuses as overloaded is sent again, which requests are given up; and the name of their process."""
 
-    worker: str
     body_options: BodyOptions
     dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
     retries: int = 0
     hang_ups: HangUps | None = None
+    worker: str = ""
 
 
 class Session(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -19,9 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.web.guard import WebGuard
@@ -171,10 +169,8 @@ class Experiments:
         """What is shown of state.json; None without it."""
         assert self.present is not None
         try:
-            state = msgspec.json.decode(_read(self.present.folder / STATE, MOST_STATE_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return None
-        if not isinstance(state, dict):
+            state = read_foreign_json(self.present.folder / STATE, MOST_STATE_BYTES, follows_links=False)
+        except (OSError, ValueError):
             return None
         probes, now = state.get("probes"), state.get("present")
         return {
@@ -206,14 +202,3 @@ def _seconds(text: str) -> float:
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise UsageError(f"--max-time must be a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}, got {printable(text)!r}")
     return seconds
-
-
-def _read(path: Path, most: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("no regular file")
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError("too large")
-    return data

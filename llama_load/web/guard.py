@@ -62,7 +62,7 @@ class WebGuard:
         self._inner: Wsgi = web_ui.app.wsgi_app
         web_ui.app.wsgi_app = self._answer
         web_ui.app.before_request(self._refuse_hidden_settings)
-        web_ui.app.after_request(_without_keys)
+        web_ui.app.after_request(_redact_response)
         if not _is_loopback(web_ui.host) and not self._options.web_login:
             logger.warning(
                 "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
@@ -227,7 +227,7 @@ def _too_large(environ: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _without_keys(response: Any) -> Any:
+def _redact_response(response: Any) -> Any:
     if response.is_streamed or response.direct_passthrough:  # files of Locust's own page
         return response
     text = response.get_data()

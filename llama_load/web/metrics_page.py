@@ -14,8 +14,8 @@ from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import CONTENT_TYPE, exposition
 from llama_load.options.flags import LOOPBACK
+from llama_load.reports.about_run import about_run
 from llama_load.run_folder import RunWriter
-from llama_load.web.about_run import about_run
 from llama_load.web.guard import is_own_name
 
 logger = logging.getLogger(__name__)

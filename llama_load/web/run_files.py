@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-import stat
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
 from llama_load.errors import UsageError
-from llama_load.foreign_files import MOST_JSON_BYTES
+from llama_load.foreign_files import MOST_JSON_BYTES, open_foreign, read_foreign_json
 from llama_load.foreign_text import printable
 from llama_load.run_folder import MANIFEST
 from llama_load.run_folder.manifest import RUNNING
@@ -27,6 +25,7 @@ FILES = {
     "summary.json": "application/json",
     "run.json": "application/json",
     "requests.parquet": "application/vnd.apache.parquet",
+    "probes.parquet": "application/vnd.apache.parquet",
     "telemetry.parquet": "application/vnd.apache.parquet",
     "server.log": "text/plain; charset=utf-8",
     "memory.log": "text/plain; charset=utf-8",
@@ -118,26 +117,17 @@ class RunFiles:
         if path is None:
             return None
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            return open_foreign(path, math.inf, follows_links=False)
         except OSError:
             return None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            return None
-        return os.fdopen(fd, "rb")
 
     def json(self, name: str, file: str) -> dict[str, Any] | None:
         """A JSON object of a run; None if there is none that can be read."""
-        opened = self.open(name, file)
-        if opened is None:
+        path = self._path(name, file)
+        try:
+            return None if path is None else read_foreign_json(path, follows_links=False)
+        except (OSError, ValueError):
             return None
-        with opened:
-            try:
-                data = opened.read(MOST_JSON_BYTES + 1)
-                document = msgspec.json.decode(data) if len(data) <= MOST_JSON_BYTES else None
-            except (OSError, ValueError, RecursionError):
-                return None
-        return document if isinstance(document, dict) else None
 
     def text(self, name: str, file: str) -> str:
         """A text of a run; empty if there is none."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from llama_load.analysis.run_summary import SUMMARY
 from llama_load.foreign_text import printable
+from llama_load.reports.about_run import load, servers
 from llama_load.reports.run_list import run_row
 from llama_load.run_folder import MANIFEST, TABLE
 from llama_load.run_folder.foreign_tables import TableLimits, read_table, record_columns
-from llama_load.web.about_run import load, servers
 from llama_load.web.run_files import MOST_RUNS, RunFiles
 from llama_load.web.run_view import headline_figures, style_of
 

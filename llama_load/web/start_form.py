@@ -16,7 +16,7 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, flags_with
 from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields
 from llama_load.options.locust_flags import read_locust_flags
-from llama_load.options.secret_flags import secret_values, without_secret_values
+from llama_load.options.secret_flags import redact_json, secret_values
 from llama_load.web.workload_choices import GIVEN, Choice, workload_choices
 
 # A text of the form: longer ones are no flags.
@@ -122,7 +122,7 @@ class StartForm:
             elif field.name == "host":
                 value = self._environment.host
             elif field.name in _JSON and value:
-                value = without_secret_values(value)
+                value = redact_json(value)
             if field.kind == SWITCH:
                 values[field.name] = str(value).lower() in ("true", "1", "on", "yes")
             elif field.kind == LINES:
@@ -138,7 +138,7 @@ class StartForm:
             value = typed.get(field.name)
             if value is None or field.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
                 continue
-            if field.name in _JSON and value and without_secret_values(str(value)) != value:
+            if field.name in _JSON and value and redact_json(str(value)) != value:
                 continue
             kept = value is True or value == "true" if field.kind == SWITCH else str(value)
             values[field.name] = [line for line in _lines(value) if line.strip()] if field.kind == LINES else kept
@@ -185,7 +185,7 @@ class StartForm:
                 setattr(candidate, own_field.name, value)
         for name in _JSON:
             shown = getattr(self._options, name, None)
-            if shown and given.get(name) == without_secret_values(shown):
+            if shown and given.get(name) == redact_json(shown):
                 setattr(candidate, name, shown)  # *** on the page stands for what it was
         vars(candidate).update(read_locust_flags(given, faults))
         candidate.host = given.get("host")

@@ -1,11 +1,13 @@
-"""Whether an address is of this machine."""
+"""Addresses and ports of this machine."""
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import psutil
 
+from llama_load.errors import UsageError
 from llama_load.wire.address import Address
 
 
@@ -20,3 +22,25 @@ def is_here(address: Address) -> bool:
         for interface_address in interface
     }
     return not addresses.isdisjoint(own)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """UsageError: a server could not listen there."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as sock:
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # like servers: connections of an earlier server do not matter
+            sock.bind(address)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "there is no such port"
+        raise UsageError(f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)") from None

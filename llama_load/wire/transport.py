@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent
 from gevent import monkey
@@ -40,7 +40,7 @@ _poll = monkey.get_original("select", "poll")
 class Transport:
     """Sends requests and reads answers for all greenlets of one process. Get it by `Transport.of_this_process()`."""
 
-    _instance: Transport | None = None
+    _instances: ClassVar[dict[str, Transport]] = {}
 
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
@@ -59,11 +59,12 @@ class Transport:
             self._keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     @classmethod
-    def of_this_process(cls) -> Transport:
-        """The transport of this process, made on first use (never before a fork)."""
-        if cls._instance is None or cls._instance.pid != os.getpid():
-            cls._instance = cls()
-        return cls._instance
+    def of_this_process(cls, use: str = "load") -> Transport:
+        """The transport of this process, made on first use (never before a fork). Each `use` has its own, with its own queue and
+        connections, so that what ends the requests of one leaves the others alone."""
+        if (instance := cls._instances.get(use)) is None or instance.pid != os.getpid():
+            instance = cls._instances[use] = cls()
+        return instance
 
     def send(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
         """Carry out one exchange and return it when it is done.

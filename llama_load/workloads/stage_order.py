@@ -155,11 +155,6 @@ def _parted(unit: _Unit, size: int) -> list[_Unit]:
     ]
 
 
-def _chained(part: Sequence[Prompt]) -> list[Prompt]:
-    """These turns as a conversation of their own."""
-    return [replace(prompt, more=len(part) - 1 - place, turns=len(part)) for place, prompt in enumerate(part)]
-
-
 def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:
     """Exchange units of equal size and nearly equal length between stages while that makes the stages' sums more alike."""
     entries = [(unit, stage) for stage, hand in enumerate(hands) for unit in hand]

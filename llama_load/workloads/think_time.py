@@ -32,11 +32,6 @@ class ThinkTime:
     kind: str
     numbers: tuple[float, ...]
 
-    @property
-    def is_none(self) -> bool:
-        """Whether nobody waits."""
-        return self.kind == CONSTANT and not self.numbers[0]
-
     def draw(self, source: random.Random) -> float:
         """One think time, s."""
         draws: Mapping[str, Callable[[], float]] = {

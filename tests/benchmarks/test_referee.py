@@ -39,9 +39,9 @@ def ask(url: str, tokens: int = 5, request_id: str = "x", path: str = "chat/comp
 @needs_compiler
 def test_the_server_sends_its_schedule_and_logs_it(tmp_path: Path) -> None:
     """Tokens are never early; the log names the request, and the kernel's timestamp of the first token is not before the log's."""
-    with serving(Schedule(first_token_ms=20, interval_ms=4), tmp_path / "log") as server:
-        events = ask(server.url, 5, "one", stream_options={"include_usage": True})
-        ask(server.url, 3, "two")
+    with serving(Schedule(first_token_ms=20, interval_ms=4), tmp_path / "log") as url:
+        events = ask(url, 5, "one", stream_options={"include_usage": True})
+        ask(url, 3, "two")
     assert events[-1] == "[DONE]"
     chunks = [json.loads(event) for event in events[:-1]]
     assert "".join(each["choices"][0]["delta"].get("content", "") for each in chunks[:-1]) == " 1 tok tok tok tok"
@@ -62,9 +62,9 @@ def test_the_server_sends_its_schedule_and_logs_it(tmp_path: Path) -> None:
 def test_synchronous_streams_share_their_instants(tmp_path: Path) -> None:
     """Two requests, the second some milliseconds later: the instants of their tokens differ by multiples of the interval, up to the
     lateness that the server logs of itself."""
-    with serving(Schedule(first_token_ms=20, interval_ms=10, synchronous=True), tmp_path / "log") as server:
-        ask(server.url, 5)
-        ask(server.url, 5)
+    with serving(Schedule(first_token_ms=20, interval_ms=10, synchronous=True), tmp_path / "log") as url:
+        ask(url, 5)
+        ask(url, 5)
     truth = read_truth(tmp_path / "log")
     first, second = (np.array(entry["sent_mono_ns"]) / 1e6 for entry in truth.requests)
     apart = (second - first) / 10
@@ -73,25 +73,25 @@ def test_synchronous_streams_share_their_instants(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_the_server_refuses_what_it_cannot_answer(tmp_path: Path) -> None:
-    with serving(Schedule(), tmp_path / "log") as server:
-        assert HTTP.get(f"{server.url}/health", timeout=5).status_code == 200
-        assert HTTP.get(f"{server.url}/v1/models", timeout=5).json()["data"][0]["id"] == "simulated"
-        assert HTTP.get(f"{server.url}/metrics", timeout=5).status_code == 404
+    with serving(Schedule(), tmp_path / "log") as url:
+        assert HTTP.get(f"{url}/health", timeout=5).status_code == 200
+        assert HTTP.get(f"{url}/v1/models", timeout=5).json()["data"][0]["id"] == "simulated"
+        assert HTTP.get(f"{url}/metrics", timeout=5).status_code == 404
         whole = {"messages": [], "max_tokens": 5}
-        assert HTTP.post(f"{server.url}/v1/chat/completions", json=whole, timeout=5).status_code == 400
-        assert HTTP.post(f"{server.url}/v1/chat/completions", json={"stream": True}, timeout=5).status_code == 400
-        texts = [json.loads(event)["choices"][0]["text"] for event in ask(server.url, 2, path="completions", prompt="a b")[:-1]]
+        assert HTTP.post(f"{url}/v1/chat/completions", json=whole, timeout=5).status_code == 400
+        assert HTTP.post(f"{url}/v1/chat/completions", json={"stream": True}, timeout=5).status_code == 400
+        texts = [json.loads(event)["choices"][0]["text"] for event in ask(url, 2, path="completions", prompt="a b")[:-1]]
         assert texts == [" 1", " tok"]
     assert len(read_truth(tmp_path / "log").requests) == 1
 
 
 @needs_compiler
 def test_a_client_that_hangs_up_is_in_the_log_as_that(tmp_path: Path) -> None:
-    with serving(Schedule(first_token_ms=10, interval_ms=10), tmp_path / "log") as server:
+    with serving(Schedule(first_token_ms=10, interval_ms=10), tmp_path / "log") as url:
         body = {"messages": [], "max_tokens": 1000, "stream": True}
-        with requests.post(f"{server.url}/v1/chat/completions", json=body, stream=True, timeout=5) as answer:
+        with requests.post(f"{url}/v1/chat/completions", json=body, stream=True, timeout=5) as answer:
             next(answer.iter_lines())
-        ask(server.url, 5)
+        ask(url, 5)
     outcomes = [entry["outcome"] for entry in read_truth(tmp_path / "log").requests]
     assert outcomes == ["client closed", "ok"]
 

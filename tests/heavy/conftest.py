@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import bundled
+from llama_load.serving.launch import Server, start
 from llama_load.serving.model_maker import cache_folder
-from llama_load.serving.process import Running, free_port, start
 from llama_load.targets.servers.llama_cpp_python_kind import RPC_SCRIPT
+from llama_load.wire.local_ports import free_port
 
 HERE = Path(__file__).parent
 
@@ -67,11 +68,11 @@ def vllm_env() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def start_vllm(
     vllm_python: Path, hf_model: Path, vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Running]]:
+) -> Iterator[Callable[..., Server]]:
     """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
     with ExitStack() as stack:
 
-        def begin(*arguments: str) -> Running:
+        def begin(*arguments: str) -> Server:
             port = free_port()
             command = [str(vllm_python.parent / "vllm"), "serve", str(hf_model), "--host", "127.0.0.1", "--port", str(port)]
             command += ["--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
@@ -85,12 +86,12 @@ def start_vllm(
 
 
 @pytest.fixture(scope="session")
-def vllm(start_vllm: Callable[..., Running]) -> Running:
+def vllm(start_vllm: Callable[..., Server]) -> Server:
     return start_vllm()
 
 
 @pytest.fixture(scope="module")
-def embedding_vllm(start_vllm: Callable[..., Running]) -> Iterator[Running]:
+def embedding_vllm(start_vllm: Callable[..., Server]) -> Iterator[Server]:
     """It ranks, too: by how alike the embeddings of query and document are."""
     server = start_vllm("--runner", "pooling", "--convert", "embed")
     yield server
@@ -103,11 +104,11 @@ def llama_cpp_python() -> Path:
 
 
 @pytest.fixture
-def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start llama-cpp-python's server: start_llama_cpp_python("--interrupt_requests", "false", rpc="HOST:PORT")."""
     with ExitStack() as stack:
 
-        def begin(*arguments: str, rpc: str = "", model: Path = tiny_model) -> Running:
+        def begin(*arguments: str, rpc: str = "", model: Path = tiny_model) -> Server:
             port = free_port()
             script = [str(RPC_SCRIPT), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
             command = [str(llama_cpp_python), *script, "--host", "127.0.0.1", "--port", str(port)]

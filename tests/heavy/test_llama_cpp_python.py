@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import bundled
+from llama_load.serving.launch import Server, start
 from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.process import Running, free_port, start
+from llama_load.wire.local_ports import free_port
 from tests.conftest import Finished
 from tests.swarms import wait_until
 
@@ -20,7 +21,7 @@ PATIENT = ("--interrupt_requests", "false", "--n_ctx", "2048")
 
 
 def test_a_run_whose_tokens_are_counted_by_events(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running]
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server]
 ) -> None:
     """It never reports usage; one request at a time; connections are used again."""
     server = start_llama_cpp_python(*PATIENT)
@@ -65,7 +66,7 @@ def test_two_models_that_are_swapped_on_demand(
 
 
 def test_streams_that_the_server_interrupts_are_cut_off(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running]
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server]
 ) -> None:
     """By default a new request ends the running one, with [DONE] or without, but without a finish_reason. That is no success."""
     server = start_llama_cpp_python("--n_ctx", "2048")
@@ -75,7 +76,7 @@ def test_streams_that_the_server_interrupts_are_cut_off(
 
 
 def test_a_prompt_beyond_the_context_is_an_empty_answer(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], tmp_path: Path
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server], tmp_path: Path
 ) -> None:
     locustfile = tmp_path / "long.py"
     locustfile.write_text(
@@ -89,7 +90,7 @@ def test_a_prompt_beyond_the_context_is_an_empty_answer(
     assert "exceeds the context" in done.out
 
 
-def test_an_rpc_cluster(run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], workers) -> None:
+def test_an_rpc_cluster(run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server], workers) -> None:
     """Two workers compute, the head answers: a good run."""
     server = start_llama_cpp_python(*PATIENT, rpc=workers[0])
     done = run_locust(server.url, "--num-prompts", "6", "-u", "2", "--max-tokens", "20", "--fail-if", "failed>0")
@@ -97,7 +98,7 @@ def test_an_rpc_cluster(run_locust: Callable[..., Finished], start_llama_cpp_pyt
 
 
 def test_an_rpc_worker_that_is_killed_takes_the_head_with_it(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], workers, tmp_path: Path
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server], workers, tmp_path: Path
 ) -> None:
     """The streams under way are cut off, and the run ends, although we started neither."""
     addresses, processes = workers

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import REPOSITORY, end_with_parent, environment, locust_command, simulated_server
 from tests.swarms import wait_until
 

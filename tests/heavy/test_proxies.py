@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from llama_load.serving.process import Running, free_port
+from llama_load.serving.launch import Server
+from llama_load.wire.local_ports import free_port
 from tests.conftest import Finished, Simulated
 
 pytestmark = pytest.mark.heavy
@@ -88,7 +89,7 @@ def test_a_proxy_that_does_not_buffer_is_not_blamed(
 
 
 def test_llama_server_disables_buffering_in_nginx(
-    run_locust: Callable[..., Finished], llama_server: Running, nginx: Callable[..., str]
+    run_locust: Callable[..., Finished], llama_server: Server, nginx: Callable[..., str]
 ) -> None:
     """Its X-Accel-Buffering: no is obeyed; through a proxy it is still recognised, and the prompts are still counted by it."""
     done = run_locust(nginx("proxy_buffering on;", llama_server.url), "--num-prompts", "12", "-u", "2", "--max-tokens", "60")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llama_load.lab.perplexity.perplexity_servers import score_text
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.serving.projector_maker import cached_projector
 from llama_load.targets.probe import ProbeSettings
 from tests.conftest import TINY, environment, run_to_the_end
@@ -233,7 +233,7 @@ def test_vllm_against_llama_cpp(
 
 
 def test_perplexity_by_llama_cpp_python_is_that_of_its_library(
-    start_llama_cpp_python: Callable[..., Running], llama_cpp_python: Path, tiny_model: Path
+    start_llama_cpp_python: Callable[..., Server], llama_cpp_python: Path, tiny_model: Path
 ) -> None:
     """The server's echoed log-probabilities against the library's logits, of one window."""
     server = start_llama_cpp_python("--n_ctx", "2048", "--logits_all", "true")

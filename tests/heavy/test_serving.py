@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from llama_load.serving import registry
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import REPOSITORY, Finished, end_with_parent, environment
 from tests.swarms import wait_until
 
@@ -82,7 +82,7 @@ def test_an_rpc_worker_that_is_killed_is_named_as_the_cause(
 
 
 def test_a_worker_lost_to_a_semicolon_is_reported(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], workers
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server], workers
 ) -> None:
     """`a:1;b:2` is one address to llama.cpp; the run says that the second worker computes nothing."""
     first, second = workers[0].split(",")

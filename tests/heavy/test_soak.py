@@ -4,6 +4,7 @@ the server is on record or named as possibly sent, and memory stays flat."""
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import signal
 import statistics
@@ -17,8 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from llama_load.serving.process import Running, free_port, start
+from llama_load.serving.launch import Server, start
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 from tests.swarms import Swarm, slow_link, swarm, wait_until
 
 SECONDS = 75
@@ -27,7 +29,7 @@ FAULT_EVERY_S = 4.0
 MOST_GROWTH_MB = 40.0
 
 
-class Server:
+class RestartedServer:
     """A simulated server that can be killed and comes back on the same port, with a log an incarnation. Every 50th answer is reset."""
 
     def __init__(self, folder: Path) -> None:
@@ -35,9 +37,9 @@ class Server:
         self._numbers = itertools.count()
         self.logs: list[Path] = []
         self.url = f"http://127.0.0.1:{self.port}"
-        self._running: Running = self._start()
+        self._running: Server = self._start()
 
-    def _start(self) -> Running:
+    def _start(self) -> Server:
         log = self._folder / f"server-{next(self._numbers)}.jsonl"
         self.logs.append(log)
         command = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(self.port), "--log", str(log)]
@@ -45,8 +47,8 @@ class Server:
         return start(command, self.url, self._folder / "server.out")
 
     def restart(self) -> None:
-        self._running.process.kill()
-        self._running.process.wait()
+        os.kill(self._running.pid, signal.SIGKILL)
+        self._running.stop()
         time.sleep(0.5)
         self._running = self._start()
 
@@ -69,7 +71,7 @@ def stop_for(process: subprocess.Popen[str], seconds: float) -> None:
     process.send_signal(signal.SIGCONT)
 
 
-def one_fault(kind: str, dice: random.Random, running: Swarm, server: Server) -> None:
+def one_fault(kind: str, dice: random.Random, running: Swarm, server: RestartedServer) -> None:
     alive = [worker for worker in running.workers if worker.poll() is None]
     if kind == "server":
         server.restart()
@@ -87,7 +89,7 @@ def megabytes(process: subprocess.Popen[str]) -> float:
 @pytest.mark.heavy
 @pytest.mark.timeout(240)
 def test_an_hour_of_load_with_a_fault_every_few_seconds(tmp_path: Path) -> None:
-    dice, server = random.Random(7), Server(tmp_path)
+    dice, server = random.Random(7), RestartedServer(tmp_path)
     memory: dict[str, list[float]] = {"master": [], "worker": []}
     over = threading.Event()
     try:

@@ -16,14 +16,14 @@ from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.observed.window import window_of
 from llama_load.run_folder import load_run
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
-def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished], vllm: Running) -> None:
+def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished], vllm: Server) -> None:
     """Recognised, connections used again, tokens by usage, and prompt tokens just as planned with the chat template."""
     done = run_locust(vllm.url, "--num-prompts", "32", "-u", "8", "--max-tokens", "24", "--ignore-eos", "--fail-if", "failed>0")
     assert done.code == 0, done.err
@@ -39,7 +39,7 @@ def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished],
     assert "requests reused an open connection" in " ".join(done.out.split())
 
 
-def test_templated_lengths_are_exact(vllm: Running) -> None:
+def test_templated_lengths_are_exact(vllm: Server) -> None:
     probe = Probe(ProbeSettings(vllm.url))
     target = probe.ask()
     counter = probe.counter()
@@ -52,7 +52,7 @@ def test_templated_lengths_are_exact(vllm: Running) -> None:
 
 
 def test_the_block_has_the_rows_of_vllm_bench_serve_and_agrees_with_it(
-    run_locust: Callable[..., Finished], vllm: Running, vllm_python: Path, hf_model: Path, tmp_path: Path
+    run_locust: Callable[..., Finished], vllm: Server, vllm_python: Path, hf_model: Path, tmp_path: Path
 ) -> None:
     """Same server, same 24 ShareGPT prompts, same seed: the same rows in the same order, the same number of generated tokens."""
     bench = [
@@ -92,14 +92,14 @@ def _block(text: str) -> list[str]:
     ],
 )
 def test_wrong_use_is_one_sentence(
-    run_locust: Callable[..., Finished], vllm: Running, arguments: tuple[str, ...], sentence: str
+    run_locust: Callable[..., Finished], vllm: Server, arguments: tuple[str, ...], sentence: str
 ) -> None:
     done = run_locust(vllm.url, "--num-prompts", "2", *arguments)
     assert done.code == 2
     assert sentence in done.err
 
 
-def test_openais_responses_and_anthropics_messages(run_locust: Callable[..., Finished], vllm: Running, tmp_path: Path) -> None:
+def test_openais_responses_and_anthropics_messages(run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path) -> None:
     """Both stream and have as many prompt tokens as the same prompts in chat: the template is in them."""
     flags = (
         "--num-prompts",
@@ -130,7 +130,7 @@ def test_openais_responses_and_anthropics_messages(run_locust: Callable[..., Fin
 
 
 @pytest.mark.parametrize("file", ["embeddings.py", "rerank.py"])
-def test_embeddings_and_reranking(run_locust: Callable[..., Finished], embedding_vllm: Running, file: str) -> None:
+def test_embeddings_and_reranking(run_locust: Callable[..., Finished], embedding_vllm: Server, file: str) -> None:
     """Four texts, or a query with four documents: counted by usage, and believed."""
     flags = ("--num-prompts", "8", "-u", "2", "--batch-size", "4", "--fail-if", "failed>0")
     done = run_locust(embedding_vllm.url, *flags, locustfile=REPOSITORY / "locustfiles" / file)
@@ -140,7 +140,7 @@ def test_embeddings_and_reranking(run_locust: Callable[..., Finished], embedding
     assert (records.values_of("prompt_token_source"), records.values_of("token_source")) == (["usage"], [])
 
 
-def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
+def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Server]) -> None:
     """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first alone and then about five at a
     time. TPOT divides by tokens while ITL counts events. Speculation is reported too."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
@@ -169,7 +169,7 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
 
 
 def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
-    run_locust: Callable[..., Finished], start_vllm: Callable[..., Running], tmp_path: Path
+    run_locust: Callable[..., Finished], start_vllm: Callable[..., Server], tmp_path: Path
 ) -> None:
     """vLLM's answers report no cached tokens, its prefix_cache_hits do; a random prefix keeps the cache out of it."""
     server = start_vllm()
@@ -196,12 +196,14 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
     assert found == [[], ["server_cache_hit_ratio"], []]
 
 
-def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
+def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], start_vllm: Callable[..., Server]) -> None:
     """The run ends, says why, and its report is whole."""
+    import os
+    import signal
     import threading
 
     server = start_vllm()
-    killer = threading.Timer(8, server.process.kill)
+    killer = threading.Timer(8, os.kill, (server.pid, signal.SIGKILL))
     killer.start()
     done = run_locust(server.url, "--num-prompts", "400", "-u", "4", "--max-tokens", "400", "--ignore-eos", "-t", "15s")
     killer.cancel()
@@ -212,7 +214,7 @@ def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], s
 
 
 def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
-    run_locust: Callable[..., Finished], vllm: Running
+    run_locust: Callable[..., Finished], vllm: Server
 ) -> None:
     """16 requests of 24 tokens, without the 4 of the warm-up; its processes are found by its port."""
     flags = ("--num-prompts", "16", "--warmup", "4", "-u", "4", "--max-tokens", "24", "--ignore-eos", "--telemetry-interval", "0.5")

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import REPOSITORY, Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 SCHEMA = REPOSITORY / "tests" / "data" / "person_schema.json"
 
 
-def test_vllm_forces_answers_into_a_schema_and_a_grammar(
-    run_locust: Callable[..., Finished], vllm: Running, tmp_path: Path
-) -> None:
+def test_vllm_forces_answers_into_a_schema_and_a_grammar(run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path) -> None:
     arguments = (vllm.url, "-u", "2", "--num-prompts", "8", "--max-tokens", "120", "--save-texts")
     done = run_locust(*arguments, "--json-schema", str(SCHEMA), "--structured-output-ratio", "0.5", folder=tmp_path / "schema")
     rows = done.records.measured().table.to_pylist()

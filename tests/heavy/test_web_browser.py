@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.heavy.browser import Log, chromium, opened, until
 from tests.json_server import json_server
 from tests.web.web_pages import LlmPage, llm_page
@@ -26,7 +26,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(llama_server: Running, tmp_path: Path) -> Iterator[LlmPage]:
+def page(llama_server: Server, tmp_path: Path) -> Iterator[LlmPage]:
     with llm_page(tmp_path, "--host", llama_server.url) as found:
         yield found
         assert "Traceback" not in found.log

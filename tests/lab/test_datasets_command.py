@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from llama_load.cli.main import main
 from llama_load.lab.dataset_tools.histogram import histogram, quantile
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.prompt import PlanRequest
@@ -276,7 +276,7 @@ def test_inspect_counts_with_a_tokenizer(capsys: pytest.CaptureFixture[str], tmp
     assert "p50 5 " in said
 
 
-def test_inspect_asks_the_server(capsys: pytest.CaptureFixture[str], llama_server: Running) -> None:
+def test_inspect_asks_the_server(capsys: pytest.CaptureFixture[str], llama_server: Server) -> None:
     """The real llama-server, 4096 tokens a slot: it counts, and its template is smaller than the guess."""
     said = datasets(capsys, "inspect", REPOSITORY / "datasets" / "sharegpt_sample.json", "--host", llama_server.url)
     assert value(said, "Tokens counted by") == "server"

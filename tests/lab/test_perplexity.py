@@ -21,7 +21,7 @@ from llama_load.lab.perplexity.binary import Perplexity, perplexity_of, read_est
 from llama_load.lab.perplexity.perplexity_servers import NoLogprobs, score_text
 from llama_load.lab.perplexity.score import Score, windows
 from llama_load.lab.sweep.quality import read_text
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.probe import ProbeSettings
 
 WORD = "ab "  # a token of the scripted servers, three bytes
@@ -147,7 +147,7 @@ def test_llama_cpp_python_scores_the_echoed_prompt() -> None:
     assert score.bits_per_byte == pytest.approx(1.0)
 
 
-def test_what_cannot_be_scored_is_refused_with_the_reason(llama_server: Running) -> None:
+def test_what_cannot_be_scored_is_refused_with_the_reason(llama_server: Server) -> None:
     with pytest.raises(NoLogprobs, match="llama-server reports no log-probabilities"):
         score_text(ProbeSettings(llama_server.url), "a text", 64, 32)
     for server, expected in (

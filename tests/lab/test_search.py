@@ -28,7 +28,7 @@ from llama_load.lab.search.real_probe import RealProbes, cause_of
 from llama_load.lab.search.search_probe import BudgetSpentError, Capacity, Probe, ProbePlan, ProbeResult
 from llama_load.lab.search.state import Budget, Present, Searched, SearchState
 from llama_load.options.objectives import judge, parse_objectives
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import environment, run_to_the_end
 from tests.make_records import failed, record, table
 
@@ -186,7 +186,7 @@ def test_objectives_of_a_workload_replace_the_general_ones() -> None:
         parse_objectives(["ttft:1 ttft:2"])
 
 
-def test_capacity_needs_exactly_one_server(llama_server: Running) -> None:
+def test_capacity_needs_exactly_one_server(llama_server: Server) -> None:
     port = int(llama_server.url.rpartition(":")[2])
     assert run_search.find_server([1, port]) == f"http://127.0.0.1:{port}"
     with pytest.raises(UsageError, match="no server found on the ports 1 of this machine"):
@@ -225,7 +225,7 @@ def test_the_state_of_a_search_names_bounds_probes_and_what_runs(tmp_path: Path)
 
 
 @pytest.mark.heavy
-def test_a_search_on_a_real_server_continues_where_it_ended(llama_server: Running, tmp_path: Path) -> None:
+def test_a_search_on_a_real_server_continues_where_it_ended(llama_server: Server, tmp_path: Path) -> None:
     """The budget of 40 requests has room for one user's probe; the second start reads it instead of sending it again."""
     command = [
         sys.executable,

@@ -18,7 +18,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.lab.server_bench.bench_figures import add_to_database, bench_figures, bench_lines
 from llama_load.lab.server_bench.bench_plots import _steps, draw_plots
 from llama_load.lab.server_bench.k6_script import chosen_prompts, k6_lines, k6_settings
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import environment
 from tests.make_records import failed, record, table
 
@@ -72,7 +72,7 @@ def test_the_database_gets_a_row_each_time(tmp_path: Path) -> None:
         add_to_database(tmp_path / "other", ("q4", 4, "rng-8-16", 8, 4, 2, 0, 1.0))
 
 
-def test_a_run_against_the_real_server(llama_server: Running, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_a_run_against_the_real_server(llama_server: Server, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     """Prompts and answers have lengths within their ranges; figures, plots, verdict and run folder are there."""
     monkeypatch.chdir(tmp_path)
     for name, value in environment().items():
@@ -103,7 +103,7 @@ def _rows(run: Path) -> list[dict[str, Any]]:
         (["--prompt_source", "nothing"], "rng-MIN-MAX"),
         (["--n_predict", "4", "--n_predict_min", "5"], "--n_predict_min 5 is over --n_predict 4"),
         (["--n_prompts", "0"], "--n_prompts must be 1 or more"),
-        (["--path_server", "/no/such/llama-server"], "cannot be started"),
+        (["--path_server", "/no/such/llama-server"], "there is no program"),
         (["--k6"], "there is no data set"),
     ],
 )
@@ -166,7 +166,7 @@ def test_the_metrics_are_those_of_the_script() -> None:
     assert lines["success"].endswith("2 of 3")
 
 
-def test_the_k6_script_against_the_real_server(llama_server: Running, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_the_k6_script_against_the_real_server(llama_server: Server, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.chdir(tmp_path)
     data = conversations(tmp_path, ("what is a word here", "it is a word"), ("and what is this here", "it is this word"))
     for name, value in environment().items():

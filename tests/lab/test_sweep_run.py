@@ -26,7 +26,7 @@ from llama_load.lab.sweep.run_cell import CellRun, LocustRuns, locust_words
 from llama_load.lab.sweep.runner import Sweep, run_cells
 from llama_load.lab.sweep.running_server import empty_cache
 from llama_load.serving.fit_params import fitted_flags
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import environment, run_to_the_end
 from tests.swarms import wait_until
 
@@ -76,7 +76,7 @@ def prepared(interrupt_at: str = "", fail_at: str = "") -> Callable[[LocustRuns,
     return run
 
 
-def test_a_sweep_of_two_cells_on_a_real_server(llama_server: Running, tmp_path: Path) -> None:
+def test_a_sweep_of_two_cells_on_a_real_server(llama_server: Server, tmp_path: Path) -> None:
     """Two run folders, a table, an effect that two runs cannot prove, a page with charts."""
     (tmp_path / "plan.yaml").write_text(
         f'servers: {{a: {{url: "{llama_server.url}"}}}}\nvary: {{n: {{values: [1, 2]}}}}\nidle-s: 0\n'
@@ -307,7 +307,7 @@ def test_flags_that_the_fitting_program_does_not_know_are_left_out(tmp_path: Pat
     assert fitted_flags("/nowhere", args, {}).startswith("# [Errno 2]")
 
 
-def test_a_cache_that_cannot_be_emptied_is_noted(llama_server: Running) -> None:
+def test_a_cache_that_cannot_be_emptied_is_noted(llama_server: Server) -> None:
     assert "the prompt cache was not emptied" in empty_cache(llama_server.url)
     assert "the prompt cache was not emptied" in empty_cache("http://127.0.0.1:1")
 

@@ -22,7 +22,7 @@ from llama_load.observed.record import RequestRecord
 from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.run_folder import RunWriter, load_run
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.counters import parse_counters
 from tests.conftest import Finished, Simulated
 from tests.make_records import manifest, record, table
@@ -349,7 +349,7 @@ def conversations(folder: Path) -> Path:
     return path
 
 
-def test_a_real_server_that_knows_the_prompts(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_real_server_that_knows_the_prompts(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """With a seed, the second run with the same prompts is caught; without one, each run is new to the server. A run of conversations
     with a system prompt, which all share, is clean: their later turns are meant to be cached."""
     flags = ("--dataset-path", str(conversations(tmp_path)), "--num-prompts", "12", "-u", "2", "--max-tokens", "6", "--warmup", "0")

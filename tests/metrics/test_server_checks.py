@@ -18,7 +18,7 @@ from llama_load.metrics.summary import summarize
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import Finished
 from tests.make_records import failed, record, table
 
@@ -153,7 +153,7 @@ def check_of(done: Finished, name: str) -> dict[str, Any]:
 
 
 def test_warm_ups_and_what_is_asked_before_the_run_are_not_taken_for_another_client(
-    llama_server: Running, run_locust: Callable[..., Finished]
+    llama_server: Server, run_locust: Callable[..., Finished]
 ) -> None:
     done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "8", "--warmup", "6", "--max-tokens", "12")
     found = check_of(done, "other_client_ratio")
@@ -162,7 +162,7 @@ def test_warm_ups_and_what_is_asked_before_the_run_are_not_taken_for_another_cli
     assert pairs["output tokens"]["difference"] == pairs["prompt tokens"]["difference"] == 0
 
 
-def test_another_client_of_a_real_server_is_named(llama_server: Running, run_locust: Callable[..., Finished]) -> None:
+def test_another_client_of_a_real_server_is_named(llama_server: Server, run_locust: Callable[..., Finished]) -> None:
     """It sends requests of its own for as long as the run lasts."""
     over = threading.Event()
 

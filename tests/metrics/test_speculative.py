@@ -13,9 +13,8 @@ from llama_load.observed.speculation import Speculation
 from llama_load.reports.block import block
 from llama_load.reports.result_json import result_json
 from llama_load.run_folder import Run
-from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.counters import parse_counters
-from tests.conftest import Finished
+from tests.conftest import Finished, embedded_server
 from tests.make_records import manifest, record, table
 from tests.transcripts import FOLDER
 
@@ -92,8 +91,7 @@ def test_without_counters_what_llama_server_says_in_its_answers_is_summed(tmp_pa
 
 @pytest.fixture
 def drafting(tiny_model: Path, tmp_path: Path):
-    server = EmbeddedServer(tiny_model, alias="tiny", speculative="ngram_map_k")
-    with embedded_llama_server(server, tmp_path / "log") as running:
+    with embedded_server(tiny_model, tmp_path / "server", "--spec-type", "ngram_map_k") as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, OF_LOCUST, declare
 from llama_load.options.form import fields
 from llama_load.options.options import read_options
-from llama_load.options.secret_flags import secret_values, without_keys, without_secrets
+from llama_load.options.secret_flags import redact_command, redact_options, secret_values
 from llama_load.users.request_headers import is_secret_header
 
 PATHS = {*PAGE_PATHS, Kind.FOLDER}
@@ -40,7 +40,7 @@ from llama_load.errors import UsageError
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.form import fields
 from llama_load.options.options import read_options
-from llama_load.options.secret_flags import secret_values, without_keys, without_secrets
+from llama_load.options.secret_flags import secret_values, redact_options, redact_command
 from llama_load.web.guard import KEYS, PATHS, WebGuard
 shown = {field.label for group in fields([], [], keys=True).values() for field in group}
 def is_refused(flag):
@@ -58,7 +58,7 @@ for kind, name in names.items():
     text = {Kind.HEADER: "X-A: " + SECRET, Kind.JSON: '{"api_key": "' + SECRET + '"}', Kind.DESTINATION: "s3://me:" + SECRET + "@b/c"}
     value = text.get(kind, SECRET)
     given = SimpleNamespace(**{flag.dest: [value] if flag.repeated else value})
-    is_masked = SECRET not in str(without_secrets(["locust", name, value, f"{name}={value}"]))  # before it is known
+    is_masked = SECRET not in str(redact_command(["locust", name, value, f"{name}={value}"]))  # before it is known
     known, to_servers = (SECRET in secret_values(FlagReader(given), for_servers=servers) for servers in (False, True))
     kept = read_options(given).given_flags
     words = {
@@ -67,7 +67,7 @@ for kind, name in names.items():
         "known": known,
         "for-servers": to_servers,
         "masked": is_masked,
-        "not-sent": SECRET not in str(without_keys(vars(given))),
+        "not-sent": SECRET not in str(redact_options(vars(given))),
         "not-in-manifest": flag.dest not in kept,
         "masked-in-manifest": flag.dest in kept and SECRET not in str(kept),
     }
@@ -154,8 +154,8 @@ def test_a_secret_is_masked_everywhere(flag: Flag) -> None:
     options = read_options(given)
     assert secret in secret_values(FlagReader(given))
     assert (secret in secret_values(FlagReader(given), for_servers=True)) is (flag.kind in (Kind.SERVER_KEY, Kind.HEADER))
-    assert secret not in str(options.given_flags) and secret not in str(without_keys(vars(given)))
-    assert secret not in str(without_secrets(["locust", flag.name, text, f"{flag.name}={text}"]))
+    assert secret not in str(options.given_flags) and secret not in str(redact_options(vars(given)))
+    assert secret not in str(redact_command(["locust", flag.name, text, f"{flag.name}={text}"]))
     assert redacted(f"the server answers: {secret}!") == f"the server answers: {MASK}!"
 
 

@@ -11,7 +11,7 @@ from llama_load.foreign_text import redacted
 from llama_load.metrics.slo import Slo
 from llama_load.options.flags import FLAGS
 from llama_load.options.options import read_options
-from llama_load.options.secret_flags import without_keys, without_secrets
+from llama_load.options.secret_flags import redact_command, redact_options
 from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
 from llama_load.preflight.make_manifest import _typed_command
 from llama_load.terminal import STARTED_AS
@@ -125,9 +125,9 @@ def test_the_password_of_an_upload_goes_nowhere_else(monkeypatch: pytest.MonkeyP
     """Not into run.json, messages or what is sent to workers. And `llama-load demo` writes its typed command into run.json, too."""
     url = "sftp://me:geheim%2Fcanary@host/results"
     for command in (["locust", "--upload", url], ["locust", f"--upload={url}"]):
-        assert "geheim" not in " ".join(without_secrets(command))
-    assert "upload" not in without_keys({"upload": url})
-    assert without_keys({"upload": "s3://bucket/a@b"}) == {"upload": "s3://bucket/a@b"}
+        assert "geheim" not in " ".join(redact_command(command))
+    assert "upload" not in redact_options({"upload": url})
+    assert redact_options({"upload": "s3://bucket/a@b"}) == {"upload": "s3://bucket/a@b"}
     options(upload=url)
     assert redacted("cannot log in with geheim%2Fcanary or geheim/canary") == "cannot log in with *** or ***"
     monkeypatch.setenv(STARTED_AS, "llama-load demo --api-key canary-of-demo -u 3")
@@ -136,9 +136,9 @@ def test_the_password_of_an_upload_goes_nowhere_else(monkeypatch: pytest.MonkeyP
 
 def test_keys_and_headers_are_hidden_from_the_manifest() -> None:
     command = ["locust", "--api-key", "secret", "--header=X: secret", "--header", "Y: secret", "-u", "8", "--api-key=secret"]
-    assert "secret" not in " ".join(without_secrets(command))
-    assert without_secrets(command)[-3:] == ["-u", "8", "--api-key=***"]
-    assert "secret" not in " ".join(without_secrets(["locust", "--api-k", "secret", "--hea=X: secret"]))
+    assert "secret" not in " ".join(redact_command(command))
+    assert redact_command(command)[-3:] == ["-u", "8", "--api-key=***"]
+    assert "secret" not in " ".join(redact_command(["locust", "--api-k", "secret", "--hea=X: secret"]))
     given = options(api_key="secret", header=["X: secret"]).given_flags
     assert "secret" not in str(given)
 

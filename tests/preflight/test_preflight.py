@@ -22,7 +22,6 @@ from llama_load.preflight.checks import (
 from llama_load.preflight.prepare import print_table
 from llama_load.preflight.user_mix import sending_users
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
-from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
@@ -30,7 +29,7 @@ from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
 from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Image, Plan, Prompt
-from tests.conftest import Finished
+from tests.conftest import Finished, embedded_server
 from tests.make_records import facts, manifest
 from tests.server_kinds import LLAMA_SERVER, VLLM
 
@@ -196,8 +195,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
 ) -> None:
     """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is full."""
-    server = EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=256, shared_kv=True)
-    with embedded_llama_server(server, tmp_path / "log") as running:
+    with embedded_server(tiny_model, tmp_path / "server", "-c", "1024", "--kv-unified") as running:
         arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024")
         done = run_locust(running.url, *arguments)
     assert done.code == 1, done.err

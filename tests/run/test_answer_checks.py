@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import Finished
 
 Run = Callable[..., Finished]
@@ -63,7 +63,7 @@ class Judge(LlamaUser):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_locustfile_rejects_answers(llama_server: Running, tmp_path: Path, run_locust: Run, workers: int) -> None:
+def test_a_locustfile_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run, workers: int) -> None:
     """Each record is published once, however its task treats the answer; a rejected one is a failure without latencies; open
     records do not keep others from being sent."""
     (tmp_path / "judges.py").write_text(JUDGES)
@@ -102,7 +102,7 @@ class Own(LlamaUser):
 """
 
 
-def test_a_data_set_rejects_answers(llama_server: Running, tmp_path: Path, run_locust: Run) -> None:
+def test_a_data_set_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run) -> None:
     """Answers of a model of random weights are no JSON and none of two words, but all match '.'. The worker, which has not read the
     data set, has imported before its first request what checks them: that takes a fifth of a second."""
     lines = [
@@ -133,7 +133,7 @@ def test_a_data_set_rejects_answers(llama_server: Running, tmp_path: Path, run_l
     ],
 )
 def test_what_a_locustfile_cannot_do_ends_the_run_with_a_sentence(
-    llama_server: Running, tmp_path: Path, run_locust: Run, call: str, sentence: str
+    llama_server: Server, tmp_path: Path, run_locust: Run, call: str, sentence: str
 ) -> None:
     (tmp_path / "mine.py").write_text(
         f"from locust import task\nfrom llama_load import LlamaUser\n\nclass Mine(LlamaUser):\n    @task\n    def ask(self):\n        {call}\n"

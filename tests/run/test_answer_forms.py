@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import Finished
 
 Run = Callable[..., Finished]
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "completion"])
-def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: Run, tmp_path: Path, endpoint: str) -> None:
+def test_half_of_the_answers_follow_a_schema(llama_server: Server, run_locust: Run, tmp_path: Path, endpoint: str) -> None:
     """The server forces every second answer to be one of two names; its own text is no JSON. A model of random weights fills every
     place where JSON allows blanks until the answer is cut off, so the schema allows them only around the name."""
     file = tmp_path / "name.json"
@@ -33,7 +33,7 @@ def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: 
     assert "Forms of Answers" in done.out
 
 
-def test_a_grammar_in_a_swarm(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_grammar_in_a_swarm(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Workers have no file: the grammar comes from the master."""
     file = tmp_path / "yes.gbnf"
     file.write_text('root ::= "yes" | "no"')
@@ -59,7 +59,7 @@ def test_a_grammar_in_a_swarm(llama_server: Running, run_locust: Run, tmp_path: 
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(
-    llama_server: Running, run_locust: Run, tmp_path: Path, text: str, arguments: list[str], sentence: str
+    llama_server: Server, run_locust: Run, tmp_path: Path, text: str, arguments: list[str], sentence: str
 ) -> None:
     file = tmp_path / "form"
     file.write_text(text)
@@ -68,7 +68,7 @@ def test_bad_input_is_refused_in_a_sentence(
     assert sentence in done.err
 
 
-def test_a_server_of_equal_answers_alone_and_under_load(llama_server: Running, run_locust: Run) -> None:
+def test_a_server_of_equal_answers_alone_and_under_load(llama_server: Server, run_locust: Run) -> None:
     arguments = ("--stages", "1:6,4:6", "--same-answer", "--max-tokens", "12")
     done = run_locust(llama_server.url, *arguments)
     same: dict[str, Any] = done.summary["llama_load"]["same_answers"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.users.hang_ups import HangUps, parse_hang_ups
 from tests.conftest import Finished
 
@@ -16,7 +16,7 @@ Run = Callable[..., Finished]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Running, run_locust: Run, workers: int) -> None:
+def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Server, run_locust: Run, workers: int) -> None:
     """The same requests in each run; they are neither successes nor failures, and the server is idle afterwards. Its own log counts
     the tasks that it cancelled."""
     expected = {index for index in range(16) if HangUps(0.4, 5).of(index)}
@@ -48,7 +48,7 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Running, 
     assert cancelled == len(expected), re.findall(r".*cancel.*", llama_server.log.read_text(errors="replace"))[:5]
 
 
-def test_users_hang_up_after_a_time(llama_server: Running, run_locust: Run) -> None:
+def test_users_hang_up_after_a_time(llama_server: Server, run_locust: Run) -> None:
     """Most users would hang up after 50 ms, none of them earlier, and the verdict names how many are in no latency."""
     arguments = ("-u", "2", "--num-prompts", "6", "--max-tokens", "900", "--ignore-eos", "--abort-rate", "0.7")
     done = run_locust(llama_server.url, *arguments, "--abort-after", "0.05 s")

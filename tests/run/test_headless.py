@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -16,10 +17,10 @@ import requests
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.run_folder import load_run
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
+from llama_load.serving.launch import Server
 from llama_load.targets import probe
 from llama_load.users.user import pause_s
-from tests.conftest import PORTABLE, Finished, Simulated, environment, locust_command
+from tests.conftest import PORTABLE, Finished, Simulated, embedded_server, environment, locust_command
 from tests.scripted_server import GOOD_STREAM, ScriptedServer
 from tests.swarms import wait_until
 
@@ -27,7 +28,7 @@ Run = Callable[..., Finished]
 
 
 @pytest.mark.portable
-def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Running, run_locust: Run) -> None:
+def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Server, run_locust: Run) -> None:
     """Block, summary.json and requests.parquet tell the same story, and the server's own counts agree."""
     done = run_locust(
         *(llama_server.url, "-u", "8", "--num-prompts", "40", "--warmup", "3", "--label", "测试", "--max-tokens", "48"),
@@ -70,7 +71,7 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
     assert done.manifest["backend"] == "llama-server"
 
 
-def test_the_warm_up_is_over_before_the_measurement_and_has_its_own_prompts(llama_server: Running, run_locust: Run) -> None:
+def test_the_warm_up_is_over_before_the_measurement_and_has_its_own_prompts(llama_server: Server, run_locust: Run) -> None:
     done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "8", "--warmup", "6", "--max-tokens", "8")
     rows = done.records
     warmup = rows.where(rows.equals("warmup", True))
@@ -81,7 +82,7 @@ def test_the_warm_up_is_over_before_the_measurement_and_has_its_own_prompts(llam
 
 def test_no_text_and_no_key_goes_to_disk(tiny_model: Path, tmp_path: Path, run_locust: Run) -> None:
     """A server that requires a key; the key comes from the environment, a header from the command line."""
-    with embedded_llama_server(EmbeddedServer(tiny_model, api_key="s3cret-key"), tmp_path / "server.log") as server:
+    with embedded_server(tiny_model, tmp_path, api_key="s3cret-key") as server:
         arguments = ("--num-prompts", "4", "--max-tokens", "4", "--header", "X-Token: t0ken-value")
         done = run_locust(server.url, *arguments, LLAMA_LOAD_API_KEY="s3cret-key")
         assert done.code == 0, done.err
@@ -105,7 +106,7 @@ def test_no_text_and_no_key_goes_to_disk(tiny_model: Path, tmp_path: Path, run_l
         assert all(texts.records.measured().strings("prompt_text"))
 
 
-def test_chinese_text_and_emoji_go_there_and_back(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_chinese_text_and_emoji_go_there_and_back(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """The server saw the prompt unharmed: its token count is that of its own /tokenize."""
     prompt = "请用三句话介绍你自己，并加一个表情 😀。" * 3
     entry = {"id": "中", "conversations": [{"from": "human", "value": prompt}, {"from": "gpt", "value": "好的，没有问题。" * 4}]}
@@ -127,7 +128,7 @@ def test_chinese_text_and_emoji_go_there_and_back(llama_server: Running, run_loc
     assert abs(row.numbers("prompt_tokens")[0] - len(tokens.json()["tokens"])) <= 1
 
 
-def test_the_completions_endpoint_of_the_real_server(llama_server: Running, run_locust: Run) -> None:
+def test_the_completions_endpoint_of_the_real_server(llama_server: Server, run_locust: Run) -> None:
     flags = ("--endpoint", "completions", "--cache-prompt", "off")
     done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "12", *flags)
     assert done.code == 0, done.err
@@ -158,7 +159,7 @@ def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_mo
     }  # fmt: skip
 
 
-def test_a_repeated_prompt_is_reported_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_repeated_prompt_is_reported_and_a_random_prefix_helps(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """One prompt, 8 times: the cache answers, so the run is NOT COMPARABLE; --bust-prefix-cache makes it comparable."""
     value = "Tell me about the history of the bicycle and of those who rode it. " * 6
     entry = {"conversations": [{"from": "human", "value": value}, {"from": "gpt", "value": "Once upon a time."}]}
@@ -175,7 +176,7 @@ def test_a_repeated_prompt_is_reported_and_a_random_prefix_helps(llama_server: R
 
 def test_prompts_longer_than_a_slot_are_replaced_or_kept_and_fail(tiny_model: Path, tmp_path: Path, run_locust: Run) -> None:
     """4 slots of 512 tokens: what failed in the reference tables. Kept, they fail as context_exceeded, and the exit code is 1."""
-    with embedded_llama_server(EmbeddedServer(tiny_model, ctx_per_slot=512), tmp_path / "server.log") as server:
+    with embedded_server(tiny_model, tmp_path, "-c", "2048") as server:
         flags = ("-u", "4", "--num-prompts", "40", "--sharegpt-output-len", "8")
         replaced = run_locust(server.url, *flags, folder=tmp_path / "replaced")
         assert replaced.code == 0, replaced.err
@@ -195,14 +196,14 @@ def test_prompts_longer_than_a_slot_are_replaced_or_kept_and_fail(tiny_model: Pa
 
 def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model: Path, tmp_path: Path) -> None:
     """kill -9 with 4 streams open: those are cut off or reset, the run ends soon and names the reason, exit code 3."""
-    with embedded_llama_server(EmbeddedServer(tiny_model), tmp_path / "server.log") as server:
+    with embedded_server(tiny_model, tmp_path) as server:
         folder = tmp_path / "run"
         command = locust_command(server.url, folder, "-u", "4", "--num-prompts", "16", "--max-tokens", "3000", "--warmup", "0")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
         slots = f"{server.url}/slots"
         wait_until(lambda: sum(slot["is_processing"] for slot in requests.get(slots, timeout=5).json()) == 4)
         time.sleep(0.3)
-        server.process.kill()
+        os.kill(server.pid, signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     done = Finished(process.returncode, out.decode(), err.decode(), folder)
     assert done.code == 3, done.err
@@ -326,7 +327,7 @@ def test_thresholds_set_the_exit_code(simulate: Callable[..., Simulated], run_lo
         (["--stages", "1:4,2:4"], "--num-prompts has no effect, because every stage has its own amount"),
     ],
 )
-def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Running, run_locust: Run, flags: list[str], sentence: str) -> None:
+def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Server, run_locust: Run, flags: list[str], sentence: str) -> None:
     done = run_locust(llama_server.url, "--num-prompts", "4", *flags)
     assert done.code == 2, done.err
     assert sentence in done.err
@@ -334,7 +335,7 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Running, run_lo
     assert done.out == ""
 
 
-def test_https_on_an_http_port_is_one_sentence(llama_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_on_an_http_port_is_one_sentence(llama_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real server never answers a TLS handshake. (What a UsageError does to a run: see the tests of wrong use above.)"""
     monkeypatch.setattr(probe, "TLS_TIMEOUT_S", 0.3)
     with pytest.raises(UsageError, match=f"does it speak plain HTTP. Try {llama_server.url}$"):

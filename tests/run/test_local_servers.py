@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llama_load.serving import registry
-from llama_load.serving.launch import serving
+from llama_load.serving.launch import Server, serving
 from llama_load.serving.local_process import listening_process
-from llama_load.serving.process import Running
 from llama_load.targets.servers import ServerSpec
 from llama_load.wire.address import parse_url
 from tests.conftest import Finished, Simulated
@@ -43,7 +42,7 @@ def test_a_run_keeps_what_the_server_says_of_itself(run_locust: Callable[..., Fi
 
 
 def test_a_server_that_we_did_not_start_is_described_by_its_process(
-    run_locust: Callable[..., Finished], llama_server: Running
+    run_locust: Callable[..., Finished], llama_server: Server
 ) -> None:
     """Found by its port; its log is the file that its output goes to."""
     done = run_locust(llama_server.url, "--num-prompts", "4", "--max-tokens", "4")

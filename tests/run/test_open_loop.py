@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from llama_load.load.schedule import arrivals_s
 from llama_load.observed.records import Records
-from llama_load.serving.process import Running, free_port
+from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
 from tests.queueing import mean_wait_s, waits_s
 from tests.quiet import undisturbed
@@ -305,7 +306,7 @@ def test_user_classes_share_the_arrivals_by_their_weights(
     assert done.summary["p99_late_ms"] < 500
 
 
-def test_a_mooncake_trace_is_replayed_on_the_real_server(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_mooncake_trace_is_replayed_on_the_real_server(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Its instants at double speed, its lengths, and its shared prefixes as the server's cache sees them; then that run again."""
     rows = [
         {
@@ -334,7 +335,7 @@ def test_a_mooncake_trace_is_replayed_on_the_real_server(llama_server: Running, 
     assert again.manifest["arrival"] == "trace"
 
 
-def test_conversations_come_by_the_schedule_and_go_on_by_themselves(llama_server: Running, run_locust: Run) -> None:
+def test_conversations_come_by_the_schedule_and_go_on_by_themselves(llama_server: Server, run_locust: Run) -> None:
     """Twenty requests, their later turns among them: these have no scheduled instant, and follow their first one."""
     flags = ("--turns", "3", "--request-rate", "20", "--num-prompts", "20", "--max-tokens", "4")
     done = run_locust(llama_server.url, *flags)

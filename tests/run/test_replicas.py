@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.metrics.replicas import imbalance
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
+from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
 from llama_load.targets.balance import LEAST_IN_FLIGHT, Balancer
-from tests.conftest import Finished, Simulated
+from tests.conftest import Finished, Simulated, embedded_server
 from tests.swarms import swarm
 
 
@@ -89,10 +89,10 @@ def most_at_once(log: list[dict[str, Any]]) -> int:
 
 
 def test_two_real_servers_that_are_not_alike(
-    run_locust: Callable[..., Finished], llama_server: Running, tiny_model: Path, tmp_path: Path
+    run_locust: Callable[..., Finished], llama_server: Server, tiny_model: Path, tmp_path: Path
 ) -> None:
     """Both answer; that one has half the context is reported before the run, and prompts are chosen to fit it."""
-    with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=2048), tmp_path / "log") as other:
+    with embedded_server(tiny_model, tmp_path, "-a", "tiny", "-c", "8192") as other:
         done = run_locust(f"{llama_server.url} {other.url}", "--num-prompts", "12", "-u", "4", "--max-tokens", "16")
     assert done.code == 0, done.err
     assert "they differ: context 4096 -> 2048" in " ".join(done.err.split())
@@ -100,13 +100,13 @@ def test_two_real_servers_that_are_not_alike(
     assert [target["ctx_per_slot"] for target in done.manifest["targets"]] == [4096, 2048]
 
 
-def test_a_dead_replica_is_named_before_the_run(run_locust: Callable[..., Finished], llama_server: Running) -> None:
+def test_a_dead_replica_is_named_before_the_run(run_locust: Callable[..., Finished], llama_server: Server) -> None:
     done = run_locust(f"{llama_server.url},http://127.0.0.1:9", "--num-prompts", "4")
     assert done.code == 2
     assert "cannot reach http://127.0.0.1:9" in done.err
 
 
-def test_the_same_server_twice_is_refused(run_locust: Callable[..., Finished], llama_server: Running) -> None:
+def test_the_same_server_twice_is_refused(run_locust: Callable[..., Finished], llama_server: Server) -> None:
     done = run_locust(f"{llama_server.url},{llama_server.url}", "--num-prompts", "4")
     assert done.code == 2
     assert "twice" in done.err

@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_load.preflight.checks import target_rows
 from llama_load.run.server_identity import NO_ANSWER, changes_since
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import Finished, Simulated
 from tests.json_server import json_server
@@ -76,7 +76,7 @@ def test_a_server_that_is_gone_did_not_answer() -> None:
 
 
 def test_a_clean_run_names_no_change_and_has_the_servers_counters(
-    llama_server: Running, run_locust: Callable[..., Finished]
+    llama_server: Server, run_locust: Callable[..., Finished]
 ) -> None:
     """Prompt tokens and cached ones as llama-server counts them are those that it reports in its answers, without the warm-up's."""
     done = run_locust(llama_server.url, "--num-prompts", "6", "-u", "2", "--max-tokens", "4")

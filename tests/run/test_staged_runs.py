@@ -14,7 +14,7 @@ import pytest
 
 from llama_load.bundled import bundled
 from llama_load.observed.records import Records
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
 from tests.conftest import Finished, Simulated
 from tests.swarms import indices_of, swarm, wait_until
@@ -31,7 +31,7 @@ def most_in_flight(records: Records) -> int:
     return int(np.cumsum([step for _, step in sorted(steps)]).max())
 
 
-def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_levels_on_the_real_server(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Three levels with their own amounts. Every record knows its stage; prompts are fresh in each, also those of
     the warm-ups; a barrier is between; block, table, JSON and Markdown agree; a threshold of a stage that comes true
     is exit code 1 and a failure in the JUnit file."""
@@ -68,7 +68,7 @@ def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_p
     assert failed == ["mean_ttft_ms{stage=4} <= 0.001"]
 
 
-def test_the_same_prompts_in_every_stage(llama_server: Running, run_locust: Run) -> None:
+def test_the_same_prompts_in_every_stage(llama_server: Server, run_locust: Run) -> None:
     """Only where no cache can know them; the report says so."""
     done = run_locust(
         llama_server.url,

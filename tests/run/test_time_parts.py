@@ -12,8 +12,8 @@ import pytest
 from llama_load.analysis.time_part_sums import time_parts
 from llama_load.metrics.time_parts import KEYS
 from llama_load.run_folder import load_run
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
-from tests.conftest import Finished, Simulated
+from llama_load.serving.launch import Server
+from tests.conftest import Finished, Simulated, embedded_server
 
 MIXED = """
 from locust import task
@@ -45,11 +45,11 @@ def shares(done: Finished) -> dict[str, float]:
 
 @pytest.mark.heavy
 def test_four_users_wait_for_one_slot_and_not_for_four(
-    llama_server: Running, tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
+    llama_server: Server, tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
     """With one slot three of four users always wait: over half of the time. With four slots none does."""
     flags = ("-u", "4", "--num-prompts", "8", "--max-tokens", "40", "--ignore-eos", "--bust-prefix-cache")
-    with embedded_llama_server(EmbeddedServer(tiny_model, slots=1), tmp_path / "server.log") as server:
+    with embedded_server(tiny_model, tmp_path, "-np", "1", "-c", "4096") as server:
         narrow = shares(run_locust(server.url, *flags, folder=tmp_path / "one"))
     wide = shares(run_locust(llama_server.url, *flags, folder=tmp_path / "four"))
     assert narrow["slot_wait"] > 0.3
@@ -58,7 +58,7 @@ def test_four_users_wait_for_one_slot_and_not_for_four(
 
 
 def test_short_chats_beside_long_prompts_decode_while_others_are_prefilled(
-    llama_server: Running, tmp_path: Path, run_locust: Callable[..., Finished]
+    llama_server: Server, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
     """The gaps of the chats that fall into the prefill of a document are few, and much longer than the others."""
     (tmp_path / "mixed.py").write_text(MIXED)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
+from llama_load.serving.launch import Server
 from llama_load.serving.projector_maker import cached_projector
-from tests.conftest import REPOSITORY, TINY, Finished
+from tests.conftest import REPOSITORY, TINY, Finished, embedded_server
 from tests.swarms import swarm
 from tests.workloads.data import drawn
 
@@ -24,25 +24,22 @@ FILES = REPOSITORY / "locustfiles"
 
 
 @pytest.fixture(scope="module")
-def seeing_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def seeing_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A llama-server with a vision projector; larger images cost more tokens."""
-    log = tmp_path_factory.mktemp("seeing") / "server.log"
-    server = EmbeddedServer(tiny_model, alias="eyes", projector=cached_projector(TINY.dim, dynamic=True))
-    with embedded_llama_server(server, log) as running:
+    flags = ("-a", "eyes", "--mmproj", str(cached_projector(TINY.dim, dynamic=True)))
+    with embedded_server(tiny_model, tmp_path_factory.mktemp("seeing"), *flags) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def embedding_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    log = tmp_path_factory.mktemp("embedding") / "server.log"
-    with embedded_llama_server(EmbeddedServer(tiny_model, alias="vectors", embeddings=True), log) as running:
+def embedding_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with embedded_server(tiny_model, tmp_path_factory.mktemp("embedding"), "-a", "vectors", "--embeddings") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def ranking_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    log = tmp_path_factory.mktemp("ranking") / "server.log"
-    with embedded_llama_server(EmbeddedServer(tiny_model, alias="ranks", reranking=True), log) as running:
+def ranking_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with embedded_server(tiny_model, tmp_path_factory.mktemp("ranking"), "-a", "ranks", "--reranking") as running:
         yield running
 
 
@@ -83,7 +80,7 @@ def talks(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("history", ["generated", "recorded"])
-def test_conversations(llama_server: Running, run_locust: Run, talks: Path, history: str) -> None:
+def test_conversations(llama_server: Server, run_locust: Run, talks: Path, history: str) -> None:
     """Three turns each, one after the other, with a growing history of what the model said, or of what is recorded."""
     arguments = ["--dataset-path", str(talks), "--turns", "3", "--history", history, "--system-prompt", "Be brief. 简短回答。"]
     arguments += ["--num-prompts", "20", "-u", "4", "--save-texts", "--think-time", "0.05", "--bust-prefix-cache"]
@@ -111,7 +108,7 @@ def test_conversations(llama_server: Running, run_locust: Run, talks: Path, hist
 
 @pytest.mark.heavy
 def test_a_user_that_is_taken_away_in_the_middle_of_a_conversation(
-    llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path
+    llama_server: Server, run_locust: Run, talks: Path, tmp_path: Path
 ) -> None:
     """Six users become one after half a second: what they leave of their conversations is sent by the one that stays."""
     file = tmp_path / "shrinks.py"
@@ -143,7 +140,7 @@ class Talk(LlamaUser):
 """
 
 
-def test_own_words_between_the_turns_of_a_conversation(llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path) -> None:
+def test_own_words_between_the_turns_of_a_conversation(llama_server: Server, run_locust: Run, talks: Path, tmp_path: Path) -> None:
     """They count, and the turns that came with their permission are sent by somebody all the same."""
     file = tmp_path / "amid.py"
     file.write_text(AMID.format(timeout=60, tokens=4))
@@ -155,7 +152,7 @@ def test_own_words_between_the_turns_of_a_conversation(llama_server: Running, ru
 
 
 def test_a_turn_that_the_locustfile_gives_up_on_is_history_as_recorded(
-    llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path
+    llama_server: Server, run_locust: Run, talks: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "impatient.py"
     file.write_text(AMID.format(timeout=0.03, tokens=2000).replace('self.chat("words of my own", max_tokens=4)', "pass"))
@@ -166,7 +163,7 @@ def test_a_turn_that_the_locustfile_gives_up_on_is_history_as_recorded(
     assert [message["content"][:8] for message in json.loads(second["prompt_text"])][1] == "recorded"
 
 
-def test_conversations_as_bare_text(llama_server: Running, run_locust: Run, talks: Path) -> None:
+def test_conversations_as_bare_text(llama_server: Server, run_locust: Run, talks: Path) -> None:
     arguments = ("--dataset-path", str(talks), "--turns", "2", "--num-prompts", "4", "--system-prompt", "Be brief.", "--save-texts")
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / "completions.py")
     assert done.code == 0, done.err
@@ -174,7 +171,7 @@ def test_conversations_as_bare_text(llama_server: Running, run_locust: Run, talk
     assert done.summary["endpoint_type"] == "openai"
 
 
-def test_long_documents(llama_server: Running, run_locust: Run) -> None:
+def test_long_documents(llama_server: Server, run_locust: Run) -> None:
     """1500 tokens each by the server's own count, all different."""
     arguments = ("--num-prompts", "8", "-u", "4", "--document-tokens", "1500", "--max-tokens", "8")
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
@@ -185,7 +182,7 @@ def test_long_documents(llama_server: Running, run_locust: Run) -> None:
     assert not_comparable(done) == []
 
 
-def test_one_document_with_many_questions_is_answered_from_the_cache(llama_server: Running, run_locust: Run) -> None:
+def test_one_document_with_many_questions_is_answered_from_the_cache(llama_server: Server, run_locust: Run) -> None:
     """With --document-cache shared that is what is meant, and the verdict knows."""
     arguments = ("--num-prompts", "8", "-u", "1", "--document-tokens", "1500", "--max-tokens", "8", "--document-cache", "shared")
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
@@ -194,7 +191,7 @@ def test_one_document_with_many_questions_is_answered_from_the_cache(llama_serve
     assert not_comparable(done) == []
 
 
-def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Running, run_locust: Run) -> None:
+def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Server, run_locust: Run) -> None:
     """11000 tokens are wanted, a slot has 4096."""
     arguments = ("--num-prompts", "2", "-u", "2", "--max-tokens", "8")
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
@@ -204,7 +201,7 @@ def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Running, run_l
 
 
 @pytest.mark.parametrize("image_format", ["jpeg", "png"])
-def test_vision(seeing_server: Running, run_locust: Run, image_format: str) -> None:
+def test_vision(seeing_server: Server, run_locust: Run, image_format: str) -> None:
     """Two made-up pictures a request; what they cost in prompt tokens is reported."""
     arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--images-per-request", "2", "--image-size", "112x84")
     done = run_locust(seeing_server.url, *arguments, "--image-format", image_format, locustfile=FILES / "vision.py")
@@ -217,13 +214,13 @@ def test_vision(seeing_server: Running, run_locust: Run, image_format: str) -> N
     assert done.manifest["targets"][0]["modalities"]["vision"] is True
 
 
-def test_pictures_for_a_server_that_cannot_see(llama_server: Running, run_locust: Run) -> None:
+def test_pictures_for_a_server_that_cannot_see(llama_server: Server, run_locust: Run) -> None:
     done = run_locust(llama_server.url, "--num-prompts", "2", "--image-size", "56x56", locustfile=FILES / "vision.py")
     assert done.code == 2, done.out
     assert "cannot see" in done.err
 
 
-def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: Run) -> None:
+def test_a_mixture_of_documents_and_images(seeing_server: Server, run_locust: Run) -> None:
     """The reference's table: a row a request, four of each task."""
     arguments = ["--num-prompts", "8", "-u", "4", "--max-tokens", "16", "--document-tokens", "900", "--image-size", "112x112"]
     done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "mixed.py")
@@ -242,7 +239,7 @@ def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: R
     assert max(map(len, done.report_lines)) <= 80
 
 
-def test_images_are_new_to_the_server_in_each_run(seeing_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_images_are_new_to_the_server_in_each_run(seeing_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """A line of text goes before them, because servers cache images too. It does not change what an image costs."""
     for number, image in enumerate(drawn(2, (112, 112), "png", 5)):
         (tmp_path / f"{number}.png").write_bytes(base64.b64decode(image.data_url.partition(b",")[2]))
@@ -259,7 +256,7 @@ def test_images_are_new_to_the_server_in_each_run(seeing_server: Running, run_lo
     assert "their number of tokens is not known before the run" in " ".join(runs["new"].err.split())
 
 
-def test_embeddings(embedding_server: Running, run_locust: Run) -> None:
+def test_embeddings(embedding_server: Server, run_locust: Run) -> None:
     """Batches of four texts; there are no tokens to be timed, and the block has none."""
     arguments = ("--num-prompts", "10", "-u", "2", "--batch-size", "4")
     done = run_locust(embedding_server.url, *arguments, locustfile=FILES / "embeddings.py")
@@ -286,7 +283,7 @@ class OwnRanking(LlamaUser):
 """
 
 
-def test_reranking(ranking_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_reranking(ranking_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """A query and four documents: the documents are the inputs. The server's tokens are those of the query with each of them: more
     than the request has bytes, where the query is long and the documents are short."""
     own = tmp_path / "own.py"
@@ -303,7 +300,7 @@ def test_reranking(ranking_server: Running, run_locust: Run, tmp_path: Path) -> 
     assert "TTFT" not in done.out.partition("More from the Client")[0]
 
 
-def test_completions(llama_server: Running, run_locust: Run) -> None:
+def test_completions(llama_server: Server, run_locust: Run) -> None:
     """Bare text: the prompt costs no template."""
     done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "8", locustfile=FILES / "completions.py")
     assert done.code == 0, done.err
@@ -312,7 +309,7 @@ def test_completions(llama_server: Running, run_locust: Run) -> None:
 
 
 @pytest.mark.parametrize("file", ["sharegpt_chat.py", "completions.py"])
-def test_answers_that_are_not_streamed(llama_server: Running, run_locust: Run, file: str) -> None:
+def test_answers_that_are_not_streamed(llama_server: Server, run_locust: Run, file: str) -> None:
     """E2EL is all that can be seen, and the server's own counts hold."""
     arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--no-stream")
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / file)
@@ -324,7 +321,7 @@ def test_answers_that_are_not_streamed(llama_server: Running, run_locust: Run, f
     assert "Mean TTFT (ms):" not in done.out
 
 
-def test_synthetic_prompts_have_their_length(llama_server: Running, run_locust: Run) -> None:
+def test_synthetic_prompts_have_their_length(llama_server: Server, run_locust: Run) -> None:
     """200 tokens, 64 of them a shared beginning, within 1 % by the server's own count; the beginning comes from its cache."""
     arguments = ["--num-prompts", "12", "-u", "2", "--input-len", "200", "--prefix-len", "64", "--output-len", "9"]
     done = run_locust(llama_server.url, *arguments, locustfile=FILES / "synthetic.py")
@@ -338,7 +335,7 @@ def test_synthetic_prompts_have_their_length(llama_server: Running, run_locust: 
     assert not_comparable(done) == []
 
 
-def test_prompts_of_ones_own(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_prompts_of_ones_own(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     file = tmp_path / "我的.jsonl"
     lines = [{"prompt": f"Tell me about {n} 🙂", "output_tokens": 3 + n} for n in range(4)]
     lines.append({"messages": [{"role": "system", "content": "短"}, {"role": "user", "content": "你好吗？"}], "output_tokens": 5})
@@ -348,14 +345,14 @@ def test_prompts_of_ones_own(llama_server: Running, run_locust: Run, tmp_path: P
     assert sorted(done.records.measured().numbers("output_tokens")) == [3, 4, 5, 5, 6]
 
 
-def test_requests_spread_over_several_models(llama_server: Running, run_locust: Run) -> None:
+def test_requests_spread_over_several_models(llama_server: Server, run_locust: Run) -> None:
     """A row a model; a name that the server does not have is refused before the run."""
     done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "4", "--model", "tiny,tiny,other")
     assert done.code == 2
     assert "does not serve a model 'other'; it has tiny" in done.err
 
 
-def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run) -> None:
+def test_several_user_classes_in_one_run(llama_server: Server, run_locust: Run) -> None:
     """-f with two files: a summary overall and one a workload, each with its own prompts from the first on."""
     both = f"{FILES / 'sharegpt_chat.py'},{FILES / 'synthetic.py'}"
     arguments = ["-f", both, "--num-prompts", "24", "-u", "4", "--max-tokens", "6", "--input-len", "50"]
@@ -370,7 +367,7 @@ def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run)
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("file", ["sharegpt_chat.py", "vision.py", "mixed.py"])
-def test_every_kind_of_traffic_in_a_swarm(seeing_server: Running, talks: Path, tmp_path: Path, file: str) -> None:
+def test_every_kind_of_traffic_in_a_swarm(seeing_server: Server, talks: Path, tmp_path: Path, file: str) -> None:
     """Two workers that have no data: conversations stay with one user, images come with their leases, each request once."""
     arguments = ["--num-prompts", "18", "-u", "4", "--max-tokens", "8", "--image-size", "112x112", "--document-tokens", "600"]
     arguments += ["--turns", "3"] + (["--dataset-path", str(talks)] if file == "sharegpt_chat.py" else [])

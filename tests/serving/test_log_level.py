@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import requests
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 
 
-def test_the_log_has_the_buffers_and_does_not_grow_with_the_prompt_cache(llama_server: Running) -> None:
+def test_the_log_has_the_buffers_and_does_not_grow_with_the_prompt_cache(llama_server: Server) -> None:
     """At the level of the buffers every request writes a line per prompt in the cache: 10 GB in 14,000 requests."""
     for number in range(12):
         body = {"messages": [{"role": "user", "content": f"{number} {number * number}"}], "max_tokens": 1}

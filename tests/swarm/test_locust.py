@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 import requests
 
-from llama_load.serving.process import Running, free_port
+from llama_load.serving.launch import Server
+from llama_load.wire.local_ports import free_port
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_to_the_end
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
 
 
-def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Exactly the text that README shows."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(from locust import .*?)```", readme, re.DOTALL)
@@ -32,7 +33,7 @@ def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Running, r
     assert "Traceback" not in done.err
 
 
-def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
     """Counted together to exactly --num-prompts, separated by workload; self.client calls stay Locust's own."""
     (tmp_path / "two.py").write_text(
         """

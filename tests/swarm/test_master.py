@@ -25,7 +25,9 @@ from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, intr
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.session import Dialogue
 from llama_load.wire.address import parse_url
+from llama_load.wire.request import Timeouts
 from tests.containers import contained
 from tests.make_records import MS, record
 
@@ -41,7 +43,7 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, hang_ups=None, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
+                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
@@ -100,7 +102,7 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     swarm = Swarm()
     swarm.run._controller.phase_ended()
     gevent.sleep(0.05)
-    swarm.hear(messages.WANT, over=[], started=[], workload="sharegpt", count=1)
+    swarm.hear(messages.WANT, ended=[], started=[], workload="sharegpt", count=1)
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
@@ -234,7 +236,7 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
-    swarm.hear(messages.WANT, over=[], started=[[False, 0]], workload="sharegpt", count=0)
+    swarm.hear(messages.WANT, ended=[], started=[[False, 0]], workload="sharegpt", count=0)
     assert swarm.run.sending() == 1
     swarm.deliver(1)
     with gevent.Timeout(5):
@@ -257,7 +259,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
         batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
         run.on_message(messages.STARTED, "w", {"keys": [(False, index)]})
         run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
-        run.on_message(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        run.on_message(messages.WANT, "w", {"ended": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
         if index % 50 == 49:
             with gevent.Timeout(10):
                 while len(run._workers["w"].received) < index + 1 or run.sending():

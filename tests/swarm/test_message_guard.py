@@ -45,10 +45,10 @@ GOOD: dict[str, Any] = {
     messages.HELLO: {"pid": 1, "machine": None},
     messages.REFUSE: {"sentence": "no"},
     messages.ABORT: RUN | {"sentence": "no"},
-    messages.WANT: RUN | {"workload": "Chat", "count": 3, "over": [[False, 0, False]], "started": [[False, 1]]},
+    messages.WANT: RUN | {"workload": "Chat", "count": 3, "ended": [[False, 0, False]], "started": [[False, 1]]},
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.STARTED: RUN | {"keys": []},
-    messages.OVER: RUN | {"over": [[False, 0, True]]},
+    messages.REQUESTS_ENDED: RUN | {"ended": [[False, 0, True]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
     messages.PONG: RUN | {"asked_ns": 1, "worker_ns": -5, "delivered": 0, "holds": [[False, 3]], "wants": {"Chat": 2}},
     messages.FLUSHED: RUN | {"last_word": b"x"},
@@ -100,7 +100,7 @@ def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatc
     """Two copies of one version, of which one was changed."""
     messages.fingerprint.cache_clear()
     mine = messages.fingerprint()
-    monkeypatch.setitem(messages.TO_MASTER, messages.WANT, messages.Over)
+    monkeypatch.setitem(messages.TO_MASTER, messages.WANT, messages.RequestsEnded)
     messages.fingerprint.cache_clear()
     assert messages.fingerprint() != mine
     messages.fingerprint.cache_clear()

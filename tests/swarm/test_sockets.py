@@ -23,7 +23,7 @@ from locust.exception import RPCError
 from locust.rpc import Message, zmqrpc
 
 from llama_load.errors import UsageError
-from llama_load.options.secret_flags import without_keys
+from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages, swarm_key
 from llama_load.swarm.sockets import FRAME_BYTES, MOST_CUT_OFF, Client, Server
 from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
@@ -382,8 +382,8 @@ def test_a_worker_with_keys_serves_no_unknown_master(host: str) -> None:
 def test_locusts_message_that_starts_users_holds_no_key() -> None:
     body = f'{{"auth_token": "{CANARY}"}}'
     options = {"api_key": CANARY, "header": [f"X-Key: {CANARY}"], "swarm_key": KEY, "extra_body": body, "host": "h"}
-    assert without_keys(options) == {"host": "h"}
-    assert without_keys({"extra_body": '{"top_k": 1}'}) == {"extra_body": '{"top_k": 1}'}
+    assert redact_options(options) == {"host": "h"}
+    assert redact_options({"extra_body": '{"top_k": 1}'}) == {"extra_body": '{"top_k": 1}'}
 
 
 class Eavesdropper:

@@ -19,8 +19,8 @@ import requests
 
 from llama_load import __version__
 from llama_load.run_folder.run_journal import read_run_journal
-from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
+from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command
 from tests.scripted_server import ScriptedServer
 from tests.swarms import Swarm, indices_of, own_port, prompts_of, slow_link, swarm, wait_until

@@ -50,7 +50,7 @@ def test_in_a_large_swarm_starts_go_with_the_next_request_for_leases() -> None:
     """Half the messages; without users that ask, `_keep` reports them within 0.1 s."""
     run = Reporting(4 * FLUSH_EVERY_S)
     begin_and_want(run)
-    assert run.sent == [(messages.WANT, {"workload": "chat", "count": 2, "over": [], "started": KEYS})]
+    assert run.sent == [(messages.WANT, {"workload": "chat", "count": 2, "ended": [], "started": KEYS})]
     run.started(Lease(2, False, "chat"))
     run._say_begun()
     assert run.sent[-1] == (messages.STARTED, {"keys": [(False, 2)]})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis.completion_api import NativeReader
 from llama_load.targets.apis.messages_api import MessagesReader
@@ -81,7 +81,7 @@ def test_what_is_no_event_is_kept_as_the_fault(reader: type[AnswerReader]) -> No
 
 @pytest.mark.parametrize("endpoint", ["messages", "responses", "completion", "infill"])
 def test_the_real_server_answers_with_counts_and_stamps(
-    llama_server: Running, run_locust: Callable[..., Finished], endpoint: str
+    llama_server: Server, run_locust: Callable[..., Finished], endpoint: str
 ) -> None:
     """Every answer complete, with the tokens asked for, each in an event."""
     done = run_locust(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT, RERANK, Api
 from llama_load.targets.body import BodyOptions, asked_choices, is_text
@@ -80,7 +80,7 @@ def test_all_choices_of_a_whole_answer_are_read() -> None:
     assert reader.failure(exchange)[0] == "error_event"
 
 
-def test_llama_servers_usage_of_several_choices_is_of_one(llama_server: Running) -> None:
+def test_llama_servers_usage_of_several_choices_is_of_one(llama_server: Server) -> None:
     """3 tokens each for two choices: it reports 3. Streams are counted by their events, whole answers are unknown; never 3."""
     counted = []
     for stream in (True, False):

@@ -24,7 +24,7 @@ from llama_load.options.secret_flags import secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run_folder import SAMPLES, TELEMETRY, load_run
 from llama_load.run_folder.telemetry_file import load_telemetry, read_samples
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
 from llama_load.telemetry.source import Endpoint, SamplerConfig, Source, SourceError, Value
@@ -121,9 +121,7 @@ def test_the_newest_samples_can_be_followed_while_they_are_written(tmp_path: Pat
 # ---------------------------------------------------------------------- whole runs
 
 
-def test_a_run_has_the_servers_counters_of_its_measured_requests(
-    llama_server: Running, run_locust: Callable[..., Finished]
-) -> None:
+def test_a_run_has_the_servers_counters_of_its_measured_requests(llama_server: Server, run_locust: Callable[..., Finished]) -> None:
     done = run_locust(
         llama_server.url,
         "-u",
@@ -151,7 +149,7 @@ def test_a_run_has_the_servers_counters_of_its_measured_requests(
 
 
 def test_other_pages_are_scraped_with_the_token_and_not_with_the_key(
-    llama_server: Running, run_locust: Callable[..., Finished]
+    llama_server: Server, run_locust: Callable[..., Finished]
 ) -> None:
     """Half a page at the second: noted once, and the run goes on."""
     pages = iter([b"x_total 5\n", b"x_total 1", *[b"x_total 7\n"] * 99])
@@ -176,7 +174,7 @@ def test_other_pages_are_scraped_with_the_token_and_not_with_the_key(
 
 
 def test_a_killed_run_leaves_no_sampler_and_its_report_has_the_samples(
-    llama_server: Running, tmp_path: Path, run_report: Callable[..., Finished]
+    llama_server: Server, tmp_path: Path, run_report: Callable[..., Finished]
 ) -> None:
     folder = tmp_path / "run"
     command = locust_command(llama_server.url, folder, "-u", "1", "--num-prompts", "5000", "--telemetry-interval", "0.1")
@@ -207,7 +205,7 @@ def samplers_of(folder: Path) -> list[int]:
     return found
 
 
-def test_without_telemetry_there_is_no_file_and_no_section(llama_server: Running, run_locust: Callable[..., Finished]) -> None:
+def test_without_telemetry_there_is_no_file_and_no_section(llama_server: Server, run_locust: Callable[..., Finished]) -> None:
     done = run_locust(llama_server.url, "-u", "1", "--num-prompts", "2", "--max-tokens", "5")
     assert not (done.folder / TELEMETRY).exists() and not (done.folder / SAMPLES).exists()
     assert "Telemetry" not in done.out and done.summary["llama_load"]["telemetry"]["host_cpu_cores"] is None

@@ -16,7 +16,7 @@ import psutil
 import pynvml
 import pytest
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.telemetry import http_get, prometheus
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host
@@ -148,7 +148,7 @@ def test_the_host_says_what_psutil_says() -> None:
     assert 0 < found["host_memory_used_bytes", ""] < found["host_memory_total_bytes", ""]
 
 
-def test_the_servers_processes_are_found_by_their_port(llama_server: Running) -> None:
+def test_the_servers_processes_are_found_by_their_port(llama_server: Server) -> None:
     source = ServerProcesses([int(llama_server.url.rpartition(":")[2])])
     found = values(source)
     assert found["server_processes", ""] == 1 and found["server_memory_bytes", ""] > 10 << 20
@@ -164,7 +164,7 @@ def scrape(url: str, only: tuple[str, ...] = ()) -> dict[str, float]:
     return {each.metric: each.value for each in Scrape(Endpoint(name=url, url=f"{url}/metrics"), only).sample()}
 
 
-def test_the_real_servers_metrics_and_slots(llama_server: Running) -> None:
+def test_the_real_servers_metrics_and_slots(llama_server: Server) -> None:
     found = scrape(llama_server.url, OF_SERVERS)
     assert {"llamacpp:requests_processing", "llamacpp:prompt_tokens_total"} <= found.keys()
     slots = {each.metric: each.value for each in Slots(Endpoint(name="s", url=f"{llama_server.url}/slots")).sample()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import Finished, Simulated, environment, locust_command
 from tests.swarms import own_port, wait_until
 

@@ -16,7 +16,7 @@ import requests
 
 from llama_load.options.flag import PAGE_PATHS, Kind
 from llama_load.options.flags import FLAGS
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, environment
 from tests.json_server import JsonServer, json_server
 from tests.swarms import wait_until

@@ -14,7 +14,7 @@ from typing import Any
 
 import requests
 
-from llama_load.serving.process import free_port
+from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, end_with_parent, environment
 from tests.swarms import wait_until
 

@@ -77,7 +77,7 @@ class Noted(list[int]):
 @pytest.fixture
 def own_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A transport of this test's, whose last sample of the clock is from now."""
-    monkeypatch.setattr(Transport, "_instance", None)
+    monkeypatch.setattr(Transport, "_instances", {})
     yield
     Transport.of_this_process().close_parked()
 
@@ -99,7 +99,7 @@ def test_a_step_of_the_wall_clock_moves_no_latency(monkeypatch: pytest.MonkeyPat
     middle. The first segment after the step was received after it, or before."""
     stepped = 0
     for at in range(2, 2 + TOKENS):
-        Transport._instance = None
+        Transport._instances = {}
         clock = SteppedClock(monkeypatch, step_ns, at, late)
         reader = answered()
         monkeypatch.undo()

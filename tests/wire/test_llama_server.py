@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import requests
 
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.body import BodyOptions
@@ -29,7 +29,7 @@ def ask(url: str, text: str, max_tokens: int, **body: object) -> tuple[Exchange,
     return Transport.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts()), reader
 
 
-def test_eight_concurrent_streams_are_whole_and_apart(llama_server: Running) -> None:
+def test_eight_concurrent_streams_are_whole_and_apart(llama_server: Server) -> None:
     """Each answer is the one that the same seeded request gets alone."""
     alone = [ask(llama_server.url, f"Tell me {n}", 20, seed=n, temperature=0, cache_prompt=False)[1].text for n in range(8)]
     greenlets = [
@@ -45,7 +45,7 @@ def test_eight_concurrent_streams_are_whole_and_apart(llama_server: Running) -> 
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.heavy)])
-def test_many_requests_without_a_failure(llama_server: Running, count: int) -> None:
+def test_many_requests_without_a_failure(llama_server: Server, count: int) -> None:
     """llama-server closes the connection after every stream, whatever it announces: that must never look like a failure."""
     outcomes: Counter[str] = Counter()
     left = iter(range(count))
@@ -60,14 +60,14 @@ def test_many_requests_without_a_failure(llama_server: Running, count: int) -> N
     assert outcomes == {"ok": count}
 
 
-def test_context_exceeded_is_named_with_the_servers_words(llama_server: Running) -> None:
+def test_context_exceeded_is_named_with_the_servers_words(llama_server: Server) -> None:
     exchange, reader = ask(llama_server.url, "word " * 5000, 4)
     kind, text = reader.failure(exchange)
     assert kind == "context_exceeded"
     assert "4096" in text
 
 
-def test_the_probe_reads_what_the_server_reports(llama_server: Running) -> None:
+def test_the_probe_reads_what_the_server_reports(llama_server: Server) -> None:
     probe = Probe(ProbeSettings(llama_server.url))
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
+from llama_load.serving.launch import Server
 from llama_load.serving.model_maker import ModelSize
-from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.serving.projector_maker import cached_projector, make_projector
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
@@ -31,7 +31,7 @@ from llama_load.workloads import vision
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision, _deal
 from tests.answer_pipeline import output_of, prompt_of
-from tests.conftest import TINY
+from tests.conftest import TINY, embedded_server
 from tests.server_kinds import LLAMA_SERVER
 from tests.workloads.data import drawn
 
@@ -197,12 +197,12 @@ def test_images_of_a_hugging_face_data_set(tmp_path: Path) -> None:
 @pytest.fixture(scope="module", params=[True, False], ids=["pixtral", "llava"])
 def seeing(
     request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Running, bool]]:
+) -> Iterator[tuple[Server, bool]]:
     """The real llama-server with a projector, and whether its images cost by their size."""
     dynamic = request.param
     projector = cached_projector(TINY.dim, dynamic=dynamic)
-    log = tmp_path_factory.mktemp("seeing") / "server.log"
-    with embedded_llama_server(EmbeddedServer(tiny_model, slots=2, projector=projector), log) as server:
+    flags = ("-np", "2", "-c", "8192", "--mmproj", str(projector))
+    with embedded_server(tiny_model, tmp_path_factory.mktemp("seeing"), *flags) as server:
         yield server, dynamic
 
 
@@ -226,7 +226,7 @@ def prompt_tokens(url: str, images: Sequence[Image]) -> int:
     return tokens
 
 
-def test_the_real_server_takes_drawings(seeing: tuple[Running, bool]) -> None:
+def test_the_real_server_takes_drawings(seeing: tuple[Server, bool]) -> None:
     """Two different ones in a request are answered token by token and cost additional prompt tokens."""
     server, dynamic = seeing
     assert requests.get(f"{server.url}/props", timeout=5).json()["modalities"]["vision"] is True
@@ -240,7 +240,7 @@ def test_the_real_server_takes_drawings(seeing: tuple[Running, bool]) -> None:
     assert costs > 4 * one if dynamic else costs == one
 
 
-def test_answers_about_images_run_until_max_tokens(seeing: tuple[Running, bool]) -> None:
+def test_answers_about_images_run_until_max_tokens(seeing: tuple[Server, bool]) -> None:
     """End-of-text is never sampled: dimension 0 stays the constant that bars it."""
     server, _ = seeing
     for image in drawn(3, (112, 112), "jpeg", 7):

@@ -17,7 +17,7 @@ from llama_load.run_folder import write_whole
 from llama_load.version import __version__
 
 STATE = "state.json"
-RUNNING, ENDED, INTERRUPTED, FAILED = STATES = ("running", "ended", "interrupted", "failed")
+RUNNING, ENDED, INTERRUPTED, FAILED = ("running", "ended", "interrupted", "failed")
 
 
 @dataclass(frozen=True, slots=True)

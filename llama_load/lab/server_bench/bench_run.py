@@ -13,8 +13,10 @@ from pathlib import Path
 
 from llama_load.errors import RunError, UsageError
 from llama_load.run_folder import Run, load_run
-from llama_load.serving.process import refuse_taken, start
+from llama_load.serving.launch import start
+from llama_load.targets.servers.server_start import runnable
 from llama_load.terminal import STARTED_AS
+from llama_load.wire.local_ports import refuse_taken
 
 LOCUSTFILE = "server_bench.py"
 
@@ -32,13 +34,11 @@ def server_at(path: str, log: str | None, defaults: Mapping[str, str]) -> Iterat
     host, port = (os.environ.get(name) or defaults[name] for name in ("LLAMA_ARG_HOST", "LLAMA_ARG_PORT"))
     if not port.isdigit():
         raise UsageError(f"LLAMA_ARG_PORT must be a port, got {port!r}")
+    program = runnable(path, "give llama-server's path, or the URL of a server")
     refuse_taken(host, int(port))
     url = f"http://{host}:{port}"
     print(f"Starting {path} at {url} …", flush=True)
-    try:
-        server = start([path], url, Path(os.devnull) if log is None else Path(log.replace("{port}", port)), env=env)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be started: {error.strerror}; give llama-server's path, or the URL of a server") from None
+    server = start([program], url, Path(os.devnull) if log is None else Path(log.replace("{port}", port)), env=env)
     try:
         yield url
     finally:

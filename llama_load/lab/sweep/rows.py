@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from llama_load.analysis.run_summary import RunSummary, read_summary
 from llama_load.errors import LlamaLoadError
+from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.gguf_facts import gguf_facts
@@ -164,8 +164,8 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
 def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
     """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked."""
     try:
-        document = _document(folder / SEARCH_JSON)
-    except (OSError, msgspec.DecodeError) as error:
+        document = printable_json(read_foreign_json(folder / SEARCH_JSON))
+    except (OSError, ValueError) as error:
         return {"reason": f"its search cannot be read: {printable(str(error), 200)}", "is_ranked": False}
     sentence, low, high = str(document.get("sentence") or ""), document.get("low"), document.get("high")
     is_known = isinstance(low, int | float) and isinstance(high, int | float)
@@ -174,12 +174,6 @@ def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
     facts = base | {"capacity_interval": f"{interval} {document.get('unit')}", "binds": str(document.get("binding") or "")}
     figures = {name: document.get(name) for name in ("capacity", "requests")}
     return {"facts": facts, "figures": figures, "is_ranked": is_known, "cause": sentence, "reasons": {"capacity": sentence}}
-
-
-def _document(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        document = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
-    return printable_json(document) if isinstance(document, dict) else {}
 
 
 def _facts(cell: Cell) -> dict[str, str]:

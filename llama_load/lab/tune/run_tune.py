@@ -27,7 +27,7 @@ from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, s
 from llama_load.languages import ENGLISH
 from llama_load.metrics.check import FAILED, INCOMPLETE
 from llama_load.run_folder import write_whole
-from llama_load.serving.commands import with_model, without_secrets
+from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
 from llama_load.targets.servers import start_of
 from llama_load.units import quantity
@@ -120,7 +120,7 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
         folder.close()
     best = cells_of(plan, stages[-1], chosen, 0)[_number_of(stages[-1], chosen)]
     spec = with_model(spec_of(best.server))
-    command = shlex.join(without_secrets(start_of(spec).command(spec, PORT)))
+    command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
     varied = [setting for stage in stages for setting in stage.settings]
     return Tuned(races, names(varied, chosen), command, runner.runs)
 

@@ -19,7 +19,7 @@ from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
-from llama_load.run_folder import TABLE, Manifest
+from llama_load.run_folder import PROBES, TABLE, Manifest
 from llama_load.tables import Table, columns
 from llama_load.tables.numbers import NONE, brief, milliseconds
 
@@ -28,7 +28,7 @@ MOST_SLOW = 10
 MOST_PARTS = 50
 MOST_FILES = 20
 MOST_STAGE_CARDS = 8
-FILES = ("summary.json", "summary.txt", "report.md", TABLE, "telemetry.parquet", "run.json")
+FILES = ("summary.json", "summary.txt", "report.md", TABLE, PROBES, "telemetry.parquet", "run.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class ServerSpec:
     rpc_workers: int = 0  # RPC workers to start on this machine
     rpc_worker: Command = ()  # their command without address; () looks for ggml-rpc-server beside the server, then in PATH
     ready_within_s: float = READY_WITHIN_S
+    is_for_one_client: bool = False  # it leaves a core to its client, and other load tests do not find its log
 
     def __post_init__(self) -> None:
         """UsageError: an address that is none."""

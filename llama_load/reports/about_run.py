@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_load.foreign_text import printable
-from llama_load.units import quantity
+from llama_load.units import GIB, quantity
 
 # Stages that are named one by one.
 MOST_STAGES = 6
@@ -26,14 +26,31 @@ def about_run(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def servers(manifest: Mapping[str, Any]) -> list[str]:
     """The servers' URLs, the first with its kind."""
-    targets = manifest.get("targets")
-    urls = (
-        [_text(target["url"]) for target in targets if isinstance(target, dict) and target.get("url")]
-        if isinstance(targets, list)
-        else []
-    )
-    kind = _text(manifest.get("backend"))
+    urls, kind = server_urls(manifest), _text(manifest.get("backend"))
     return [f"{kind} at {urls[0]}", *urls[1:]] if urls and kind else urls
+
+
+def server_urls(manifest: Mapping[str, Any]) -> list[str]:
+    """The servers' URLs."""
+    targets = manifest.get("targets")
+    known = targets if isinstance(targets, list) else ()
+    return [_text(target["url"]) for target in known if isinstance(target, dict) and target.get("url")]
+
+
+def server_parts(targets: Sequence[dict[str, Any]]) -> list[str]:
+    """Of the first server: backend and build, model with its size, slots; and how many servers there are."""
+    if not targets:
+        return []
+    first = targets[0]
+    name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
+    parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
+    if first.get("model"):
+        weights = f"{first['model_bytes'] / GIB:.2f} GiB" if first.get("model_bytes") else ""
+        parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), weights) if part))
+    if first.get("slots"):
+        context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
+        parts.append(f"{quantity(first['slots'], 'slot')}{context}")
+    return [printable(part, 60) for part in parts]
 
 
 def load(manifest: Mapping[str, Any]) -> str:

@@ -1,0 +1,234 @@
+"""What a bystander feels: the latencies of probes (--probe-rate), beside the load and alone. docs/probes.md has the definitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.censoring import cut_shift
+from llama_load.metrics.neighbours import ANSWERS, IDLE, neighbour_classes
+from llama_load.metrics.statistics import Distribution, describe
+from llama_load.observed.probe_names import ALONE, BESIDE
+from llama_load.observed.record import CANCELLED, OK
+from llama_load.observed.records import Records
+from llama_load.observed.window import Window
+from llama_load.units import NS_PER_MS, ns_to_s
+
+PERCENTILES = (50.0, 90.0, 99.0)
+# The median of fewer probes alone is no denominator: one slow one of two would halve every ratio.
+LEAST_ALONE = 3
+# Rows over time: at most so many, each of at least so many probes on average.
+MOST_SLICES, LEAST_IN_SLICE = 10, 5
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSample:
+    """Some probes: how many were sent, how many of these failed or were cut (neither is in a latency); TTFT and E2EL, ms, and how
+    many times the median alone each is (`*_ratio`, see `ratio_to_alone`)."""
+
+    sent: int
+    failed: int
+    cut: int
+    ttft: Distribution
+    e2el: Distribution
+    ttft_ratio: float | None
+    e2el_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSlice:
+    """The probes that were sent in a part of the measured time, s from its begin."""
+
+    begin_s: float
+    end_s: float
+    sample: ProbeSample
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFigures:
+    """All figures of the probes of a run.
+
+    `alone`: sent before the load; `total`: sent while requests were measured, and these by neighbour class, by stage and over
+    time. `failures`: how many failed, by kind. `prompt_tokens`, `output_tokens`: of all of these probes. `request_ratio`,
+    `token_ratio`: their share of all requests and tokens of the measured time, 0 to 1. `alone_cached_ratio`, `cached_ratio`: the
+    share of their prompts that came from the prompt cache. `cut_shift`: see `metrics.censoring`. `missing`: records that should be
+    there and are not; `skipped`: scheduled while the client stood still.
+    """
+
+    rate_rps: float
+    alone: ProbeSample
+    alone_range_ms: tuple[float, float] | None
+    total: ProbeSample
+    by_class: dict[str, ProbeSample]
+    by_stage: dict[str, ProbeSample]
+    over_time: list[ProbeSlice]
+    failures: dict[str, int]
+    prompt_tokens: int | None
+    output_tokens: int | None
+    request_ratio: float | None
+    token_ratio: float | None
+    alone_cached_ratio: float | None
+    cached_ratio: float | None
+    cut_shift: float
+    missing: int
+    skipped: int
+    lost_neighbours: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedRun:
+    """What the figures need of a run: all its requests, those measured, their window, its stages (name, begin and end in ns; None:
+    it did not begin or end), and see `ProbeFigures`."""
+
+    rate_rps: float
+    requests: Records
+    measured: Records
+    window: Window
+    stages: Sequence[tuple[str, int | None, int | None]] = ()
+    missing: int = 0
+    skipped: int = 0
+    lost_neighbours: int = 0
+
+
+def probe_figures(probes: Records, run: ProbedRun) -> ProbeFigures:
+    """The figures of the probes of a run, from its probes' records."""
+    alone = probes.where(probes.equals("name", ALONE))
+    beside = probes.where(probes.equals("name", BESIDE))
+    beside = beside.where(run.window.holds(beside.instants("started_mono_ns")))
+    basis = _Basis(_medians(alone, "ttft_ms"), _medians(alone, "e2el_ms"), run.window.ended_ns)
+    started = beside.instants("started_mono_ns")
+    answered = beside.where(basis.is_answered(beside))
+    ttft_alone = alone.ok().numbers("ttft_ms")
+    return ProbeFigures(
+        rate_rps=run.rate_rps,
+        alone=basis.sample(alone, may_be_cut=False),
+        alone_range_ms=(float(ttft_alone.min()), float(ttft_alone.max())) if len(ttft_alone) else None,
+        total=basis.sample(beside),
+        by_class=_by_class(beside, run.requests, basis),
+        by_stage={
+            name: basis.sample(beside.where(Window(begun_ns, run.window.ended_ns if ended_ns is None else ended_ns).holds(started)))
+            for name, begun_ns, ended_ns in run.stages
+            if begun_ns is not None
+        },
+        over_time=_over_time(beside, run.window, basis),
+        failures=dict(Counter(beside.failed().strings("status")).most_common()),
+        prompt_tokens=_total(beside, "prompt_tokens"),
+        output_tokens=_total(beside, "output_tokens"),
+        request_ratio=_share(len(beside), len(run.measured)),
+        token_ratio=_share(_tokens(beside), _tokens(run.measured)),
+        alone_cached_ratio=_cached_ratio(alone),
+        cached_ratio=_cached_ratio(beside),
+        cut_shift=cut_shift(answered.numbers("ttft_ms"), np.zeros(0), basis.cut_after_ms(beside), PERCENTILES),
+        missing=run.missing,
+        skipped=run.skipped,
+        lost_neighbours=run.lost_neighbours,
+    )
+
+
+def ratio_to_alone(values_ms: NDArray[np.float64], hosts: Sequence[str], alone_ms: Mapping[str, float]) -> float | None:
+    """How many times its value alone a latency is: the median over the probes of latency / median alone at the same server.
+
+    Of one server that is median / median. Alone 20 ms; beside the load 30, 40 and 200 ms: 2.0. None where a server has no median
+    alone (see `LEAST_ALONE`), or without probes.
+    """
+    known = ~np.isnan(values_ms)
+    basis = np.array([alone_ms.get(host, np.nan) for host in hosts], dtype=np.float64)
+    ratios = values_ms[known] / basis[known]
+    return float(np.median(ratios)) if len(ratios) and not np.isnan(ratios).any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What samples are compared with, ms by server, and when the load ended: a probe that got no token by then was cut, whatever
+    became of it on the idle server."""
+
+    ttft_ms: Mapping[str, float]
+    e2el_ms: Mapping[str, float]
+    ended_ns: int
+
+    def is_cut(self, probes: Records) -> NDArray[np.bool_]:
+        first, started = probes.optional_instants("first_token_mono_ns"), probes.instants("started_mono_ns")
+        late = (first >= self.ended_ns) & (started < self.ended_ns)
+        return np.asarray((probes.equals("status", OK) & late) | (probes.equals("status", CANCELLED) & ((first < 0) | late)))
+
+    def is_answered(self, probes: Records) -> NDArray[np.bool_]:
+        return np.asarray(probes.equals("status", OK) & ~self.is_cut(probes))
+
+    def cut_after_ms(self, probes: Records) -> NDArray[np.float64]:
+        """How long the probes that were cut had waited when the load ended."""
+        cut = probes.where(self.is_cut(probes))
+        return np.asarray(np.maximum(0, self.ended_ns - cut.instants("started_mono_ns")) / NS_PER_MS)
+
+    def sample(self, probes: Records, *, may_be_cut: bool = True) -> ProbeSample:
+        answered = probes.where(self.is_answered(probes)) if may_be_cut else probes.ok()
+        hosts = answered.strings("host")
+        ttft, e2el = answered.numbers("ttft_ms"), answered.numbers("e2el_ms")
+        return ProbeSample(
+            sent=len(probes),
+            failed=len(probes.failed()),
+            cut=len(probes) - len(probes.failed()) - len(answered),
+            ttft=describe(ttft.copy(), PERCENTILES),
+            e2el=describe(e2el.copy(), PERCENTILES),
+            ttft_ratio=ratio_to_alone(ttft, hosts, self.ttft_ms),
+            e2el_ratio=ratio_to_alone(e2el, hosts, self.e2el_ms),
+        )
+
+
+def _medians(alone: Records, column: str) -> dict[str, float]:
+    """The median of a latency alone by server, of servers that answered `LEAST_ALONE` or more."""
+    ok = alone.ok()
+    medians = {}
+    for host in ok.values_of("host"):
+        values = ok.where(ok.equals("host", host)).numbers(column)
+        values = values[~np.isnan(values)]
+        if len(values) >= LEAST_ALONE and (median := float(np.median(values))) > 0:
+            medians[str(host)] = median
+    return medians
+
+
+def _by_class(beside: Records, requests: Records, basis: _Basis) -> dict[str, ProbeSample]:
+    names = neighbour_classes(beside, requests)
+    order = sorted(set(names), key=lambda name: (name != IDLE, name != ANSWERS, " + " in name, name))
+    return {name: basis.sample(beside.where(np.array([each == name for each in names], dtype=np.bool_))) for name in order}
+
+
+def _over_time(beside: Records, window: Window, basis: _Basis) -> list[ProbeSlice]:
+    count = min(MOST_SLICES, len(beside) // LEAST_IN_SLICE)
+    if count < 2:
+        return []
+    edges = [window.begun_ns + (window.ended_ns - window.begun_ns) * place // count for place in range(count + 1)]
+    started = beside.instants("started_mono_ns")
+    return [
+        ProbeSlice(
+            ns_to_s(begin - window.begun_ns),
+            ns_to_s(end - window.begun_ns),
+            basis.sample(beside.where(Window(begin, end).holds(started))),
+        )
+        for begin, end in pairwise(edges)
+    ]
+
+
+def _total(records: Records, column: str) -> int | None:
+    """The sum over the successful ones; None where one is unknown."""
+    values = records.ok().numbers(column)
+    return None if np.isnan(values).any() else int(values.sum())
+
+
+def _tokens(records: Records) -> int | None:
+    prompts, answers = _total(records, "prompt_tokens"), _total(records, "output_tokens")
+    return None if prompts is None or answers is None else prompts + answers
+
+
+def _share(own: int | None, others: int | None) -> float | None:
+    return None if own is None or others is None or not own + others else own / (own + others)
+
+
+def _cached_ratio(probes: Records) -> float | None:
+    """The share of the prompts' tokens that came from the prompt cache; None where a server does not report it."""
+    cached, prompts = _total(probes, "cached_tokens"), _total(probes, "prompt_tokens")
+    return cached / prompts if cached is not None and prompts else None
