@@ -17,6 +17,7 @@ import llama_load
 from llama_load.cli.main import command_parser
 from llama_load.cli.parser import Parser
 from llama_load.cli.serve_command import split_server_flags
+from llama_load.failure_kind import FailureKind
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
@@ -79,6 +80,12 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
 
 
 OF_RECIPES = ("greetings", "parrot_kind", "transcriptions_api")
+
+
+def test_every_class_of_failures_is_in_the_documentation() -> None:
+    rows = text_of(REPOSITORY / "docs" / "targets.md").partition("## Failure classes")[2].partition("\n## ")[0]
+    missing = [kind.value for kind in FailureKind if f"`{kind}`" not in rows and not kind.startswith("http_")]
+    assert missing == []
 
 
 def test_modules_that_the_documentation_names_exist() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_load.analysis.cache_evidence import cache_evidence
+from llama_load.failure_kind import LIMIT, FailureKind
 from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import FailureContext
@@ -23,8 +24,6 @@ from llama_load.units import ns_to_ms
 TRACE = "trace"
 # Flags of llama-server that load a draft model.
 DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
-# Failure classes with a limit, which is the flag of that name.
-TIMEOUTS = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
 
 
 def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: PromptTable, parts: TimeParts | None) -> Evidence:
@@ -173,7 +172,7 @@ def _whole_numbers(manifest: Manifest, name: str) -> list[int]:
 def _limits_s(options: Mapping[str, Any]) -> dict[str, float]:
     """The time limits of the run by failure class, s."""
     limits = {}
-    for kind in TIMEOUTS:
+    for kind in (known.value for known in FailureKind if known.trait == LIMIT):
         try:
             limits[kind] = float(options.get(kind) or "")
         except (TypeError, ValueError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.failure_kind import FailureKind
 from llama_load.observed.records import Records
 
 
@@ -25,7 +26,7 @@ def answer_ends(records: Records, *, length_means_full: bool) -> AnswerEnds:
     ok = records.ok()
     cut = int(cut_by_context(ok, length_means_full=length_means_full).sum())
     failed = records.failed()
-    begun = failed.has("first_token_mono_ns") & ~failed.equals("status", "first_token_timeout")  # that came, but too late
+    begun = failed.has("first_token_mono_ns") & ~failed.equals("status", FailureKind.FIRST_TOKEN_TIMEOUT)  # that came, but too late
     return AnswerEnds(len(ok) - cut, cut, int(begun.sum()))
 
 

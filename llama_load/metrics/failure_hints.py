@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from llama_load.failure_kind import END, LIMIT, FailureKind
 from llama_load.targets.servers import kind_named
 from llama_load.units import quantity
 
 # llama.cpp rounds a slot's context up to a multiple of this.
 CONTEXT_STEP = 256
+_KINDS = {kind.value: kind for kind in FailureKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,13 @@ class FailedRequests:
 
 def meaning(kind: str, context: FailureContext | None = None) -> str:
     """A failure class in words: `no first token within 3 s`."""
+    known = _KINDS.get(kind)
+    if known is None:
+        return kind.replace("http_", "HTTP status ")
+    if known.trait != LIMIT:
+        return known.words
     limit_s = None if context is None else context.limits_s.get(kind)
-    if kind in _IN_TIME:
-        return f"{_IN_TIME[kind]} {'in time' if limit_s is None else f'within {limit_s:g} s'}"
-    return _MEANINGS.get(kind, kind.replace("http_", "HTTP status "))
+    return f"{known.words} {'in time' if limit_s is None else f'within {limit_s:g} s'}"
 
 
 def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
@@ -59,7 +64,8 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
     """
     if _MEMORY.search(failed.message):
         return MEMORY_HINT
-    if kind in _OF_A_DEAD_SERVER and context.last_words:
+    known = _KINDS.get(kind)
+    if known is not None and known.trait == END and context.last_words:
         return hint_of_an_end(context.last_words)
     if (made := _MADE.get(kind)) is not None:
         return made(failed, context)
@@ -67,7 +73,7 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
         return f"an input must fit one micro-batch: start llama-server with -b {match[1]} -ub {match[1]} or more"
     if kind.startswith("http_5"):
         return "an error inside the server: see its log"
-    return _HINTS.get(kind, "")
+    return known.hint if known is not None else ""
 
 
 def hint_of_an_end(last_words: str) -> str:
@@ -90,14 +96,13 @@ MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ng
 RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
 _MEMORY = re.compile(r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory", re.IGNORECASE)
 _BATCH = re.compile(r"input \((\d{1,9}) tokens\) is too large to process")
-_OF_A_DEAD_SERVER = ("reset", "cut_off", "connect_refused", "connect_failed", "error_event")
 
 
 def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     """The numbers: what the longest prompt needs, what a slot has, and the -c that is enough."""
     prompt, slot = failed.longest_prompt, context.ctx_per_slot
     if prompt is None or slot is None:
-        return "start the server with a larger -c or fewer slots, or shorten the prompts"
+        return FailureKind.CONTEXT_EXCEEDED.hint
     kind = kind_named(context.backend)
     needed = prompt + (failed.longest_answer or 1)
     needs = f"the longest needs {needed} tokens with its answer"
@@ -113,7 +118,7 @@ def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
     """The tokens that all requests in flight may need together."""
     counts = [count for count in (context.users, context.slots_each) if count is not None]
     if failed.longest_prompt is None or not counts:
-        return "the slots share one KV cache: start the server with a larger -c, or lower the load"
+        return FailureKind.KV_POOL_FULL.hint
     in_flight, length = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
     has = "" if context.ctx_per_slot is None else f", it has {context.ctx_per_slot}"
     text = f"the slots share one KV cache: {quantity(in_flight, 'request')} of up to {length} tokens need {in_flight * length}{has}"
@@ -123,7 +128,7 @@ def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
 def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str:
     users, slots = context.users, context.slots
     if users is None or slots is None or users <= slots:
-        return "lower the load or raise --first-token-timeout"
+        return FailureKind.FIRST_TOKEN_TIMEOUT.hint
     is_shown = kind_named(context.backend).holds_headers and failed.without_headers
     waited = f", {failed.without_headers} got none" if is_shown else ""
     return f"{users} users on {quantity(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
@@ -138,59 +143,9 @@ def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
     return f"the server's queue was full{slots}: lower the load, raise the queue's limit, or send again with --retry N"
 
 
-def _connect_refused(failed: FailedRequests, context: FailureContext) -> str:
-    return "the server is not running at this address, or no longer: see its log"
-
-
 _MADE: Mapping[str, Callable[[FailedRequests, FailureContext], str]] = {
-    "context_exceeded": _context_exceeded,
-    "kv_pool_full": _kv_pool_full,
-    "first_token_timeout": _first_token_timeout,
-    "overloaded": _overloaded,
-    "connect_refused": _connect_refused,
-}
-_IN_TIME = {
-    "connect_timeout": "no connection",
-    "first_token_timeout": "no first token",
-    "token_timeout": "no further token",
-    "request_timeout": "no complete answer",
-}
-_MEANINGS = {
-    "connect_refused": "connection refused",
-    "connect_failed": "no connection",
-    "tls": "the TLS handshake failed",
-    "reset": "connection reset by the server",
-    "cut_off": "cut off before the end",
-    "context_exceeded": "context exceeded",
-    "kv_pool_full": "shared KV cache full during the answer",
-    "overloaded": "refused as overloaded (429 or 503)",
-    "empty_answer": "empty answer",
-    "error_event": "an error in the stream",
-    "bad_event": "an event that is no JSON chunk",
-    "no_stream": "no event stream",
-    "protocol": "no valid HTTP",
-    "too_large": "an answer beyond the size limits",
-    "wrong_answer": "wrong answer",
-    "client_timeout": "the locustfile stopped waiting",
-    "client_error": "an error in llama-load",
-}
-_HINTS = {
-    "connect_timeout": "the server's backlog is full or a firewall drops it; raise --connect-timeout or lower the load",
-    "connect_failed": "see the message: no route, or no local port left",
-    "tls": "see the message: --ca-file trusts your own CA, --insecure skips certificate verification",
-    "token_timeout": "the server stalled; see its log or raise --token-timeout",
-    "request_timeout": "raise --request-timeout, lower --max-tokens or lower the load",
-    "reset": "see the server's log: it may have died or run out of memory",
-    "cut_off": "see the server's log (llama-cpp-python: --interrupt_requests false)",
-    "empty_answer": "the prompt may exceed the context",
-    "error_event": "see the message and the server's log",
-    "wrong_answer": "read the answers (--save-texts): the model, its chat template or settings, or the expectation is wrong",
-    "no_stream": "see the message; a proxy may compress or replace the answer",
-    "protocol": "is this the port of an HTTP server?",
-    "client_error": "please report it with the message",
-    "http_400": "see the message: the server does not accept a field of the request",
-    "http_401": "give the server's key in LLAMA_LOAD_API_KEY",
-    "http_403": "give the server's key in LLAMA_LOAD_API_KEY",
-    "http_404": "see the message: the model's name (--model) or the path is unknown to the server",
-    "http_413": "the request is larger than the server or a proxy accepts",
+    FailureKind.CONTEXT_EXCEEDED: _context_exceeded,
+    FailureKind.KV_POOL_FULL: _kv_pool_full,
+    FailureKind.FIRST_TOKEN_TIMEOUT: _first_token_timeout,
+    FailureKind.OVERLOADED: _overloaded,
 }

@@ -22,6 +22,7 @@ ZH = {
     "Workloads": "各任务",
     "Servers": "各服务器",
     "Models": "各模型",
+    "LoRA adapters": "各 LoRA 适配器",
     "Turns": "对话各轮",
     "Conversations": "对话",
     "Sent to their end": "已发送到最后一轮",

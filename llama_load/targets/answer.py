@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load.failure_kind import FailureKind
 from llama_load.targets.counts import Bounds, Counts, checked_counts
-from llama_load.targets.failure_kinds import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.server_errors import context_numbers, describe_error, event_failure, http_failure
 from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 from llama_load.workloads.prompt import ToolCall
@@ -278,7 +279,7 @@ class AnswerReader(ChoiceText):
     def failure(self, exchange: EndedExchange) -> tuple[str, str] | None:
         """Class and message of the failure, None for a valid, complete answer."""
         if exchange.failure is not None:
-            if exchange.failure.kind == "cut_off" and self.error is not None:
+            if exchange.failure.kind == FailureKind.CUT_OFF and self.error is not None:
                 return event_failure(self.error)
             return exchange.failure.kind, exchange.failure.text
         status = exchange.status or 0
@@ -294,19 +295,25 @@ class AnswerReader(ChoiceText):
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
         """Class and message of the failure of an answer that was received completely; None if it is valid."""
         if self.bad_event is not None:
-            return "bad_event", f"an event of the stream is not a valid chunk: {self.bad_event}"
+            return FailureKind.BAD_EVENT, f"an event of the stream is not a valid chunk: {self.bad_event}"
         content_type = exchange.headers.get("content-type", "")
         encoding = exchange.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            return "no_stream", f"the answer is {encoding}-compressed against the request; turn compression off in the proxy"
+            return (
+                FailureKind.NO_STREAM,
+                f"the answer is {encoding}-compressed against the request; turn compression off in the proxy",
+            )
         if not content_type.lower().startswith("text/event-stream"):
-            return "no_stream", f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
+            return FailureKind.NO_STREAM, f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
         choices = self.choices
         if unfinished := sum(choice_text.finish_reason is None for choice_text in choices):
             if not self.token_ns and not self.done:
-                return "empty_answer", "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)"
+                return (
+                    FailureKind.EMPTY_ANSWER,
+                    "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)",
+                )
             which = f" for {unfinished} of {len(choices)} choices" if len(choices) > 1 else ""
-            return "cut_off", f"the stream ended without a finish_reason{which}"
+            return FailureKind.CUT_OFF, f"the stream ended without a finish_reason{which}"
         if not self.token_ns:
-            return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"
+            return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from llama_load.targets.answer import AnswerReader, is_something, is_visible
-from llama_load.targets.failure_kinds import describe_error
+from llama_load.targets.server_errors import describe_error
 from llama_load.targets.usage import without_odd_values
 
 NULL = msgspec.Raw(b"null")

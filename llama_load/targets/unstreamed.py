@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from llama_load.failure_kind import FailureKind
 from llama_load.targets.answer import AnswerReader, ChoiceText, is_something
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.usage import Timings, Usage, without_odd_values
@@ -87,15 +88,15 @@ class JsonAnswer(AnswerReader):
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
         if exchange.headers.get("content-encoding", "identity").lower() != "identity":
-            return "bad_body", "the answer is compressed against the request; turn compression off in the proxy"
+            return FailureKind.BAD_BODY, "the answer is compressed against the request; turn compression off in the proxy"
         if self.bad_event is not None:
-            return "bad_body", f"the answer is not valid JSON of this endpoint: {self.bad_event}"
+            return FailureKind.BAD_BODY, f"the answer is not valid JSON of this endpoint: {self.bad_event}"
         return self._missing()
 
     def _missing(self) -> tuple[str, str] | None:
         if self.generated or self._called or (self.usage is not None and self.usage.completion_tokens):
             return None
-        return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"
+        return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
 
 
 class ResultsAnswer(JsonAnswer):
@@ -113,4 +114,4 @@ class ResultsAnswer(JsonAnswer):
     def _missing(self) -> tuple[str, str] | None:
         if self.received == self._results:
             return None
-        return "bad_body", f"{self._results} results were requested, {self.received} received"
+        return FailureKind.BAD_BODY, f"{self._results} results were requested, {self.received} received"

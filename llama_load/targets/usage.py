@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from llama_load.targets.failure_kinds import Count
 from llama_load.targets.json_fields import fields
+from llama_load.targets.server_errors import Count
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 MOST = 2**53

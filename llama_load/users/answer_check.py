@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
+from llama_load.failure_kind import FailureKind
 from llama_load.foreign_text import printable
 from llama_load.observed.record import OK, RequestRecord
-from llama_load.targets.failure_kinds import LONGEST_MESSAGE, WRONG_ANSWER
+from llama_load.targets.server_errors import LONGEST_MESSAGE
 from llama_load.users.session import OpenRecord
 from llama_load.workloads.prompt import ToolCall
 
@@ -20,7 +21,7 @@ from llama_load.workloads.prompt import ToolCall
 def rejected(record: RequestRecord, reason: str) -> RequestRecord:
     """The record of a wrong answer: a failure, which has no latencies."""
     error = printable(" ".join(reason.split()), LONGEST_MESSAGE) or "rejected"
-    wrong = replace(record, status=WRONG_ANSWER, error=error, itl_ms=())
+    wrong = replace(record, status=FailureKind.WRONG_ANSWER, error=error, itl_ms=())
     return replace(wrong, ttft_ms=None, answer_ttft_ms=None, tpot_ms=None, e2el_ms=None)
 
 

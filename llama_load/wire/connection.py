@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from llama_load.failure_kind import FailureKind
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, BatchClock
 from llama_load.wire.stamps import Opening
 from llama_load.wire.tcp_info import handshake_ns
@@ -69,10 +70,10 @@ class Listener(Protocol):
     def slab_is_full(self) -> None:
         """The slab that it keeps should be understood."""
 
-    def fail(self, kind: str, text: str) -> None:
+    def fail(self, kind: FailureKind, text: str) -> None:
         """The connection cannot go on."""
 
-    def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
+    def connection_lost(self, kind: FailureKind, text: str, last_read_ns: int) -> None:
         """The server has ended the connection."""
 
 
@@ -171,7 +172,9 @@ class Connection:
         try:
             sock = self._new_socket(family)
         except OSError as error:  # most likely out of file descriptors
-            self._fail(WireFailure("connect_failed", f"no socket available: {error.strerror}; raise the limit with ulimit -n"))
+            self._fail(
+                WireFailure(FailureKind.CONNECT_FAILED, f"no socket available: {error.strerror}; raise the limit with ulimit -n")
+            )
             return
         self._sock, self.fd = sock, sock.fileno()
         if self.address.scheme == "https":
@@ -243,7 +246,7 @@ class Connection:
                 self._unsent.clear()  # an early answer may still be waiting to be read
                 self.pool.watch(self, writable=False)
             else:
-                self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
+                self._fail(WireFailure(FailureKind.RESET, f"sending failed: {error.strerror}"))
             return
         if self.state == OPEN and self.exchange.stamps.sent_ns is None and not self._unsent:
             self.read_ns = time.monotonic_ns()
@@ -328,7 +331,7 @@ class Connection:
                 self.state = OPEN
                 reply += tls.encrypt(b"".join(self._outgoing))
         except ssl.SSLError as error:
-            self._fail(WireFailure("tls", tls_text(error)))
+            self._fail(WireFailure(FailureKind.TLS, tls_text(error)))
             return
         if reply:
             self._unsent.append(memoryview(reply))
@@ -344,16 +347,16 @@ class Connection:
         if self.opening.connected_ns is None:
             self._connect_failed(error.errno or 0)
         elif self.state == OPENING:
-            self._fail(WireFailure("tls", "the server reset the connection during the TLS handshake"))
+            self._fail(WireFailure(FailureKind.TLS, "the server reset the connection during the TLS handshake"))
         else:
-            self.exchange.connection_lost("reset", "connection reset by the server", self.read_ns)
+            self.exchange.connection_lost(FailureKind.RESET, "connection reset by the server", self.read_ns)
 
     def _ended(self) -> None:
         assert self.exchange is not None
         if self.state == OPENING:
-            self._fail(WireFailure("tls", "the server closed the connection during the TLS handshake"))
+            self._fail(WireFailure(FailureKind.TLS, "the server closed the connection during the TLS handshake"))
         else:
-            self.exchange.connection_lost("cut_off", "the server closed the connection", self.read_ns)
+            self.exchange.connection_lost(FailureKind.CUT_OFF, "the server closed the connection", self.read_ns)
 
     # ------------------------------------------------------------------ the end
 

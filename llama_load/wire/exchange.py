@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from llama_load.failure_kind import FailureKind
 from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
 from llama_load.wire.fair_queue import BUDGET_NS
@@ -228,7 +229,7 @@ class Exchange:
             self.counts.received_bytes += len(body)
             most = self.request.most_bytes or MAX_ANSWER_BYTES
             if response.is_success and self.counts.received_bytes > most:
-                self.fail("too_large", f"the answer did not end within {most} bytes")
+                self.fail(FailureKind.TOO_LARGE, f"the answer did not end within {most} bytes")
                 return
             if answer.events is None:
                 self._take_body(body, at)
@@ -246,7 +247,7 @@ class Exchange:
         if is_refusal:
             self._finish_body(at)
         else:
-            self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
+            self.fail(FailureKind.TOO_LARGE, f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
 
     def _take_events(self, events: EventStream, body: bytes, at: int) -> None:
         progress = 0
@@ -257,7 +258,7 @@ class Exchange:
                 if read_event(data, at):
                     progress += 1
         except EventTooLarge as error:
-            self.fail("too_large", str(error))
+            self.fail(FailureKind.TOO_LARGE, str(error))
             return
         if not progress:
             return
@@ -289,12 +290,12 @@ class Exchange:
             self.slab = Slab()
             self.connection.keep_reads(self.slab)
 
-    def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
+    def connection_lost(self, kind: FailureKind, text: str, last_read_ns: int) -> None:
         """The connection ended (`kind`: reset or cut_off). That completes an answer without its own framing."""
         self.understand()
         if self.clock.phase == DONE:
             return
-        if kind == "cut_off" and self.response.ends_with_the_connection:
+        if kind == FailureKind.CUT_OFF and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
         elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS:
             self._reopen()
@@ -306,7 +307,7 @@ class Exchange:
             try:
                 last = self.answer.events.end()
             except EventTooLarge as error:
-                self.fail("too_large", str(error))
+                self.fail(FailureKind.TOO_LARGE, str(error))
                 return
             for data in last:
                 self.counts.progress_events += self.answer.reader.event(data, at)
@@ -337,19 +338,19 @@ class Exchange:
         """The request or its current phase timed out: fail, unless there is another address to try or the answer is complete."""
         limit_s, connection = self._limit_s, self.connection
         if self._is_request_overdue(now_ns):
-            self.fail("request_timeout", f"no complete answer within {self.clock.timeouts.request_s:g} s")
+            self.fail(FailureKind.REQUEST_TIMEOUT, f"no complete answer within {self.clock.timeouts.request_s:g} s")
         elif connection is not None and connection.state == OPENING:
             self.clock.since_ns = now_ns
             if connection.opening.connected_ns is not None or not connection.try_next_endpoint():
-                self.fail("connect_timeout", f"no connection within {limit_s:g} s")
+                self.fail(FailureKind.CONNECT_TIMEOUT, f"no connection within {limit_s:g} s")
         elif self.clock.phase != STREAMING:
-            self.fail("first_token_timeout", f"no first token within {limit_s:g} s")
+            self.fail(FailureKind.FIRST_TOKEN_TIMEOUT, f"no first token within {limit_s:g} s")
         elif self.answer.reader.done:  # complete, although the server keeps the stream open
             self._finish_body(self.clock.since_ns)
         else:
-            self.fail("token_timeout", f"no further token within {limit_s:g} s")
+            self.fail(FailureKind.TOKEN_TIMEOUT, f"no further token within {limit_s:g} s")
 
-    def fail(self, kind: str, text: str) -> None:
+    def fail(self, kind: FailureKind, text: str) -> None:
         """End the exchange with a failure, unless what has arrived ends it."""
         self.understand()
         self._fail_with(WireFailure(kind, text))

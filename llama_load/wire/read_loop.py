@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from llama_load.failure_kind import FailureKind
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, STEP_NS, BatchClock, unpack_timespec, wall_minus_mono_ns
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE
 from llama_load.wire.slab import KEPT_READ_BYTES, LEAST_READ_BYTES, READ_OVERHEAD_BYTES, WHOLE_EVENTS_END
@@ -101,6 +102,6 @@ def _give_up(connection: Connection, error: Exception) -> None:
     """A bug here must cost one request, not the loop."""
     logger.exception("reading an answer failed")
     if connection.exchange is not None:
-        connection.exchange.fail("client_error", f"llama-load itself failed: {error!r}")
+        connection.exchange.fail(FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}")
     else:
         connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httptools
 
+from llama_load.failure_kind import FailureKind
 from llama_load.foreign_text import printable
 from llama_load.wire.wire_failure import WireFailure
 
@@ -45,10 +46,10 @@ class Response:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return WireFailure("protocol", "the server tried to switch protocols")
+            return WireFailure(FailureKind.PROTOCOL, "the server tried to switch protocols")
         except httptools.HttpParserError as error:
             if not self.complete:
-                return WireFailure("protocol", f"the answer is not valid HTTP/1.1: {error}")
+                return WireFailure(FailureKind.PROTOCOL, f"the answer is not valid HTTP/1.1: {error}")
             self._surplus = True
         pieces = self._pieces
         if pieces:
@@ -58,7 +59,7 @@ class Response:
             return body
         self._overhead_bytes += len(data)
         if self._overhead_bytes > MAX_HEADER_BYTES:
-            return WireFailure("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
+            return WireFailure(FailureKind.TOO_LARGE, f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
         return b""
 
     @property

@@ -15,6 +15,7 @@ import gevent
 from gevent import monkey
 from gevent.hub import Waiter
 
+from llama_load.failure_kind import FailureKind
 from llama_load.wire.address import Address
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS
@@ -135,7 +136,7 @@ class Transport:
             exchange.understand(budget_ns)
         except Exception as error:  # a bug here must cost one request, not the loop
             logger.exception("reading an answer failed")
-            exchange.fail("client_error", f"llama-load itself failed: {error!r}")
+            exchange.fail(FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}")
 
     def _scan_timeouts(self) -> None:
         if overdue := self._overdue():

@@ -1,18 +1,4 @@
-"""Failure classes of an exchange on the wire. A failure is data for a record; it is never raised.
-
-connect_refused      the connection was refused
-connect_timeout      no connection within the connect timeout
-connect_failed       any other network error (no route, address not available)
-tls                  the TLS handshake failed
-reset                the peer reset the connection
-cut_off              the peer closed before the answer was complete
-first_token_timeout  no progress within the first-token timeout
-token_timeout        progress stopped for longer than the token timeout
-request_timeout      no complete answer within the request timeout
-protocol             bytes that are not HTTP/1.1, or not an event stream
-too_large            a header block, event or body beyond the limits in `response`, `sse` and `exchange`
-client_error         an error in llama-load while reading; please report it
-"""
+"""Failures of an exchange on the wire. A failure is data for a record; it is never raised."""
 
 from __future__ import annotations
 
@@ -21,12 +7,14 @@ import os
 import ssl
 from dataclasses import dataclass
 
+from llama_load.failure_kind import FailureKind
+
 
 @dataclass(frozen=True, slots=True)
 class WireFailure:
-    """Why an exchange failed: a class from the list above and a message."""
+    """Why an exchange failed: its class and a message."""
 
-    kind: str
+    kind: FailureKind
     text: str
 
 
@@ -44,11 +32,11 @@ def connect_failure(code: int) -> WireFailure:
     """The failure for an errno of connect(2)."""
     text = os.strerror(code)
     if code == errno.ECONNREFUSED:
-        return WireFailure("connect_refused", "connection refused: is the server running at this address?")
+        return WireFailure(FailureKind.CONNECT_REFUSED, "connection refused: is the server running at this address?")
     if code == errno.ETIMEDOUT:
-        return WireFailure("connect_timeout", text)
+        return WireFailure(FailureKind.CONNECT_TIMEOUT, text)
     if code == errno.ECONNRESET:
-        return WireFailure("reset", "connection reset while connecting")
+        return WireFailure(FailureKind.RESET, "connection reset while connecting")
     if code == errno.EADDRNOTAVAIL:
-        return WireFailure("connect_failed", "no local port left: too many connections in TIME_WAIT")
-    return WireFailure("connect_failed", text)
+        return WireFailure(FailureKind.CONNECT_FAILED, "no local port left: too many connections in TIME_WAIT")
+    return WireFailure(FailureKind.CONNECT_FAILED, text)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import Bounds
-from llama_load.targets.failure_kinds import describe_error, http_failure
+from llama_load.targets.server_errors import describe_error, http_failure
 from tests.answer_pipeline import output_of, prompt_of, record_of
 
 

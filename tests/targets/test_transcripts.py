@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.failure_kinds import context_numbers, http_failure
+from llama_load.targets.server_errors import context_numbers, http_failure
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import output_of, prompt_of
 from tests.scripted_server import ScriptedServer

@@ -20,6 +20,7 @@ from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.observed.records import Records
 from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.check_lines import preflight_table
+from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.glossary import glossary
@@ -104,7 +105,12 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
             cards=html_tables.cards(results, t),
             latencies=html_tables.latency_table(ok, curves, results, t),
             stages=stages,
-            parts=[*html_tables.part_tables(results, t), *conversation_tables(results, t), *answer_tables(results)],
+            parts=[
+                *html_tables.part_tables(results, t),
+                *conversation_tables(results, t),
+                *answer_tables(results),
+                *choice_tables(results),
+            ],
             time_bars=time_bars(results, t),
             telemetry=telemetry_table(results, t),
             gpus=gpu_table(results, t),

@@ -11,8 +11,8 @@ import msgspec
 
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content
-from llama_load.targets.failure_kinds import Count
 from llama_load.targets.part_reader import NULL, PartReader
+from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Timings, usage_of
 
 _STOPPED = {"eos": "stop", "word": "stop", "limit": "length"}

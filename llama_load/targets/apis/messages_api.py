@@ -12,8 +12,8 @@ import msgspec
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.failure_kinds import Count
 from llama_load.targets.part_reader import NULL, PartReader
+from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Usage, usage_of
 
 if TYPE_CHECKING:

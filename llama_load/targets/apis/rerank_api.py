@@ -12,7 +12,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis.api import Api
 from llama_load.targets.apis.prompt_content import Content, Messages
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.failure_kinds import Count
+from llama_load.targets.server_errors import Count
 from llama_load.targets.unstreamed import JsonBody, ResultsAnswer
 from llama_load.workloads.prompt import Message, Prompt
 

@@ -1,18 +1,4 @@
-"""Failure classes of complete HTTP answers without a valid result.
-
-    context_exceeded   the prompt does not fit the context
-    kv_pool_full       the slots' shared KV cache became full during the answer
-    overloaded         429 or 503
-    http_<status>      any other status outside 2xx
-    error_event        the stream contained an error
-    bad_event          an event is not a valid JSON chunk
-    no_stream          2xx, but not an event stream, or a compressed one
-    cut_off            the stream ended without a finish_reason
-    empty_answer       the stream ended normally, without a token
-    wrong_answer       complete, but rejected by the locustfile or by what the data set expects
-
-Failures of the wire are in `llama_load.wire.wire_failure`.
-"""
+"""What a server's errors say: the class and message of an answer with an error, in its status or in its stream."""
 
 from __future__ import annotations
 
@@ -23,13 +9,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from llama_load.failure_kind import FailureKind
 from llama_load.foreign_text import printable
 
 # A valid count in a server's JSON; anything else makes the document invalid.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
-WRONG_ANSWER = "wrong_answer"
 MOST_INFLATED_BYTES = 64 * 1024
 _CONTEXT = re.compile(r"context (length|size|window)|exceeds? the (available )?context|maximum context", re.IGNORECASE)
 
@@ -44,17 +30,17 @@ def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = N
     message = describe_error(body)
     text = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if status in (429, 503):
-        return "overloaded", text
+        return FailureKind.OVERLOADED, text
     if status == 400 and _context_exceeded(body, message):
-        return "context_exceeded", text
+        return FailureKind.CONTEXT_EXCEEDED, text
     return f"http_{status}", text
 
 
 def event_failure(message: str) -> tuple[str, str]:
     """Class and message of an error event in a stream."""
     if _CONTEXT.search(message):
-        return "kv_pool_full", f"during the answer: {message}"
-    return "error_event", message
+        return FailureKind.KV_POOL_FULL, f"during the answer: {message}"
+    return FailureKind.ERROR_EVENT, message
 
 
 def context_numbers(body: bytes) -> tuple[int | None, int | None]:
