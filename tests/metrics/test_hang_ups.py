@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,6 +59,15 @@ def test_giving_up_slow_requests_is_censoring_and_giving_up_early_is_not() -> No
     assert list(censored(evidence(table(*answers)))) == []
 
 
+def test_first_tokens_of_requests_given_up_are_known() -> None:
+    """30 answers after 100 ms; 30 users had their first token after 900 ms and hung up then, as people do at a slow server. With them
+    the mean is 500 ms instead of 100: 4 times more."""
+    slow = (given_up(30 + index, 901, first_ms=900) for index in range(30))
+    (check,) = censored(evidence(table(*(record(index) for index in range(30)), *slow)))
+    assert not check.ok
+    assert check.value == pytest.approx(4.0)
+
+
 def test_gaps_of_neighbours_are_told_apart_by_the_time_after_a_hang_up() -> None:
     """A neighbour from 0 ms, first token at 100, gaps of 20 ms; one of 300 ms ends at 440, 40 ms after a hang-up at 400. Gaps that
     ended before 400 (120, 140) and after 900 (none) are others; those at 440 and 460 are near."""
@@ -66,6 +76,9 @@ def test_gaps_of_neighbours_are_told_apart_by_the_time_after_a_hang_up() -> None
     assert figures is not None
     assert (figures.near_gaps, figures.near_longest_ms, figures.other_median_ms) == (2, 300.0, 20.0)
     assert (figures.median_ttft_ms, figures.median_waited_ms, figures.wasted_tokens) == (100.0, 400.0, 3)
+    elsewhere = hang_up_figures(table(neighbour, replace(given_up(1, 400), host="http://other")))
+    assert elsewhere is not None
+    assert (elsewhere.near_gaps, elsewhere.other_longest_ms) == (0, 300.0)  # no neighbour
     without = hang_up_figures(table(neighbour, given_up(1, 400, first_ms=None)))
     assert without is not None
     assert (without.before_first_token, without.median_ttft_ms, without.wasted_tokens) == (1, None, 0)

@@ -25,8 +25,9 @@ def censored(evidence: Evidence) -> Iterator[Check]:
     started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
     waited_ms = (aborted.instants("ended_mono_ns") - started) / NS_PER_MS
     shifts = {"E2EL": cut_shift(ok.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
-    if (first < 0).any():
-        shifts["TTFT"] = cut_shift(ok.numbers("ttft_ms"), np.zeros(0), waited_ms[first < 0], evidence.percentiles)
+    if not np.isnan(ttft_ms := ok.numbers("ttft_ms")).all():
+        first_ms = (first - started)[first >= 0] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[first < 0], evidence.percentiles)
     name = max(shifts, key=shifts.__getitem__)
     text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
     if math.isinf(shifts[name]):
