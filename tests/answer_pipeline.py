@@ -14,6 +14,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
+from llama_load.users.session_tokens import NO_SESSIONS
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.phase_clock import PhaseClock
@@ -62,6 +63,6 @@ def record_of(pieces: Sequence[bytes]) -> RequestRecord:
     exchange, reader = exchange_of(pieces)
     ticket = Ticket(Lease(0, False, "workload"), Target(ADDRESS, OPENAI, None))
     asked = SentRequest("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
-    record = make_record(SimpleNamespace(worker="w", save_texts=True), ticket, asked, exchange, reader)
+    record = make_record(SimpleNamespace(worker="w", save_texts=True, session_headers=NO_SESSIONS), ticket, asked, exchange, reader)
     (kept,) = from_batch(to_batch([record]))
     return kept

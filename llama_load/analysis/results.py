@@ -15,6 +15,7 @@ from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.probe_analysis import probes_of
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
+from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
@@ -30,6 +31,7 @@ from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
+from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
@@ -50,6 +52,7 @@ class Results:
     by_workload: dict[str, Summary]
     by_host: dict[str, Summary]
     by_model: dict[str, Summary]
+    by_adapter: dict[str, Summary]  # empty without --adapter
     by_turn: dict[int, Summary]  # without sub-agents
     by_agent_turn: dict[int, Summary]  # of sub-agents
     conversations: ConversationFigures | None  # None without conversations of several turns
@@ -68,6 +71,8 @@ class Results:
     forms: list[FormFigures]  # of answers; empty where none is forced into one
     hang_ups: HangUpFigures | None  # None where nobody hung up
     same_answers: SameAnswers | None  # with --same-answer
+    switching: SwitchFigures | None  # None with one model and adapter
+    affinity: AffinityFigures | None  # None without conversations, or where replicas are not known
     probes: ProbeFigures | None  # with --probe-rate
     soak: Soak | None  # None below an hour, or where the load was not constant
 
@@ -144,6 +149,7 @@ def analyze(run: Run) -> Results:
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
         "model": grouped("model"),
+        "adapter": grouped("adapter"),
         "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
     probes = probes_of(run, measured, window)
@@ -157,6 +163,7 @@ def analyze(run: Run) -> Results:
         by_workload=groups["workload"],
         by_host=groups["host"],
         by_model=groups["model"],
+        by_adapter=groups["adapter"],
         by_turn=groups["turn"],
         by_agent_turn=turns(of_agents=True),
         conversations=conversation_figures(measured, evidence.cut_ns),
@@ -175,9 +182,15 @@ def analyze(run: Run) -> Results:
         forms=answer_forms(measured),
         hang_ups=hang_up_figures(measured),
         same_answers=same_answers(measured) if manifest.same_answer else None,
+        switching=switch_figures(run.records, other_clients=_has_other_clients(verdict)),
+        affinity=affinity_figures(measured, hosts),
         probes=probes,
         soak=soak_of(constant, run.telemetry),
     )
+
+
+def _has_other_clients(verdict: Verdict) -> bool:
+    return any(check.name == "other_client_ratio" and not check.ok for check in verdict.checks)
 
 
 def _full_load(manifest: Manifest, measured: Records) -> Window | None:

@@ -91,7 +91,7 @@ class Assigner:
 
     def put_back(self, lease: Lease) -> None:
         """Another user may get this request."""
-        self._ledger.balancer.give_back(lease.replica)
+        self._ledger.balancer.give_back(lease.replica, follows=lease.follows)
         pool = self._pool_of(lease.key)
         pool.give_back(lease.index)
         if any(pool is phase.pool for phase in self._chain):

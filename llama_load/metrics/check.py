@@ -277,6 +277,20 @@ LIMITS = {
         "the figures mix two models",
         "see which program chooses the model (a router, a reload)",
     ),
+    "mixed_up_models": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "figures by model are those of another model",
+        "see which model the server has under each name (/v1/models)",
+    ),
+    "missing_sessions": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "turns without their session may go to any replica, and find nothing cached",
+        "look for the header of --session-header in the answers: in ASCII, below 1000 characters",
+    ),
     "replica_difference": Limit(
         NOT_COMPARABLE,
         1.5,

@@ -22,7 +22,7 @@ from llama_load.units import quantity
 
 FAILURES = "failure_ratio"
 DEFAULT = f"{FAILURES}>0.01"
-GROUPS = ("workload", "stage", "model", "host", "turn")
+GROUPS = ("workload", "stage", "model", "adapter", "host", "turn")
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -19,6 +19,7 @@ from llama_load.metrics.check import VALID, WORDS, Check
 from llama_load.metrics.checks import (
     alive,
     answers,
+    choices,
     client,
     completeness,
     conversations,
@@ -88,6 +89,8 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.imbalance(evidence),
         *server_side.replicas(evidence),
         *server_side.models(evidence),
+        *choices.mixed_up_models(evidence),
+        *choices.sessions(evidence),
         *server_side.unused_draft_model(evidence),
         *load_kept.task_exceptions(evidence),
         *load_kept.server_changes(evidence),

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 OK = "ok"
 CANCELLED = "cancelled"
 ABORTED = "aborted"  # its user hung up (--abort-rate)
+# What became of a conversation's session (--session-header): the first token came, the server kept the one that was sent, it gave
+# another one, or there is none.
+NEW_SESSION, KEPT_SESSION, OTHER_SESSION, NO_SESSION = "new", "kept", "other", "none"
 UNFINISHED = frozenset((CANCELLED, ABORTED))  # neither success nor failure
 
 
@@ -39,6 +42,7 @@ class RequestRecord:
     host: str  # URL of the server
     endpoint: str  # as in --endpoint
     model: str | None = None  # as requested
+    adapter: str | None = None  # LoRA adapter as requested (--adapter)
     warmup: bool = False  # warm-up requests are in no figure
     prompt_index: int | None = None  # position in the plan, 0…N-1
     conversation: str | None = None  # its id in the data set
@@ -124,6 +128,8 @@ class RequestRecord:
     connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
     connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
     answered_by: str | None = None  # the answer's Server and Via headers
+    replica: str | None = None  # behind the URL, as the header of --replica-header names it
+    session: str | None = None  # with --session-header: "new", "kept", "other" or "none"
     answered_model: str | None = None  # the model that a streamed answer names, with its fingerprint
 
     # reported by the server

@@ -203,11 +203,17 @@ FLAGS = (
          "random seed: the same seed gives the same prompts and arrivals, to the letter (default: 0, with prompts made new for "
          "each run, so that no server has them cached)"),
     Flag("--model", Kind.NAME, SERVER, "",
-         "model name in the requests; a,b spreads them over several (default: the first that the server lists)",
+         "model name in the requests; a,b spreads requests and whole conversations over several, a=3,b=1 with these weights "
+         "(default: the first that the server lists)",
          begins="Server and requests", role=Role.CONNECTION),
+    Flag("--adapter", Kind.NAME, SERVER, "",
+         "llama-server's LoRA adapters by their ids, for requests and whole conversations, with weights: 0=3,1=1,none=2 "
+         "(default: the server's own scales)",
+         title="LoRA adapters", role=Role.CONNECTION),
     Flag("--backend", Kind.CHOICE, SERVER, "", "type of the server (default: detected)",
          ("", *KINDS), title="Type of server", role=Role.CONNECTION),
-    Flag("--balance", Kind.CHOICE, SERVER, ROUND_ROBIN, "how requests are spread over several servers in --host",
+    Flag("--balance", Kind.CHOICE, SERVER, ROUND_ROBIN,
+         "how requests are spread over several servers in --host; a conversation stays with its server, but for every-turn",
          BALANCES, title="Balance between servers"),
     Flag("--connection-reuse", Kind.CHOICE, ADVANCED, "",
          "send several requests over one connection (default: on; off for llama-server, which closes it after a stream)",
@@ -258,6 +264,14 @@ FLAGS = (
          "a header for every request, 'Name: value', with the fields {conversation}, {user}, {prompt} and {worker}; its value is "
          "treated as a key unless it is that of Accept, Content-Type, User-Agent or the like; can be repeated",
          repeated=True, title="Headers", role=Role.CONNECTION),
+    Flag("--session-header", Kind.NAME, ADVANCED, "",
+         "a header in which the server hands out a session: its value in the first answer of a conversation is sent back with the "
+         "later turns, such as X-Session-Id; of Set-Cookie as Cookie",
+         title="Header of the server's session", role=Role.CACHE),
+    Flag("--replica-header", Kind.NAME, ADVANCED, "",
+         "a header of the answers that names the replica behind a gateway, to report which share of the later turns went to the "
+         "replica of the turn before",
+         title="Header that names the replica"),
     Flag("--swarm-key", Kind.SECRET, None, "",
          "shared key of master and workers, at least 16 characters; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: "
          "--processes generates one)",

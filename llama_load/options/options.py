@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,20 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
-from llama_load.options.secret_flags import read_headers, redact_json, secret_values
+from llama_load.options.secret_flags import is_header_name, read_headers, redact_json, secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
+from llama_load.targets.adapters import adapter_name
 from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.servers import KINDS
+from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
+from llama_load.users.session_tokens import TAKEN, SessionHeaders
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
@@ -65,7 +68,9 @@ class RunOptions:
     load: LoadModel
     trace: Path | None
     speed: float
-    models: tuple[str, ...]
+    models: WeightedChoice
+    adapters: WeightedChoice
+    session_headers: SessionHeaders
     backend: str | None
     balance: str
     connection_reuse: bool | None
@@ -131,6 +136,7 @@ def read_options(namespace: Any) -> RunOptions:
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
     schema, grammar = text("json_schema"), text("grammar")
     faults += _form_conflicts(flags, schema, grammar)
+    faults += _body_conflicts(flags)
     given_seed = number("seed", int, -(2**63), most=2**63 - 1)
     seed = given_seed or 0
     load = read_load(flags, seed)
@@ -151,7 +157,9 @@ def read_options(namespace: Any) -> RunOptions:
         load=load,
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,
-        models=_models(text("model"), faults),
+        models=_choice(text("model"), "--model", seed, faults),
+        adapters=_choice(text("adapter"), "--adapter", seed, faults, check=adapter_name),
+        session_headers=_session_headers(flags),
         backend=chosen("backend", tuple(KINDS)),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
@@ -264,11 +272,31 @@ def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (given or "").split(","))
-    if given is not None and not all(names):
-        faults.append(f"--model must be one or more names separated by commas, got {given!r}")
-    return names if given is not None else ()
+def _body_conflicts(flags: FlagReader) -> Iterator[str]:
+    body = _extra_body(flags.text("extra_body"), [])
+    for flag, name in (("model", "model"), ("adapter", "lora")):
+        if flags.text(flag) is not None and name in body:
+            yield f"--{flag} conflicts with {name!r} in --extra-body: give only one of them"
+
+
+def _session_headers(flags: FlagReader) -> SessionHeaders:
+    names = {flag: flags.text(flag) for flag in ("session_header", "replica_header")}
+    given = {name.lower() for name, _ in read_headers(flags.lines("header"), [])}
+    for flag, name in names.items():
+        word = f"--{flag.replace('_', '-')}"
+        if name is not None and not is_header_name(name):
+            flags.faults.append(f"{word} must be the name of one header of the answers, such as X-Session-Id, got {name!r}")
+        elif name is not None and flag == "session_header" and name.lower() in TAKEN | given:
+            flags.faults.append(f"{word} cannot be {name}: requests have this header already")
+    return SessionHeaders(names["session_header"], names["replica_header"])
+
+
+def _choice(given: str | None, flag: str, seed: int, faults: list[str], *, check: Callable[[str], str] = str) -> WeightedChoice:
+    try:
+        return ONE_FOR_ALL if given is None else parse_choice(given, flag, seed, check=check)
+    except ValueError as error:
+        faults.append(str(error))
+        return ONE_FOR_ALL
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:

@@ -107,6 +107,23 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     return rows
 
 
+def choice_rows(targets: Sequence[Target], options: RunOptions) -> list[PreflightRow]:
+    """The shares of models and adapters, whether the warm-up reaches all of them, and models that count tokens in another way."""
+    rows = []
+    for name, choice in (("models", options.models), ("adapters", options.adapters)):
+        if len(choice.names) > 1 or (choice.names and name == "adapters"):
+            text, level = choice.described(), "ok"
+            if options.warmup < len(choice.names):
+                text += f"; --warmup {len(choice.names)} would warm up all of them"
+                level = "note"
+            rows.append(PreflightRow(name, text, level))
+    for target in targets:
+        if target.other_counts:
+            text = f"{', '.join(target.other_counts)} of {target.address.url} may count tokens differently: prompts are counted by "
+            rows.append(PreflightRow("tokens", f"{text}{target.model}, so give prompts that are short enough for all", "note"))
+    return rows
+
+
 def _server(target: Target) -> str:
     build, router = target.facts.build, " (router)" if target.load_s else ""
     return f"{target.backend}{router}{f' {build}' if build else ''} at {target.address.url}"

@@ -21,6 +21,7 @@ from llama_load.preflight.checks import (
     Budget,
     cache_rows,
     change_rows,
+    choice_rows,
     machine_rows,
     plan_rows,
     pool_rows,
@@ -181,6 +182,7 @@ def _rows(
     rows = load_rows(load.model, load.segments)
     rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits(), load.workers)
     rows += priority_rows(targets, options.client_priority, may_be_real_time())
+    rows += choice_rows(targets, options)
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():
         refuse_unseen(plan, targets)

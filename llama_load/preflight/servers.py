@@ -9,6 +9,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import Budget, slot_budget
+from llama_load.targets.adapters import adapter_fields, check_adapters
 from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.body import asked_tokens
 from llama_load.targets.probe import Probe, ProbeSettings
@@ -32,10 +33,14 @@ def hosts_of(environment: Any) -> list[str]:
 
 def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe], list[Target]]:
     """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
-    settings = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
+    settings = (options.headers, options.backend, options.models.names, options.connection_reuse, options.tls)
     # All at the same time: replicas far away answer in as long as one. The first server's error is reported first.
     probes = side_by_side([partial(Probe, ProbeSettings(host, *settings)) for host in hosts])
     targets = side_by_side([probe.ask for probe in probes])
+    if options.adapters.names:
+        for probe, target in zip(probes, targets, strict=True):
+            check_adapters(target, options.adapters.names, probe.session)
+            adapter_fields(target, options.endpoint, options.adapters.names[0])
     api = APIS[options.endpoint]
     if api is CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [

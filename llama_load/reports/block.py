@@ -14,6 +14,7 @@ from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.answer_section import answer_tables, table_section
 from llama_load.reports.check_lines import check_lines
+from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, whole
@@ -112,6 +113,10 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_model) > 1:
         lines.append(headline("Models", "-"))
         lines += _rows(results.by_model)
+    if results.by_adapter:
+        lines.append(headline("LoRA Adapters", "-"))
+        lines += _rows(results.by_adapter)
+    lines += table_section(choice_tables(results))
     lines += table_section(conversation_tables(results, str))
     if len(results.by_workload) > 1 and (requests := request_table(results.run.records.measured(), str)):
         lines.append(headline("Requests", "-"))
@@ -212,7 +217,7 @@ def _replicas(results: Results) -> Iterable[str]:
 
 
 def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
-    """A row per replica, or per model."""
+    """A row per replica, model or adapter."""
     heads = [Column("", LEFT), *(Column(name, width=6) for name in ("req", "failed"))]
     heads += [Column(name, width=9) for name in ("tok/s", "TTFT (ms)", "TPOT (ms)")]
     rows: list[Row] = [

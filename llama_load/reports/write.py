@@ -16,6 +16,7 @@ from llama_load.analysis.results import Results
 from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_table, preflight_table
+from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.first_screen import Line, first_screen
@@ -124,6 +125,7 @@ def _tables(results: Results, t: Translate) -> Iterator[Table | None]:
     yield time_table(results.time_parts, t)
     yield telemetry_table(results, t)
     yield from answer_tables(results)
+    yield from choice_tables(results)
     yield from conversation_tables(results, t)
     yield request_table(results.run.records.measured(), t)
     yield failure_table(results.failures, t)

@@ -48,7 +48,15 @@ class SenderConfig:
         """That of a prepared run."""
         options = prepared.options
         settings = SessionSettings(
-            prepared.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries, options.hang_ups
+            prepared.body_options,
+            options.dialogue,
+            options.timeouts,
+            options.save_texts,
+            options.retries,
+            options.hang_ups,
+            options.models,
+            options.adapters,
+            options.session_headers,
         )
         return cls(
             list(prepared.targets),

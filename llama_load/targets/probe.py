@@ -11,6 +11,7 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -53,6 +54,8 @@ SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
     *("reasoning_format", "speculative.types", "backend_sampling"),
 )
+# Different tokenizers count this differently.
+SCRIPTS = "The quick brown fox: 3.14159 naïve Zürich 写一首关于春天的短诗 def f(x): return x ** 2  # 😀"
 # How a TLS port answers plain HTTP: with an alert, or by closing the connection.
 _TLS_PERHAPS = ("it sends no HTTP answer", "it closed the connection without an answer", "connection reset by peer", "broken pipe")
 
@@ -139,7 +142,7 @@ class Probe:
         self._tokens = tokenization(self.session, self.address.url, models[0] if models else None)
         model = models[0] if models else None
         defaults = fields(props.get("default_generation_settings"))
-        head, template = self._template_tokens()
+        head, template = _template_tokens(self._tokens)
         own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
         facts = ServerFacts(
             build=text(props.get("build_info")) or text((version or answers.info).get("version")),
@@ -161,6 +164,7 @@ class Probe:
             backend=backend,
             model=model,
             models=models if len(models) > 1 else (),
+            other_counts=self._other_counts(models),
             headers=self.settings.headers,
             takes_tools=(abilities(props.get("chat_template_caps")) or {}).get("supports_tools"),
             slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
@@ -280,24 +284,43 @@ class Probe:
         for name in self.settings.models:
             if known and name not in known:
                 raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
+        for each in listed:
+            same = [name for name in self.settings.models if name in (each.name, *each.aliases)]
+            if len(same) > 1:
+                raise UsageError(f"--model names one model of {self.address.url} twice: {' and '.join(same)}")
         return self.settings.models
 
-    def _template_tokens(self) -> tuple[int | None, int | None]:
-        """Tokens that the server's chat template puts before a message, and in total around it; None where not reported."""
-        messages = [{"role": "user", "content": SAMPLE}]
+    def _other_counts(self, models: Sequence[str]) -> tuple[str, ...]:
+        """The models that count a text or its chat template differently from the first one, or of which that is not known."""
         tokens = self._tokens
-        try:
-            if tokens is not None and tokens.form.counts_messages:
-                return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
-            if tokens is not None and tokens.form.template_path:
-                url = self.address.url + tokens.form.template_path
-                body = {"model": tokens.model or "", "messages": messages}
-                prompt = self.session.post(url, body, within_s=TIMEOUT_S).json()["prompt"]
-                head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
-                return head, max(0, whole - bare)
-        except (NoAnswerError, ValueError, KeyError, TypeError, AttributeError, NotCounted):
-            pass
-        return None, None
+        if tokens is None or len(models) < 2:
+            return ()
+        first = _counts(tokens)
+        others = [Tokenization(self.session, self.address.url, tokens.form, name) for name in models[1:]]
+        return tuple(each.model or "" for each in others if first is None or _counts(each) != first)
+
+
+def _template_tokens(tokens: Tokenization | None) -> tuple[int | None, int | None]:
+    """Tokens that a chat template puts before a message, and in total around it; None where not reported."""
+    messages = [{"role": "user", "content": SAMPLE}]
+    try:
+        if tokens is not None and tokens.form.counts_messages:
+            return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
+        if tokens is not None and tokens.form.template_path:
+            prompt = tokens.templated(messages)
+            head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
+            return head, max(0, whole - bare)
+    except (NoAnswerError, ValueError, KeyError, TypeError, AttributeError, NotCounted):
+        pass
+    return None, None
+
+
+def _counts(tokens: Tokenization) -> tuple[int, int | None] | None:
+    """The tokens of a text in several scripts, and those of the chat template; None if they are not reported."""
+    try:
+        return tokens.count([SCRIPTS])[0], _template_tokens(tokens)[1]
+    except NotCounted:
+        return None
 
 
 def _context(props: dict[str, Any]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,6 +60,7 @@ class Target:
     backend: str
     model: str | None
     models: tuple[str, ...] = ()  # several that requests are spread over; empty: `model` alone
+    other_counts: tuple[str, ...] = ()  # those of them that count tokens differently from the first
     headers: tuple[tuple[str, str], ...] = ()
     slots: int | None = None
     reuse: bool = False
@@ -113,13 +113,9 @@ class Target:
         except OSError as error:
             raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
 
-    def model_for(self, index: int) -> str | None:
-        """The model of the request with this index. Each block of len(models) requests uses every model once, in a new random
-        order, so that models do not coincide with other rotations (tasks of a mixture, replicas)."""
-        if not self.models:
-            return self.model
-        block, place = divmod(index, len(self.models))
-        return random.Random(block).sample(self.models, len(self.models))[place]
+    def counts_differ(self, model: str | None) -> bool:
+        """Whether this model, of several, counts tokens differently from the first one, which counted the prompts."""
+        return model in self.other_counts
 
     @property
     def kind(self) -> ServerKind:

@@ -45,6 +45,13 @@ class Tokenization:
         """The number of tokens of a conversation with its chat template, where the form counts messages."""
         return self._ask({"model": self.model or "", "messages": list(messages)})
 
+    def templated(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """A conversation as the chat template renders it, where the form has a path for that. Raises NoAnswerError, and others
+        where the answer has no prompt."""
+        body = {"model": self.model or "", "messages": list(messages)}
+        prompt: str = self._session.post(self._url + self.form.template_path, body, within_s=TIMEOUT_S).json()["prompt"]
+        return prompt
+
     def _ask(self, body: dict[str, Any]) -> int:
         path = self.form.path
         try:

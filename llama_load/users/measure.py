@@ -18,6 +18,7 @@ from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.target import Target
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
+from llama_load.users.session_tokens import without_token
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
 from llama_load.workloads.expect import schema_fault
@@ -53,6 +54,8 @@ class SentRequest:
     is_formed: bool = False  # whether this request has it
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
     start: int | None = None  # number of the conversation's first request
+    adapter: str | None = None
+    token: str | None = None  # of the session
     after_ns: int | None = None  # when the answer before this turn had ended; None: a first turn
 
 
@@ -85,12 +88,13 @@ def make_record(
         host=ticket.target.address.url,
         endpoint=sent.endpoint,
         model=sent.model,
+        adapter=sent.adapter,
         warmup=lease.warmup,
         prompt_index=lease.index,
         conversation=prompt.conversation if prompt else None,
         turn=prompt.turn if prompt else None,
         turns=prompt.turns if prompt else None,
-        conversation_start=sent.start if prompt and prompt.turns else None,
+        conversation_start=sent.start if prompt and prompt.turn else None,
         agent=prompt.agent if prompt else None,
         delay_ms=1e3 * prompt.delay_s if prompt and prompt.delay_s is not None and sent.after_ns is not None else None,
         waited_ms=metric.waited_ms(sent.after_ns, stamps.started_ns),
@@ -106,6 +110,8 @@ def make_record(
         finish_reason=None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
         valid_answer=_is_valid(sent, answer) if failure is None and not is_unfinished else None,
         answered_by=_answered_by(exchange),
+        replica=settings.session_headers.replica_in(exchange.headers),
+        session=settings.session_headers.state(sent.token, exchange.headers),
         answered_model=None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
         # when
         scheduled_mono_ns=lease.scheduled_ns,
@@ -219,9 +225,9 @@ def _prompt_tokens(sent: SentRequest, target: Target, counts: Counts, refused: i
     planned: int | None = None
     if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         planned, how = _planned(sent, prompt, target)
-        if tokens is None:
+        if tokens is None and not target.counts_differ(sent.model):
             tokens, source = planned, how
-        if prompt.fields or len(prompt.added) > 1 or prompt.history:
+        if prompt.fields or len(prompt.added) > 1 or prompt.history or target.counts_differ(sent.model):
             planned = None  # a chat template renders tools in its own way, and adds to every message
     return _PromptTokens(tokens, source, planned, of_images)
 
@@ -261,6 +267,7 @@ def _error_text(sentence: str, exchange: Exchange, sent: SentRequest, *, keeps_t
     """The failure's message, without the prompt if it came from the server."""
     if exchange.status is None:
         return sentence
+    sentence = without_token(sentence, sent.token)
     return sentence if keeps_texts or not sent.text else in_thread_if_long(_without_prompt, sent.text, sentence)
 
 

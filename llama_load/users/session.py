@@ -10,7 +10,9 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice
 from llama_load.users.hang_ups import HangUps
+from llama_load.users.session_tokens import NO_SESSIONS, SessionHeaders
 from llama_load.wire.request import Timeouts
 
 
@@ -44,7 +46,8 @@ class Dialogue:
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     """What all users of a run share: fields of bodies, conversation settings, timeouts, whether texts are stored, how often a
-    request that the server refuses as overloaded is sent again, which requests are given up; and the name of their process."""
+    request that the server refuses as overloaded is sent again, which requests are given up, which models and adapters they get,
+    the headers of servers' sessions; and the name of their process."""
 
     body_options: BodyOptions
     dialogue: Dialogue
@@ -52,6 +55,9 @@ class SessionSettings:
     save_texts: bool
     retries: int = 0
     hang_ups: HangUps | None = None
+    models: WeightedChoice = ONE_FOR_ALL
+    adapters: WeightedChoice = ONE_FOR_ALL
+    session_headers: SessionHeaders = NO_SESSIONS
     worker: str = ""
 
 

@@ -26,8 +26,8 @@ from llama_load.workloads.prompt import Message, Prompt
 
 @dataclass(slots=True, eq=False)
 class ActiveConversation:
-    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, its history, the number of
-    its first request, and when its last answer ended.
+    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model and adapter, its history, the
+    number of its first request, when its last answer ended, and the token of the server's session.
 
     `renamed` are the ids of the model's own tool calls, by those of the recorded calls whose results follow."""
 
@@ -37,7 +37,9 @@ class ActiveConversation:
     model: str | None
     history: tuple[Message, ...]
     start: int
+    adapter: str | None = None
     ended_ns: int | None = None
+    token: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def broken_off(self, _: object) -> None:
@@ -152,6 +154,7 @@ class Sending:
         record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
         record = _as_expected(record, self._facts.prompt, self.reader)
         self._conversation.ended_ns = record.ended_mono_ns
+        self._conversation.token = self._conversation.token or session.settings.session_headers.token_in(exchange.headers)
         session.done(ticket, record)
         self.open_record = OpenRecord(session, record)
         if not self.is_answered:

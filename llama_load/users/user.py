@@ -18,6 +18,7 @@ from locust.exception import StopTest
 from llama_load.errors import UsageError
 from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import ABORTED, OK, RequestRecord
+from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
@@ -46,8 +47,12 @@ def pause_s(failures: int) -> float:
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    index = ticket.lease.index
-    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(index), history, index)
+    lease, settings = ticket.lease, session.settings
+    model, adapter = (
+        choice.of(lease.workload, lease.plan_index, warmup=lease.warmup) for choice in (settings.models, settings.adapters)
+    )
+    prefix = session.prefix(ticket)
+    return ActiveConversation(ticket, session, prefix, model or ticket.target.model, history, lease.index, adapter)
 
 
 class LlamaUser(HttpUser):
@@ -268,7 +273,12 @@ class LlamaUser(HttpUser):
         payload = api.build(
             content, target, turn.options if is_formed else replace(turn.options, form=None), max_tokens, conversation.model
         )
-        payload |= {**self._body_of(planned), **({} if planned is None else planned.fields), **turn.fields}
+        own = {**self._body_of(planned), **({} if planned is None else planned.fields), **turn.fields}
+        payload |= own
+        if conversation.adapter is not None:
+            if "lora" in payload:
+                raise UsageError("requests name adapters with --adapter and with 'lora' in their body; give only one of them")
+            payload |= adapter_fields(target, api.name, conversation.adapter)
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, (content_type, encoded) = as_text(content), api.encoded(payload)
@@ -280,7 +290,8 @@ class LlamaUser(HttpUser):
             workload=workload,
             name=str(turn.name or workload),
             endpoint=api.name,
-            model=conversation.model,
+            model=str(payload["model"]) if "model" in payload else None,
+            adapter=conversation.adapter,
             text=text,
             digest=in_thread_if_long(text_digest, text),
             inputs=results,
@@ -293,9 +304,11 @@ class LlamaUser(HttpUser):
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
             start=conversation.start,
             after_ns=conversation.ended_ns,
+            token=conversation.token,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
         headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
+        headers += conversation.session.settings.session_headers.to_send(conversation.token)
         images = () if planned is None else images_of((*conversation.history, *planned.added))
         pieces = with_images(encoded, images) if images else encoded
         new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.leases import Lease
 from llama_load.dispatch.phases import Phase
-from llama_load.targets.balance import LEAST_IN_FLIGHT, ROUND_ROBIN, Balancer
+from llama_load.targets.balance import EVERY_TURN, LEAST_IN_FLIGHT, ROUND_ROBIN, Balancer
 from llama_load.workloads.prompt import Plan, Prompt
 from tests.make_records import facts
 
@@ -523,9 +523,8 @@ def test_what_comes_back_unused_gives_its_replica_back(how: str, found: list[int
 
 
 def test_the_turns_of_a_conversation_are_one_request_in_flight() -> None:
-    """Least in flight: three turns stay at one replica, since one of them is in flight at a time; round robin: each
-    takes its turn."""
-    for how, found in ((LEAST_IN_FLIGHT, [0, 0, 0, 1, 1]), (ROUND_ROBIN, [0, 1, 0, 1, 0])):
+    """Three turns stay at one replica, since one of them is in flight at a time; but with every-turn they are spread."""
+    for how, found in ((LEAST_IN_FLIGHT, [0, 0, 0, 1, 1]), (ROUND_ROBIN, [0, 0, 0, 1, 1]), (EVERY_TURN, [0, 1, 0, 1, 0])):
         swarm = Workers(None, turns=(3, 1, 1), balancer=Balancer(2, how))
         swarm.dispatcher.want("a", "chat", 2)
         for index in range(3):

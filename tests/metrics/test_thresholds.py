@@ -85,7 +85,7 @@ def test_a_threshold_is_read_into_its_parts(text: str, wanted: tuple[str, str, f
         ("p99_ttft_ms{workload='a}>1", "GROUP=NAME"),
         ("p99_ttft_ms{workload=a}{stage=1}>1", "GROUP=NAME"),
         ("p99_ttft_ms{workload=a, stage=1}>1", "takes one GROUP=NAME"),
-        ("p99_ttft_ms{user=a}>1", "groups workload, stage, model, host, turn, got 'user'"),
+        ("p99_ttft_ms{user=a}>1", "groups workload, stage, model, adapter, host, turn, got 'user'"),
     ],
 )
 def test_what_is_malformed_is_refused_with_a_sentence(text: str, sentence: str) -> None:

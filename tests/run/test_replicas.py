@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from llama_load.metrics.replicas import imbalance
 from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
-from llama_load.targets.balance import LEAST_IN_FLIGHT, Balancer
+from llama_load.targets.balance import EVERY_TURN, LEAST_IN_FLIGHT, Balancer
 from tests.conftest import Finished, Simulated, embedded_server
 from tests.swarms import swarm
 
@@ -23,7 +24,23 @@ from tests.swarms import swarm
 def test_round_robin_takes_turns_however_busy_servers_are() -> None:
     balancer = Balancer(3)
     assert [balancer.choose() for _ in range(4)] == [[0], [1], [2], [0]]
-    assert balancer.choose(4) == [1, 2, 0, 1]
+    every_turn = Balancer(3, EVERY_TURN)
+    assert [every_turn.choose(), every_turn.choose(4)] == [[0], [1, 2, 0, 1]]
+
+
+def test_a_conversation_stays_with_its_replica_and_requests_stay_even() -> None:
+    """Three replicas: everyone has a conversation before one gets its next, and the numbers of requests differ by less than two of
+    the longest. Conversations that come back unsent make room for others."""
+    balancer, turns = Balancer(3), random.Random(7).choices((1, 2, 9), k=300)
+    chosen = [balancer.choose(count) for count in turns]
+    assert all(len(set(replicas)) == 1 for replicas in chosen)
+    for number in range(0, 300, 3):
+        assert {replicas[0] for replicas in chosen[number : number + 3]} == {0, 1, 2}
+    requests = Counter(replica for replicas in chosen for replica in replicas)
+    assert max(requests.values()) - min(requests.values()) < 18
+    for follows in (False, True, False):
+        balancer.give_back(1, follows=follows)
+    assert [balancer.choose()[0] for _ in range(2)] == [1, 1]
 
 
 def test_least_in_flight_takes_the_idlest_and_takes_turns_among_equals() -> None:

@@ -347,7 +347,7 @@ def test_prompts_of_ones_own(llama_server: Server, run_locust: Run, tmp_path: Pa
 
 def test_requests_spread_over_several_models(llama_server: Server, run_locust: Run) -> None:
     """A row a model; a name that the server does not have is refused before the run."""
-    done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "4", "--model", "tiny,tiny,other")
+    done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "4", "--model", "tiny,other")
     assert done.code == 2
     assert "does not serve a model 'other'; it has tiny" in done.err
 

@@ -25,7 +25,9 @@ from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, intr
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.targets.weighted_choice import ONE_FOR_ALL
 from llama_load.users.session import Dialogue
+from llama_load.users.session_tokens import NO_SESSIONS
 from llama_load.wire.address import parse_url
 from llama_load.wire.request import Timeouts
 from tests.containers import contained
@@ -43,7 +45,7 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
+                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, models=ONE_FOR_ALL, adapters=ONE_FOR_ALL, session_headers=NO_SESSIONS, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),

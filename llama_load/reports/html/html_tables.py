@@ -156,6 +156,7 @@ def part_tables(results: Results, t: Translate) -> Iterable[Table]:
         (t("Workloads"), results.by_workload),
         (t("Servers"), results.by_host),
         (t("Models"), results.by_model),
+        (t("LoRA adapters"), results.by_adapter),
     ]
     for title, parts in groups:
         if len(parts) > 1:

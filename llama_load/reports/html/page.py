@@ -14,12 +14,14 @@ import msgspec
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
-from llama_load.metrics.definitions import EVERY, of_group
+from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.statements import arranged, limit_text, mark, remarks
+from llama_load.observed.probe_names import BESIDE
 from llama_load.observed.records import Records
 from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.check_lines import preflight_table
+from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.glossary import glossary
@@ -37,6 +39,7 @@ from llama_load.reports.html.charts_time import (
     stage_starts_s,
     throughput_charts,
 )
+from llama_load.reports.html.plot import Model
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
 from llama_load.reports.private_paths import without_paths
@@ -104,7 +107,12 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
             cards=html_tables.cards(results, t),
             latencies=html_tables.latency_table(ok, curves, results, t),
             stages=stages,
-            parts=[*html_tables.part_tables(results, t), *conversation_tables(results, t), *answer_tables(results)],
+            parts=[
+                *html_tables.part_tables(results, t),
+                *conversation_tables(results, t),
+                *answer_tables(results),
+                *choice_tables(results),
+            ],
             time_bars=time_bars(results, t),
             telemetry=telemetry_table(results, t),
             gpus=gpu_table(results, t),
@@ -167,10 +175,22 @@ def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate
     breaks_s = stage_starts_s(results.run.manifest.stages, axis)
     over_time = (over_time_chart(each, measured, axis, x_range, t, breaks_s=breaks_s) for each in latencies)
     charts += [chart for chart in over_time if chart is not None]
+    charts += _probes(results, axis, x_range, t)
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
         mark_stages(chart.figure, results.run.manifest.stages, axis)
     return charts
+
+
+def _probes(results: Results, axis: TimeAxis, x_range: Model, t: Translate) -> list[Chart]:
+    """The TTFT of each probe over time, without those sent before the load and after it."""
+    probes = results.run.probes
+    if probes is None or not results.probes or not results.probes.total.ttft.count:
+        return []
+    at_s = axis.at(probes.instants("started_mono_ns"))
+    beside = probes.where(probes.equals("name", BESIDE) & (at_s >= 0) & (at_s <= axis.seconds))
+    chart = over_time_chart(TTFT, beside, axis, x_range, t)
+    return [] if chart is None else [replace(chart, title=t("TTFT of the probes over time"))]
 
 
 def policy(scripts: Sequence[str]) -> str:

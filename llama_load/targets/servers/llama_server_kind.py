@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from llama_load.targets.servers.server_kind import Form, LogFact, Metrics, ServerKind, Signs
+from llama_load.targets.servers.server_kind import NO_ADAPTER, Form, LogFact, Metrics, ServerKind, Signs
 from llama_load.targets.servers.server_start import (
     DEFAULT_START,
     LLAMA_CPP_VARIABLES,
@@ -168,6 +168,7 @@ class LlamaServerKind(ServerKind):
     divides_context = True
     fills_context = True
     slots_path = "/slots"
+    adapters_path = "/lora-adapters"
     remedies: ClassVar = {
         "ttft": "a larger -ub, or more layers on the GPU (-ngl)",
         "tpot": "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",
@@ -222,6 +223,12 @@ class LlamaServerKind(ServerKind):
     def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
         """See `ServerKind.grammar_fields`."""
         return {"grammar": grammar} if api in ("chat", *TEXT_APIS) else None
+
+    def adapter_fields(self, api: str, adapter: str) -> dict[str, Any] | None:
+        """See `ServerKind.adapter_fields`. A request that names adapters gets no others. An empty list means the server's own
+        scales, so no adapter is the first one with scale 0."""
+        entry = {"id": 0, "scale": 0.0} if adapter == NO_ADAPTER else {"id": int(adapter), "scale": 1.0}
+        return {"lora": [entry]} if api in ("chat", *TEXT_APIS) else None
 
 
 LLAMA_SERVER = LlamaServerKind()

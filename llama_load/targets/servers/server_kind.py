@@ -98,6 +98,10 @@ class Metrics:
         return frozenset((*names, *drafts, *self.renamed.values())) - {""}
 
 
+# In --adapter: requests without a LoRA adapter.
+NO_ADAPTER = "none"
+
+
 class ServerKind:
     """One kind of server; each file of this folder has one such object. These are the values of a server of which nothing is known.
 
@@ -105,7 +109,8 @@ class ServerKind:
     a streamed answer. `holds_headers`: response headers are sent only when the request has a slot, so that they show the queueing
     time. `stream_options` of OpenAI's APIs. `has_cache_switch`: a request can turn the prompt cache off. `hides_template`: it
     reports neither its chat template nor usage in streams. `divides_context`: its slots share the context. `fills_context`: without
-    max_tokens it generates to the end of its context. `slots_path`: its page of slots. `slots_note`: what a user must know of them.
+    max_tokens it generates to the end of its context. `slots_path`: its page of slots; `adapters_path`: its list of LoRA
+    adapters, which requests choose by id. `slots_note`: what a user must know of them.
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
     `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `starts`: the ways to start it.
     `flags`: its flags by the fields of `CommandFacts`. `log_facts`: what its log says of it.
@@ -121,6 +126,7 @@ class ServerKind:
     divides_context: ClassVar[bool] = False
     fills_context: ClassVar[bool] = False
     slots_path: ClassVar[str] = ""
+    adapters_path: ClassVar[str] = ""
     slots_note: ClassVar[str] = ""
     context_flag: ClassVar[str] = "a context of"
     remedies: ClassVar[Mapping[str, str]] = {}
@@ -154,6 +160,10 @@ class ServerKind:
 
     def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
         """Fields that make the answer follow a grammar, for the API of this name; None: it has none."""
+        return None
+
+    def adapter_fields(self, api: str, adapter: str) -> dict[str, Any] | None:
+        """Fields that give a request this LoRA adapter (an id, or `NO_ADAPTER`), for the API of this name; None: it has none."""
         return None
 
 

@@ -1,0 +1,101 @@
+"""Session affinity: which share of the later turns went to the replica that had the turn before, and what the others cost."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.observed.records import Records
+
+# A header may name a new replica in every answer.
+MOST_REPLICAS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTurns:
+    """A replica: its requests, those of them that are later turns, and those of these whose turn before was there, too (hits)."""
+
+    replica: str
+    requests: int
+    later_turns: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaterTurns:
+    """Answered later turns: how many, their median TTFT in ms, and their cached prompt tokens / prompt tokens. None: unknown."""
+
+    turns: int
+    median_ttft_ms: float | None
+    cached_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityFigures:
+    """`ratio`: hits / later turns, 0 to 1. `replicas`: those with the most requests, of `replica_count`. `by_header`: answers name
+    their replica; else it is the URL in --host."""
+
+    ratio: float
+    replicas: list[ReplicaTurns]
+    replica_count: int
+    hit: LaterTurns
+    miss: LaterTurns
+    by_header: bool
+
+
+def affinity_figures(measured: Records, hosts: Sequence[str]) -> AffinityFigures | None:
+    """The figures of a run; None without later turns, and where nothing tells one replica from another: one URL and no header."""
+    by_header = bool(measured.has("replica").any())
+    if not by_header and len(hosts) < 2:
+        return None
+    # The same name behind two URLs may be two replicas.
+    urls = measured.strings("host")
+    names: list[str | None] = list(urls)
+    if by_header:
+        headers = measured.strings("replica")
+        several = len(set(urls)) > 1
+        names = [None if name is None else f"{name} at {url}" if several else name for name, url in zip(headers, urls, strict=True)]
+    before = _turns_before(measured)
+    known = {row: names[row] == names[last] for row, last in before.items() if names[row] is not None and names[last] is not None}
+    if not known:
+        return None
+    requests = Counter(name for name in names if name is not None)
+    later = Counter(names[row] for row in known)
+    hits = Counter(names[row] for row, is_hit in known.items() if is_hit)
+    return AffinityFigures(
+        ratio=sum(known.values()) / len(known),
+        replicas=[ReplicaTurns(name, count, later[name], hits[name]) for name, count in requests.most_common(MOST_REPLICAS)],
+        replica_count=len(requests),
+        hit=_later_turns(measured, [row for row, is_hit in known.items() if is_hit]),
+        miss=_later_turns(measured, [row for row, is_hit in known.items() if not is_hit]),
+        by_header=by_header,
+    )
+
+
+def _turns_before(measured: Records) -> dict[int, int]:
+    """Of each later turn, by its row: the row of the request of its conversation that started last before it."""
+    chats: dict[tuple[str, int], list[int]] = defaultdict(list)
+    names = zip(measured.strings("workload"), measured.strings("conversation_start"), strict=True)
+    for row, (workload, start) in enumerate(names):
+        if start is not None:
+            chats[workload, start].append(row)
+    started = measured.instants("started_mono_ns")
+    before: dict[int, int] = {}
+    for rows in chats.values():
+        rows.sort(key=lambda row: int(started[row]))
+        before |= dict(zip(rows[1:], rows[:-1], strict=True))
+    return before
+
+
+def _later_turns(measured: Records, rows: Sequence[int]) -> LaterTurns:
+    chosen: NDArray[np.bool_] = np.zeros(len(measured), dtype=np.bool_)
+    chosen[np.array(rows, dtype=np.int64)] = True
+    ok = measured.where(chosen).ok() if rows else measured.where(chosen)
+    ttft, prompt, cached = (ok.numbers(name) for name in ("ttft_ms", "prompt_tokens", "cached_tokens"))
+    ttft = ttft[~np.isnan(ttft)]
+    share = cached.sum() / prompt.sum() if len(prompt) and prompt.sum() > 0 else np.nan
+    return LaterTurns(len(ok), float(np.median(ttft)) if len(ttft) else None, None if np.isnan(share) else float(share))
