@@ -13,14 +13,16 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfil
 demo: $(VENV)/.demo
 	@$(BIN)/llama-load demo
 
-# A virtual machine stands still for seconds now and then, which four thousand tests with real processes do not all survive: what
-# fails gets a second look, and -rR names it.
+# Every process of pytest would compile all tests anew where PYTHONDONTWRITEBYTECODE is set: 8 s of CPU time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+# A virtual machine stands still for seconds now and then: what fails of those that judge the clock gets a second look, and -rR names it.
 TWICE := --reruns 1 -rR
+TIMED = $(shell grep -rl --include='test_*.py' 'mark[.]timing' tests)
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist worksteal -m "not heavy and not timing" $(TWICE)
-	$(BIN)/pytest -m "timing and not heavy" $(TWICE)
+	$(PYTEST) -n 3 --dist worksteal -m "not heavy and not timing"
+	$(PYTEST) -m "timing and not heavy" $(TWICE) $(TIMED)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
@@ -30,7 +32,7 @@ folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
 # and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
 # Two files at a time; what fails there is tried once more, alone.
-HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy
+HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(PYTEST) -m heavy
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
@@ -38,14 +40,14 @@ test-heavy: $(VENV)/.dev
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
 	@$(PIP) -e '.[heavy]'
 	$(HEAVY) -n 2 --dist loadfile || $(HEAVY) --last-failed --last-failed-no-failures none -v
-	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
+	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy" $(TWICE)
 	$(BIN)/python scripts/audit.py $(BIN)
 
 # Part of test-heavy; alone, with what the containers print.
 test-containers: $(VENV)/.dev
 	@scripts/debian.sh
 	@$(PIP) -e '.[heavy]'
-	$(BIN)/pytest -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
+	$(PYTEST) -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
 
 # The packages of the image with their hashes, newest versions that pyproject.toml allows.
 lock: $(VENV)/.dev
@@ -54,7 +56,7 @@ lock: $(VENV)/.dev
 
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev
-	LLAMA_LOAD_HYPOTHESIS=fuzz $(BIN)/pytest -m "hypothesis and not heavy"
+	LLAMA_LOAD_HYPOTHESIS=fuzz $(PYTEST) -m "hypothesis and not heavy"
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients

@@ -30,10 +30,16 @@ def test_what_is_installed_is_compiled(target: str) -> None:
 
 
 def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
-    assert [line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line] == [
-        '-n 3 --dist worksteal -m "not heavy and not timing" --reruns 1 -rR',
-        '-m "timing and not heavy" --reruns 1 -rR',
+    timed = [
+        str(file.relative_to(REPOSITORY))
+        for file in REPOSITORY.glob("tests/**/test_*.py")
+        if "mark.timing" in file.read_text("utf-8")
     ]
+    ordinary, alone = (line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line)
+    assert ordinary == '-n 3 --dist worksteal -m "not heavy and not timing"'
+    flags, _, files = alone.partition(" tests/")
+    assert flags == '-m "timing and not heavy" --reruns 1 -rR'
+    assert sorted(f"tests/{files}".split()) == sorted(timed)
     heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
     assert "-m heavy" in heavy[0]
     assert "LLAMA_LOAD_PORTABLE=1" in heavy[1]

@@ -129,6 +129,9 @@ LATENCIES = (
 BY_KEY = {latency.key: latency for latency in LATENCIES}
 
 
+TTFT = LATENCIES[0]
+
+
 def of_group(*groups: str) -> list[Latency]:
     """The latencies of these groups, in order."""
     return [latency for latency in LATENCIES if latency.group in groups]

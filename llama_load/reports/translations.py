@@ -49,6 +49,7 @@ ZH = {
     "Where the time went": "时间花在哪里",
     "Distributions": "延迟分布",
     "Over time": "随时间变化",
+    "TTFT of the probes over time": "探测请求的 TTFT 随时间变化",
     "Telemetry": "资源监控",
     "Length of the prompt": "提示词长度",
     "Slowest requests": "最慢的请求",
