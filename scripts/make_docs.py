@@ -11,10 +11,11 @@ from llama_load.lab.sweep.grammar import COLUMN, KINDS, LOAD, PLAN, SERVER, TABL
 from llama_load.lab.sweep.shapes import Key, Object
 from llama_load.lab.sweep.values import FACTS, OF_REQUESTS
 from llama_load.lab.sweep.values import FIGURES as OWN
-from llama_load.metrics.check import LIMITS, WORDS
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.telemetry_figures import TelemetryFigure
+from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
 from scripts.api_page import api_page
 

@@ -18,7 +18,8 @@ from llama_load.cli.main import command_parser
 from llama_load.cli.parser import Parser
 from llama_load.cli.serve_command import split_server_flags
 from llama_load.failure_kind import FailureKind
-from llama_load.metrics.check import LIMITS, WORDS
+from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, metrics_page, plan_page
@@ -89,7 +90,7 @@ def test_every_class_of_failures_is_in_the_documentation() -> None:
 
 
 def test_modules_that_the_documentation_names_exist() -> None:
-    """A path such as `metrics/check.py`, from the repository or from the package."""
+    """A path such as `metrics/check_limits.py`, from the repository or from the package."""
     for page in (*PAGES, *DECISIONS):
         for path in re.findall(r"`((?:\w+/)+\w+\.py)`", without_code(page)):
             formerly = any(name in path for name in OF_RECIPES) or f"(was `{path}`)" in re.sub(r"\s+", " ", text_of(page))

@@ -18,7 +18,6 @@ from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
-from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
 from llama_load.metrics.failures import FailureClass, failure_classes
@@ -37,6 +36,7 @@ from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, pa
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.token_counts import as_seen, count_gaps
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
+from llama_load.metrics.verdict_words import INCOMPLETE
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
 from llama_load.observed.window import Window, window_of

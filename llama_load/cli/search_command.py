@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import LARGEST_SEED, Parser, number, whole
+from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_text import printable
 from llama_load.metrics.carried_share import CARRIED_SHARE
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
     url = arguments.url or find_server()
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"llama-load capacity takes the URL of a server, such as http://127.0.0.1:8080, got {url!r}")
-    _say(f"{url}: how many users get 90 % of their first tokens within 2 s and the others within 100 ms each?")
+    say(f"{url}: how many users get 90 % of their first tokens within 2 s and the others within 100 ms each?")
     return _run(arguments, _settings(arguments, url, [CAPACITY_GOALS]))
 
 
@@ -134,17 +133,13 @@ def _run(arguments: argparse.Namespace, settings: SearchSettings) -> int:
     from llama_load.lab.search.run_search import search
 
     out = arguments.out or Path("searches") / time.strftime("%Y%m%d-%H%M%S")
-    _say(f"folder {out}")
+    say(f"folder {out}")
     try:
-        answer = search(settings, out, _say)
+        answer = search(settings, out, say)
     except KeyboardInterrupt:
-        _say(f"interrupted; continue with --out {out}")
+        say(f"interrupted; continue with --out {out}")
         return INTERRUPTED
     for line in write_search(answer, out, "Capacity"):
         print(line)
     print(f"\nSearch folder: {out} ({MARKDOWN}, {HTML})")
     return NOTHING_FOUND if answer.capacity.value is None else 0
-
-
-def _say(sentence: str) -> None:
-    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

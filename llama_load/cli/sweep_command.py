@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser, whole
+from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable
@@ -95,7 +95,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
     sweep = Sweep(plan, cells, folder)
     pending = sweep.pending(retry_failed=arguments.retry_failed)
-    _say(f"{quantity(len(cells), 'cell')}, {len(cells) - len(pending)} already ended; folder {out}")
+    say(f"{quantity(len(cells), 'cell')}, {len(cells) - len(pending)} already ended; folder {out}")
     was_interrupted = False
     try:
         with Progress(sweep, pending) as progress:
@@ -108,11 +108,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
     print(f"\nSweep folder: {out} ({MARKDOWN}, {HTML})")
     folder.close()
     if was_interrupted:
-        _say(f"interrupted; continue with --out {out}")
+        say(f"interrupted; continue with --out {out}")
         return INTERRUPTED
     ended = [folder.ended[cell.key] for cell in cells]
     if all(entry.status != DONE for entry in ended):
-        _say(f"no cell gave a result; the first reason: {printable(ended[0].reason)}")
+        say(f"no cell gave a result; the first reason: {printable(ended[0].reason)}")
         return NONE_RAN
     return SOME_FAILED if any(entry.status != DONE or entry.exit_code for entry in ended) else 0
 
@@ -196,7 +196,3 @@ def _perplexity(arguments: argparse.Namespace) -> int:
         f"Scored:        {score.tokens} tokens, {score.bytes} bytes of {file.name}; windows of {arguments.context}, stride {stride}"
     )
     return 0
-
-
-def _say(sentence: str) -> None:
-    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

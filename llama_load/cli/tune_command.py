@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
+from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_text import printable
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.cells import Cell
@@ -52,11 +51,11 @@ def _tune(arguments: argparse.Namespace) -> int:
     path = plan_file(arguments.plan)
     plan = read_plan(path)
     out = arguments.out or Path("tunings") / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.stem}"
-    _say(f"folder {out}")
+    say(f"folder {out}")
     try:
         tuned = tune(plan, path.read_bytes(), arguments.goodput, out, _Progress())
     except KeyboardInterrupt:
-        _say(f"interrupted; continue with --out {out}")
+        say(f"interrupted; continue with --out {out}")
         return INTERRUPTED
     for line in write_tuned(tuned, out, plan.title or "Tuning"):
         print(line)
@@ -73,8 +72,4 @@ class _Progress:
     def ended(self, cell: Cell, entry: Ended) -> None:
         """See `runner.Watcher`."""
         settings = ", ".join(f"{name}={label}" for name, label in cell.settings.items())
-        _say(f"{settings}: {entry.reason or f'done in {entry.took_s:.0f} s'}")
-
-
-def _say(sentence: str) -> None:
-    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)
+        say(f"{settings}: {entry.reason or f'done in {entry.took_s:.0f} s'}")

@@ -15,7 +15,8 @@ from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, su
 from llama_load.comparison.compared_figures import identity_of, number, read_json, text, values_of, whole
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
-from llama_load.metrics.check import LIMITS, VALID, WORDS
+from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.verdict_words import VALID, WORDS
 from llama_load.targets.apis import APIS, COMPLETIONS
 
 # Keys that every result has, of whatever version.

@@ -8,7 +8,8 @@ from itertools import combinations
 
 from llama_load.comparison.compared_metrics import Metric
 from llama_load.comparison.side import SGLANG, MeasuredRun, Side
-from llama_load.metrics.check import BLURRED, CLIENT_BOUND, LIMITS
+from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.units import quantity
 
 # Longer prompts and answers take longer: sides are not ranked if their mean lengths differ by more. So are shares of cached tokens.

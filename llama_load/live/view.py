@@ -7,7 +7,8 @@ from typing import Any
 
 from llama_load.foreign_text import printable
 from llama_load.live.figures import LATENCIES, PERCENTILES, Group, GroupKey, LiveFigures, added
-from llama_load.metrics.check import CLIENT_BOUND, FAILED, LIMITS, OWN_SHARE
+from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
+from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED
 
 # Gauges of what the client feels: title of the chart with its unit, and the name of the line (see `llama_load.run.live_meters`).
 LOOP_LAG = "Lag of the client's loop (ms): p99 of 10 s"

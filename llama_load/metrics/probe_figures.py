@@ -194,7 +194,7 @@ def _medians(alone: Records, column: str) -> dict[str, float]:
 def _by_class(beside: Records, requests: Records, basis: _Basis) -> dict[str, ProbeSample]:
     names = neighbour_classes(beside, requests)
     order = sorted(set(names), key=lambda name: (name != IDLE, name != ANSWERS, " + " in name, name))
-    return {name: basis.sample(beside.where(np.array([each == name for each in names], dtype=np.bool_))) for name in order}
+    return {name: basis.sample(beside.where(np.array([other == name for other in names], dtype=np.bool_))) for name in order}
 
 
 def _over_time(beside: Records, window: Window, basis: _Basis) -> list[ProbeSlice]:

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore

@@ -1,11 +1,12 @@
-"""A verdict's checks, arranged by the six statements that make a run valid (see `metrics.check.STATEMENTS`)."""
+"""A verdict's checks, arranged by the six statements that make a run valid (see `metrics.verdict_words.STATEMENTS`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.metrics.check import STATEMENTS, Check
+from llama_load.metrics.check import Check
+from llama_load.metrics.verdict_words import STATEMENTS
 
 HOLDS, FAILS, UNKNOWN = MARKS = ("✓", "✗", "?")
 

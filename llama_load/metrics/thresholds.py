@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from llama_load.metrics.check import WORDS
 from llama_load.metrics.statistics import least_count
+from llama_load.metrics.verdict_words import WORDS
 from llama_load.units import quantity
 
 FAILURES = "failure_ratio"

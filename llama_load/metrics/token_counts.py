@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import LIMITS
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from llama_load.metrics.check import VALID, WORDS, Check
+from llama_load.metrics.check import Check
 from llama_load.metrics.checks import (
     alive,
     answers,
@@ -32,6 +32,7 @@ from llama_load.metrics.checks import (
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.verdict_words import VALID, WORDS
 
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (

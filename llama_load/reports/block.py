@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import LIMITS
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
@@ -64,7 +64,7 @@ def _notes(results: Results) -> Iterable[str]:
     figures = results.total
     ended = figures.completed + figures.failed
     blocks = [stage.figures for stage in results.stages] or [figures]
-    lacking = sorted({p for each in blocks for key in SECTION_KEYS for p in each.distributions[key].lacking})
+    lacking = sorted({p for part in blocks for key in SECTION_KEYS for p in part.distributions[key].lacking})
     if lacking:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
         yield f"{TOO_FEW} {needs} values; with fewer it is close to their maximum"

@@ -22,9 +22,9 @@ def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
             yield from _wrapped(f"  {mark(check)} {where(check)}{check.text}", width)
             if not check.ok:
                 yield from _wrapped(f"    {limit_and_remedy(check)}", width)
-    if found := remarks(checks):
+    if notes := remarks(checks):
         yield "  Notes"
-        for check in found:
+        for check in notes:
             yield from _wrapped(f"    {where(check)}{check.text}", width)
 
 
@@ -38,7 +38,7 @@ def check_table(verdict: Verdict, thresholds: Sequence[ThresholdResult], t: Tran
             stage = f"{t('stage')} {check.stage}: " if check.stage else ""
             rows.append([mark(check), stage + check.text, limit_text(check), "" if check.ok else check.remedy or ""])
     rows += [["", check.text, "", ""] for check in remarks(verdict.checks)]
-    rows += [[Cell("!", tone="warning") if each.failed else "✓", each.line, "", ""] for each in thresholds]
+    rows += [[Cell("!", tone="warning") if threshold.failed else "✓", threshold.line, "", ""] for threshold in thresholds]
     return Table(t("Checks of the verdict"), heads, rows)
 
 

@@ -44,7 +44,10 @@ def failure_table(failures: Sequence[FailureClass], t: Translate) -> Table | Non
         Column(t("What to change"), LEFT, is_long=True),
         Column(t("Most frequent messages"), LEFT, is_long=True),
     ]
-    rows = [[each.kind, str(each.count), failure_times(each), explanation(each), "\n".join(each.examples)] for each in failures]
+    rows = [
+        [failure.kind, str(failure.count), failure_times(failure), explanation(failure), "\n".join(failure.examples)]
+        for failure in failures
+    ]
     return Table(t("Failures"), heads, rows) if rows else None
 
 

@@ -11,12 +11,13 @@ from rich.cells import cell_len
 from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import FAILED, INCOMPLETE, LIMITS, VALID
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
+from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH
@@ -149,8 +150,8 @@ def _rates(figures: Summary) -> list[str]:
     parts = []
     if figures.output_throughput:
         parts.append(f"{short(figures.output_throughput)} tok/s all")
-    if (each := tok_per_s_per_user(figures)) is not None:
-        parts.append(f"{short(each)} tok/s one user")
+    if (one_user := tok_per_s_per_user(figures)) is not None:
+        parts.append(f"{short(one_user)} tok/s one user")
     if figures.output_chars_per_s:
         parts.append(f"{short(figures.output_chars_per_s)} chars/s")
     if figures.request_throughput:

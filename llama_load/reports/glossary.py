@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.metrics.check import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE, VALID
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE, VALID
 
 LATENCIES = {
     "TTFT": "time to first token: from the start of a request, connecting included, to the first token of its answer",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.statistics import least_count
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.units import quantity
 
 # Stages suggested to see how a server scales: powers of two up to twice the load of the run, at least up to this.

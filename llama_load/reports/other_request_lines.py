@@ -27,7 +27,7 @@ def traffic_table(traffic: OtherTraffic, t: Translate) -> Table | None:
     for row in traffic.requests:
         counts = (str(row.requests), str(row.failures))
         rows.append([_name(row.method, row.name), *counts, figure(row.mean_ms), figure(row.longest_ms), row.error or ""])
-    rows += [[t("exception in a task"), "", str(each.count), "", "", each.text] for each in traffic.exceptions]
+    rows += [[t("exception in a task"), "", str(exception.count), "", "", exception.text] for exception in traffic.exceptions]
     return Table(t("Besides LLM requests"), heads, rows) if rows else None
 
 
@@ -38,8 +38,8 @@ def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
     for row in traffic.requests:
         if row.error is not None:
             yield from _wrapped(f"! {_name(row.method, row.name)}: {row.error}")
-    for each in traffic.exceptions:
-        yield from _wrapped(f"! {each.count} x exception in a task: {each.text}")
+    for exception in traffic.exceptions:
+        yield from _wrapped(f"! {exception.count} x exception in a task: {exception.text}")
 
 
 def traffic_json(traffic: OtherTraffic) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def traffic_json(traffic: OtherTraffic) -> dict[str, Any]:
             }
             for row in traffic.requests
         ],
-        "task_exceptions": [{"text": each.text, "count": each.count} for each in traffic.exceptions],
+        "task_exceptions": [{"text": exception.text, "count": exception.count} for exception in traffic.exceptions],
     }
 
 

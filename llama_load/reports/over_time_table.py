@@ -26,26 +26,26 @@ WHOLE = 0.98
 def steady_lines(results: Results) -> Iterable[str]:
     """The figures of the steady part beside those of the whole; why there is none. Nothing where too few requests were sent, or
     where nearly all of the run is steady."""
-    found = results.steady
-    if found is None or (found.figures is None and found.part.reason != NONE and found.part.shift_ns is None):
+    steady = results.steady
+    if steady is None or (steady.figures is None and steady.part.reason != NONE and steady.part.shift_ns is None):
         return
-    if found.part.requests >= WHOLE * len(results.run.records.measured()):
+    if steady.part.requests >= WHOLE * len(results.run.records.measured()):
         return
     yield headline("Steady Part", "-")
-    yield from wrapped(steady_text(found), TEXT_WIDTH, indent="  ")
-    if found.figures is not None:
-        rows = list(_rows(found.figures, results.total))
+    yield from wrapped(steady_text(steady), TEXT_WIDTH, indent="  ")
+    if steady.figures is not None:
+        rows = list(_rows(steady.figures, results.total))
         yield from text_lines(Table("", columns("", "steady part", "whole run"), rows))
 
 
-def steady_text(found: SteadyFigures) -> str:
+def steady_text(steady: SteadyFigures) -> str:
     """Where it begins and ends, or why there is none."""
-    part = found.part
-    shift = found.seconds(part.shift_ns)
+    part = steady.part
+    shift = steady.seconds(part.shift_ns)
     changed = "" if shift is None else f"; the server changed at {shift:.0f} s"
     if part.begin_ns is None:
         return f"{part.reason}: {part.text}{changed}"
-    begin, end = found.seconds(part.begin_ns) or 0.0, found.seconds(part.end_ns) or 0.0
+    begin, end = steady.seconds(part.begin_ns) or 0.0, steady.seconds(part.end_ns) or 0.0
     text = f"{begin:.1f} s to {end:.1f} s of the run: {quantity(part.requests, 'request')}"
     return f"{text}; {part.warmup_share:.1%} before it are warm-up{changed}"
 
@@ -64,20 +64,20 @@ def _rows(steady: Summary, whole: Summary) -> Iterable[tuple[str, Cell, Cell]]:
 
 def steady_json(results: Results) -> dict[str, Any] | None:
     """The part in seconds of the run, and its figures under vLLM's keys."""
-    found = results.steady
-    if found is None:
+    steady = results.steady
+    if steady is None:
         return None
-    part: SteadyPart = found.part
+    part: SteadyPart = steady.part
     plain: dict[str, Any] = {
         "reason": part.reason,
         "text": part.text,
-        "begin_s": found.seconds(part.begin_ns),
-        "end_s": found.seconds(part.end_ns),
+        "begin_s": steady.seconds(part.begin_ns),
+        "end_s": steady.seconds(part.end_ns),
         "requests": part.requests,
         "warmup_share": part.warmup_share,
-        "shift_s": found.seconds(part.shift_ns),
+        "shift_s": steady.seconds(part.shift_ns),
     }
-    figures = found.figures
+    figures = steady.figures
     if figures is not None:
         plain |= {"request_throughput": figures.request_throughput, "output_throughput": figures.output_throughput}
         for latency in of_group(EVERY):
@@ -89,25 +89,25 @@ def steady_json(results: Results) -> dict[str, Any] | None:
 
 def soak_lines(results: Results) -> Iterable[str]:
     """A row per figure of a long run: change per hour with its interval; when failures came together."""
-    found = results.soak
-    if found is None:
+    soak = results.soak
+    if soak is None:
         return
-    yield headline(f"Drift over {found.hours:.1f} Hours", "-")
+    yield headline(f"Drift over {soak.hours:.1f} Hours", "-")
     heads = columns("", "median", "per hour", "95 % interval", "")
-    yield from text_lines(Table("", heads, list(map(_drift_row, found.drifts))))
+    yield from text_lines(Table("", heads, list(map(_drift_row, soak.drifts))))
     yield "(* the interval leaves out zero: it drifts)"
-    yield from wrapped(failure_text(found, results), TEXT_WIDTH, indent="  ")
+    yield from wrapped(failure_text(soak, results), TEXT_WIDTH, indent="  ")
 
 
 def _drift_row(drift: Drift) -> tuple[str, str, str, str, str]:
-    low, high = (percent(each / drift.level if drift.level else 0.0, 2, sign="+") for each in (drift.low, drift.high))
+    low, high = (percent(limit / drift.level if drift.level else 0.0, 2, sign="+") for limit in (drift.low, drift.high))
     mark = "*" if drift.is_certain else ""
     return f"{drift.name} ({drift.unit})", fixed(drift.level), percent(drift.share, 2, sign="+"), f"{low} to {high}", mark
 
 
-def failure_text(found: Soak, results: Results) -> str:
+def failure_text(soak: Soak, results: Results) -> str:
     """When failures came together."""
-    burst = found.failures
+    burst = soak.failures
     if burst is None:
         return "failures: none came together"
     origin_ns = int(results.run.records.measured().instants("started_mono_ns").min())
@@ -117,11 +117,11 @@ def failure_text(found: Soak, results: Results) -> str:
 
 def soak_json(results: Results) -> dict[str, Any] | None:
     """The drifts, per hour in their units."""
-    found = results.soak
-    if found is None:
+    soak = results.soak
+    if soak is None:
         return None
     return {
-        "hours": found.hours,
-        "drifts": [asdict(drift) | {"share": drift.share, "is_certain": drift.is_certain} for drift in found.drifts],
-        "failures": None if found.failures is None else asdict(found.failures),
+        "hours": soak.hours,
+        "drifts": [asdict(drift) | {"share": drift.share, "is_certain": drift.is_certain} for drift in soak.drifts],
+        "failures": None if soak.failures is None else asdict(soak.failures),
     }

@@ -15,5 +15,5 @@ def without_paths(text: str) -> str:
 
 
 def _short(match: re.Match[str]) -> str:
-    found = match[0]
-    return found if found.startswith("/") and found.count("/") < 2 else f"…/{match['last']}"
+    path = match[0]
+    return path if path.startswith("/") and path.count("/") < 2 else f"…/{match['last']}"

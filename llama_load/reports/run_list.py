@@ -33,7 +33,7 @@ def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
 def run_rows(folder: Path) -> list[tuple[str, ...]]:
     """The cells of `COLUMNS` of every run folder in `folder`, or of `folder` itself if it is one; the oldest first."""
     folders = [folder] if (folder / MANIFEST).is_file() else [file.parent for file in folder.glob(f"*/{MANIFEST}")]
-    rows = [run_row(each) for each in folders]
+    rows = [run_row(path) for path in folders]
     return sorted(rows, key=lambda row: (row[1], row[0]))
 
 

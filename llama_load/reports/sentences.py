@@ -33,10 +33,10 @@ def subject(results: Results, t: Translate) -> list[tuple[str, str]]:
     manifest = results.run.manifest
     gpus = [gpu.name or gpu.gpu for gpu in results.telemetry.gpus]
     counted = (f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name for name in dict.fromkeys(gpus))
-    found = [(t("Server"), " · ".join(server_parts(manifest.targets))), (t("GPUs"), ", ".join(counted))]
-    found += [(t("Its settings"), text) for text in _settings(results)]
-    found.append((t("Prompts"), next((row.value for row in manifest.preflight if row.name == "prompts"), "")))
-    return [(name, without_paths(text)) for name, text in found if text]
+    texts = [(t("Server"), " · ".join(server_parts(manifest.targets))), (t("GPUs"), ", ".join(counted))]
+    texts += [(t("Its settings"), text) for text in _settings(results)]
+    texts.append((t("Prompts"), next((row.value for row in manifest.preflight if row.name == "prompts"), "")))
+    return [(name, without_paths(text)) for name, text in texts if text]
 
 
 def _settings(results: Results) -> Iterator[str]:

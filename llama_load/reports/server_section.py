@@ -57,8 +57,11 @@ def buffer_lines(server: ServerDescription) -> list[str]:
         return []
     rows: list[Row] = []
     draft = server.draft.buffers if server.draft else []
-    for name, each in (*((each.device, each) for each in server.buffers), *((f"{each.device}, draft", each) for each in draft)):
-        sizes = (each.model_mib, each.kv_mib, each.compute_mib, each.total_mib)
+    for name, buffer in (
+        *((buffer.device, buffer) for buffer in server.buffers),
+        *((f"{buffer.device}, draft", buffer) for buffer in draft),
+    ):
+        sizes = (buffer.model_mib, buffer.kv_mib, buffer.compute_mib, buffer.total_mib)
         rows.append([name, *(figure(size, 1) for size in sizes)])
     return text_lines(Table("", columns("Buffers (MiB)", "model", "KV", "compute", "sum"), rows))
 
@@ -127,11 +130,11 @@ def _context(server: ServerDescription) -> str:
     if server.context is None and server.context_per_slot is None:
         return ""
     slots = f"{server.slots} slots" if server.slots not in (None, 1) else "1 slot" if server.slots else ""
-    each = f"of {server.context_per_slot} tokens" if server.context_per_slot and slots else ""
+    size = f"of {server.context_per_slot} tokens" if server.context_per_slot and slots else ""
     whole = f"{server.context} tokens" if server.context else ""
     pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
     shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
-    return ", ".join(filter(None, (whole, f"{slots} {pool or each}".strip(), shifts)))
+    return ", ".join(filter(None, (whole, f"{slots} {pool or size}".strip(), shifts)))
 
 
 def _images(server: ServerDescription) -> str:

@@ -8,7 +8,6 @@ in it, whatever a run folder holds. (`run_folder` data is foreign: a run may be 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,9 +17,11 @@ import msgspec
 
 from llama_load.analysis.keys import configured_load, flat_result, uncertain
 from llama_load.analysis.results import Results
+from llama_load.analysis.run_summary import is_number
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import LIMITS, WORDS
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
+from llama_load.metrics.verdict_words import WORDS
 from llama_load.observed.server_description import ServerDescription
 from llama_load.targets.servers import KINDS
 from llama_load.version import __version__
@@ -135,8 +136,8 @@ def _figures(results: Results) -> dict[str, Any]:
 
 _FIGURE_KEYS = frozenset(figure.key for figure in FIGURES)
 _LATENCY_KEY = re.compile(
-    rf"(?:(?:mean|median|std|p\d{{1,2}}(?:\.\d{{1,3}})?)_(?:{'|'.join(each.key for each in of_group(EVERY))})_ms"
-    rf"|count_(?:{'|'.join(each.key for each in of_group(EVERY))})|dropped)"
+    rf"(?:(?:mean|median|std|p\d{{1,2}}(?:\.\d{{1,3}})?)_(?:{'|'.join(latency.key for latency in of_group(EVERY))})_ms"
+    rf"|count_(?:{'|'.join(latency.key for latency in of_group(EVERY))})|dropped)"
 )
 
 
@@ -220,9 +221,7 @@ def _load(results: Results) -> dict[str, Any]:
 
 def _number(value: object) -> float | int | None:
     """A finite number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
+    return value if is_number(value) else None
 
 
 def _word(known: Sequence[str], value: object) -> str:

@@ -30,8 +30,8 @@ def telemetry_json(results: Results) -> dict[str, Any]:
 def telemetry_table(results: Results, t: Translate) -> Table | None:
     """Name and value of each figure that was measured, with notes; None without any."""
     values = results.telemetry.values
-    known = [(each, value) for each in FIGURES if (value := values.get(each.key)) is not None]
-    rows: list[Row] = [[t(each.line), Cell(each.shown(value), value)] for each, value in known]
+    known = [(row, value) for row in FIGURES if (value := values.get(row.key)) is not None]
+    rows: list[Row] = [[t(row.line), Cell(row.shown(value), value)] for row, value in known]
     notes = [printable(note) for note in results.telemetry.notes]
     return Table(t("Telemetry"), columns("", t("measured")), rows, notes) if rows else None
 
@@ -41,10 +41,10 @@ def gpu_table(results: Results, t: Translate) -> Table | None:
     rows: list[Row] = []
     for gpu in results.telemetry.gpus:
         name = printable(f"{gpu.gpu} {gpu.name or ''}".strip()[:MOST_NAME])
-        ratios = [None if each is None else 100 * each for each in (gpu.utilization, gpu.throttled)]
+        ratios = [None if ratio is None else 100 * ratio for ratio in (gpu.utilization, gpu.throttled)]
         memory = (gpu.vram_idle_mib, gpu.vram_mean_mib, gpu.vram_peak_mib)
         cells = (*memory, ratios[0], gpu.watts, gpu.power_limit_watts, gpu.temperature_peak_celsius, ratios[1])
-        rows.append([name, *(figure(each, 0) for each in cells)])
+        rows.append([name, *(figure(cell, 0) for cell in cells)])
     return Table(t("GPUs"), columns(*map(t, GPU_COLUMNS)), rows) if rows else None
 
 

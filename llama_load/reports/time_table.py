@@ -23,9 +23,13 @@ LEAST_SHARED = 0.01
 
 def time_table(parts: RunTimeParts, t: Translate) -> Table | None:
     """A row per part that took time: mean per request and share of all time; None without any."""
-    found = {} if parts.total is None else parts.total.parts
-    known = [(part.name, each) for part in PARTS if (each := found.get(part.key)) is not None and each.sum_ms > 0]
-    rows: list[Row] = [[t(name), figure(each.mean_ms), Cell(percent(each.share), each.share)] for name, each in known]
+    by_key = {} if parts.total is None else parts.total.parts
+    known = [
+        (part.name, part_times) for part in PARTS if (part_times := by_key.get(part.key)) is not None and part_times.sum_ms > 0
+    ]
+    rows: list[Row] = [
+        [t(name), figure(part_times.mean_ms), Cell(percent(part_times.share), part_times.share)] for name, part_times in known
+    ]
     heads = [Column("", LEFT), Column(t("Mean (ms)"), lines=("mean (ms)",)), Column(t("share"))]
     return Table(t("Where the time went"), heads, rows) if rows else None
 
@@ -67,11 +71,11 @@ def shared_decode_text(decode: SharedDecode) -> str:
 def time_parts_json(parts: RunTimeParts) -> dict[str, Any]:
     """The sums of the run, of each workload and of each stage."""
 
-    def plain(found: TimeParts | None) -> dict[str, Any] | None:
-        return None if found is None else asdict(found)
+    def plain(times: TimeParts | None) -> dict[str, Any] | None:
+        return None if times is None else asdict(times)
 
     return {
         "total": plain(parts.total),
-        "by_workload": {name: plain(found) for name, found in parts.by_workload.items()},
-        "by_stage": {name: plain(found) for name, found in parts.by_stage.items()},
+        "by_workload": {name: plain(times) for name, times in parts.by_workload.items()},
+        "by_stage": {name: plain(times) for name, times in parts.by_stage.items()},
     }

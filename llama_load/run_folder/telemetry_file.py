@@ -99,7 +99,7 @@ def read_samples(file: Path) -> Telemetry:
                 break
     if bad > 1:  # one is the line that was being written when the run was killed
         notes.append(f"{bad} damaged lines of telemetry were left out")
-    known = [known for columns in series.values() if (known := _series(columns)) is not None]
+    known = [own for columns in series.values() if (own := _series(columns)) is not None]
     return Telemetry(known, notes[:MOST_NOTES])
 
 

@@ -38,11 +38,11 @@ class PlanFacts:
 def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
     """Tokens shared by design, by workload and by task of a mixture; those that share nothing are left out."""
     found: dict[str, int | None] = {}
-    for name, each in facts.items():
-        if each.tasks:
-            found |= shared_tokens(each.tasks)
-        elif each.shared_tokens is not UNSET and each.shared_tokens != 0:
-            found[name] = each.shared_tokens
+    for name, fact in facts.items():
+        if fact.tasks:
+            found |= shared_tokens(fact.tasks)
+        elif fact.shared_tokens is not UNSET and fact.shared_tokens != 0:
+            found[name] = fact.shared_tokens
     return found
 
 

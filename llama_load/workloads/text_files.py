@@ -47,10 +47,10 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
     text in it.
     """
     if path.is_dir():
-        found = _files_below(path)
-        random.Random(seed).shuffle(found)
+        files_below = _files_below(path)
+        random.Random(seed).shuffle(files_below)
         some = False
-        for file in found:
+        for file in files_below:
             data = _bytes_of(file)
             if (text := decoded(data)) is not None and text.strip():
                 some = True

@@ -69,7 +69,7 @@ class _Maker:
 
     def _agent(self, entry: _Entry, where: str) -> Talk:
         name = f"{printable(entry.agent_id or 'agent', 60)} {next(self._numbers)}"
-        if any(isinstance(each, Mapping) and each.get("type") == "subagent" for each in entry.requests):
+        if any(isinstance(request, Mapping) and request.get("type") == "subagent" for request in entry.requests):
             raise UsageError(f"{where} has sub-agents of its own; only one level of them can be sent")
         turns = tuple(self.turns(entry.requests, name, where))
         if not turns:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from llama_load.analysis.own_counters import counters_without, without_probes
+from llama_load.analysis.results import analyze
 from llama_load.observed.probe_names import ALONE, BESIDE
 from llama_load.observed.record import to_batch
 from llama_load.observed.records import Records
@@ -60,3 +62,23 @@ def test_each_stage_loses_its_probes(tmp_path: Path) -> None:
     assert [stage.counters and stage.counters.requests for stage in run.manifest.stages] == [10, 11]
     assert run.manifest.counters is not None and run.manifest.counters.requests == 9
     assert about.counters == COUNTED and about.stages[0].counters == COUNTED
+
+
+def test_the_figures_of_a_run_are_those_of_its_load(tmp_path: Path) -> None:
+    """Ten requests and two probes at a server with one slot, by whose counters there were twelve requests."""
+    load = [record(number, start_ms=200.0 * number, queue_ms=90.0 if number == 1 else 0.0) for number in range(10)]
+    counted = ServerCounters(prompt_tokens=180, output_tokens=36, requests=12)
+    about = manifest(counters=counted, probe_rate_rps=0.5, targets=[{"url": "http://h", "slots": 1}])
+    beside = [probe(150), probe(950)]
+    results = analyze(Run(tmp_path, about, probes(*load), recovered=False, probes=probes(*beside)))
+    assert results.probes is not None and results.probes.total.sent == 2
+    assert (results.total.completed, results.total.total_input_tokens, len(results.time_parts.requests)) == (10, 100, 10)
+    assert {pair.name: (pair.client, pair.server) for pair in results.client_server if pair.coarse} == {
+        **{"output tokens": (30, 30), "prompt tokens": (100, 100), "requests": (10, 10)}
+    }
+    others = next(check for check in results.verdict.checks if check.name == "other_client_ratio")
+    assert others.text.endswith("as many as were ours")
+    # The request at 200 ms got the slot at 291 ms, when the probe had ended: a known wait.
+    alone = analyze(Run(tmp_path, manifest(targets=about.targets), probes(*load), recovered=False))
+    waits = [each.time_parts.requests["slot_wait"][1] for each in (results, alone)]
+    assert waits == [pytest.approx(90), pytest.approx(0)]

@@ -90,6 +90,7 @@ def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
     answered = probes.ok()
     names = Counter(probes.strings("name"))
     assert (names[SETTLING], names[ALONE]) == (1, 9)
+    assert len(set(probes.strings("prompt_sha256"))) == len(probes)
     seen = small_tasks(log)
     started = len(probes) - int(probes.equals("status", CANCELLED).sum())
     assert started <= len(seen) <= len(probes)

@@ -13,7 +13,7 @@ import pytest
 
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change, is_confirmed
-from llama_load.metrics.check import LIMITS
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
 from llama_load.metrics.steady import steady_part
 from tests.queue_runs import LAWS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop

@@ -73,9 +73,10 @@ def test_ratios_are_to_the_median_alone() -> None:
 
 
 def test_the_ratio_of_several_servers_is_to_each_ones_own_value() -> None:
-    """A server of 20 ms alone and one of 100 ms, both twice as slow beside the load; a third without values alone: no ratio."""
+    """20 ms alone at one server and 100 ms at the other: 1.5, 25 and 2 times that, and not the median 200 / the median 20. A third
+    server without values alone: no ratio."""
     slow_alone = [probe(-100, 100, ALONE, host="http://slow") for _ in range(3)]
-    beside = [probe(1000, 40), probe(2000, 200, host="http://slow"), probe(3000, 40)]
+    beside = [probe(1000, 30), probe(2000, 200, host="http://slow"), probe(3000, 500)]
     assert figures(*slow_alone, *beside).total.ttft_ratio == 2
     assert figures(*slow_alone, *beside, probe(3000, 40, host="http://third")).total.ttft_ratio is None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from llama_load.metrics.check import ASKED, COUNTED, SAME, SEEN, STATEMENTS, information, limited
+from llama_load.metrics.check import information, limited
 from llama_load.metrics.statements import arranged, remarks
+from llama_load.metrics.verdict_words import ASKED, COUNTED, SAME, SEEN, STATEMENTS
 from llama_load.reports.check_lines import check_lines, statements_json
 
 CHECKS = [

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from llama_load.metrics.check import LIMITS, STATEMENTS, Check, limited
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
+from llama_load.metrics.verdict_words import STATEMENTS
 from llama_load.observed.losses import LostWorker
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ import pytest
 from llama_load.load.probe_times import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.observed.record import RequestRecord
+from llama_load.run.hang_ups_watcher import HangUpsWatcher
 from llama_load.run.prober import Prober
+from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import StageRecord
+from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
-from tests.make_records import MS, record
+from llama_load.wire.address import parse_url
+from tests.make_records import MS, manifest, record
 from tests.virtual_run import VirtualRun, staged
 
 
@@ -150,6 +155,8 @@ def test_a_server_that_hangs_does_not_hold_up_the_run() -> None:
     probed.server.takes_s = hung
     probed.run.after(31)
     assert probed.run.sent  # the load has begun
+    assert probed.server.kept[-1].name == SETTLING or probed.server.kept[-1].name == ALONE
+    assert probed.server.kept[-1].status == "cancelled"
     probed.run.after(10)
     assert probed.run.controller.end_reason == "complete"
     probed.run.time.spawn(probed.run.controller.close, [])
@@ -169,3 +176,21 @@ def test_a_process_that_stood_still_sends_no_burst() -> None:
     assert len(probed.sent(BESIDE)) - before <= 2
     probed.run.over()
     assert 17 <= probed.run.manifest.probes_skipped <= 20
+
+
+@pytest.mark.parametrize(("busy", "orphans"), [(3, 0), (4, 1)])
+def test_probes_are_no_requests_of_users_who_hung_up(busy: int, orphans: int) -> None:
+    """Two requests and a probe are in flight: a server that works on four has one too many."""
+    leases = [SimpleNamespace(replica=0)] * 2
+    run: Any = SimpleNamespace(
+        clock=RunClock(), dispatcher=SimpleNamespace(ledger=SimpleNamespace(requests_under_way=lambda: leases))
+    )
+    at_work = [busy]
+    target = Target(parse_url("http://127.0.0.1:1"), "openai", None)
+    watcher = HangUpsWatcher(run, [target], lambda _: at_work[0], lambda _: True, lambda _: 1)
+    watcher.look()
+    at_work[0] = 0
+    watcher.stop()
+    writer: Any = SimpleNamespace(manifest=manifest())
+    watcher.facts(writer)
+    assert [check.orphans for check in writer.manifest.hang_ups] == [orphans]

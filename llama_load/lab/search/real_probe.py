@@ -33,7 +33,8 @@ from llama_load.lab.sweep.quality import QualityOf
 from llama_load.lab.sweep.run_cell import LocustRuns
 from llama_load.lab.sweep.runner import Watcher, run_one
 from llama_load.lab.sweep.running_server import CellServer
-from llama_load.metrics.check import CLIENT_BOUND, FAILED, INCOMPLETE, LIMITS, NOT_COMPARABLE
+from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.options.objectives import Objective, judge
 from llama_load.run_folder import load_run
 from llama_load.units import quantity

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.analysis.run_summary import RunSummary, read_summary
+from llama_load.analysis.run_summary import RunSummary, is_number, read_summary
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
@@ -19,8 +19,8 @@ from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.server_spec import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
-from llama_load.metrics.check import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s
+from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import request_rows
 from llama_load.run_folder import load_run
@@ -83,7 +83,7 @@ class Row:
         value: Any = self.figures
         for part in name.removeprefix(PATH).split(".") if name.startswith(PATH) else [name]:
             value = value.get(part) if isinstance(value, Mapping) else None
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return float(value) if is_number(value) else None
 
     def why_missing(self, name: str) -> str:
         """Why a figure is missing."""

@@ -27,7 +27,7 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
         match = _SETTING.fullmatch(text)
         if match is None:
             raise UsageError(f"--vary must be NAME=VALUE,VALUE, such as t=1,2,4, got {text!r}")
-        if not any(f"{{{match[1]}}}" in each for each in [*serve, *locust_args]):
+        if not any(f"{{{match[1]}}}" in word for word in [*serve, *locust_args]):
             raise UsageError(f"--vary {match[1]}: neither --serve nor the arguments of locust have {{{match[1]}}}")
         if match[1] in settings:
             raise UsageError(f"--vary {match[1]} is given twice; give all its values at once: --vary {match[1]}=A,B,C")
@@ -41,7 +41,7 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
 
 def _values(text: str) -> list[str]:
     """Split at commas; a comma inside braces or quotes stays."""
-    return [each.strip() for each in text.split(",") if each.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _server(text: str, number: int) -> tuple[str, dict[str, Any]]:

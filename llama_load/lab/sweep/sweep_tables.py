@@ -12,7 +12,7 @@ from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
-from llama_load.metrics.check import BLURRED, CLIENT_BOUND
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.tables.numbers import fixed
 
 MISSING = "NA"

@@ -25,7 +25,7 @@ from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
 from llama_load.languages import ENGLISH
-from llama_load.metrics.check import FAILED, INCOMPLETE
+from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
 from llama_load.run_folder import write_whole
 from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited
+from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.statistics import is_enough

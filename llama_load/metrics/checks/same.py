@@ -8,7 +8,8 @@ import numpy as np
 
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
-from llama_load.metrics.check import LIMITS, Check, limited
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.constancy import THROUGHPUT, Constancy, Named, Observed, constancy
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import output_counts

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.replica_speed import replica_difference

@@ -24,9 +24,9 @@ def side_table(comparison: Comparison) -> Table:
     metrics = [metric for key in HEADLINE if (metric := metric_of(key)) is not None]
     heads = [Column("", LEFT), Column("Runs", LEFT, drop=1)]
     # `Mean TTFT (ms)` on two lines: the unit below.
-    heads += [Column(each.short, lines=tuple(each.short.rsplit(" ", 1)), width=_LEAST_WIDTH) for each in metrics]
+    heads += [Column(metric.short, lines=tuple(metric.short.rsplit(" ", 1)), width=_LEAST_WIDTH) for metric in metrics]
     rows = [
-        [Cell(side_name(comparison, index)), Cell(runs_of(side)), *(side_cell(comparison, index, each.key) for each in metrics)]
+        [Cell(side_name(comparison, index)), Cell(runs_of(side)), *(side_cell(comparison, index, metric.key) for metric in metrics)]
         for index, side in enumerate(comparison.sides)
     ]
     return Table("Sides", heads, rows, notes(comparison), is_ranked=True)
@@ -39,7 +39,7 @@ def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
     if mean is None:
         return Cell(NOT_MEASURED)
     metric = metric_of(key)
-    known = [each for side in comparison.sides if (each := side.mean(key)) is not None]
+    known = [value for other in comparison.sides if (value := other.mean(key)) is not None]
     decimals = DECIMALS if metric is None else metric.decimals_for(known)
     is_best = index in comparison.best.get(key, frozenset())
     return Cell(fixed(mean, decimals), mean, "" if std is None else fixed(std, decimals), is_best)
@@ -55,7 +55,7 @@ def runs_of(side: Side) -> str:
     if not side.runs:
         return NOT_MEASURED
     parts = [f"{len(side.runs)} runs"] if len(side.runs) > 1 else []
-    completed, failed = (sum(each) for each in zip(*((run.count("completed"), run.failed) for run in side.runs), strict=True))
+    completed, failed = (sum(counts) for counts in zip(*((run.count("completed"), run.failed) for run in side.runs), strict=True))
     parts.append(f"{completed} of {completed + failed} requests" if failed else f"{completed} requests")
     return ", ".join(parts)
 
@@ -71,14 +71,15 @@ def _change_table(comparison: Comparison, index: int) -> Table:
     """A row per metric: the base's figure, this side's, the change in percent, its interval, and what is known of it."""
     rows = []
     for metric in comparison.metrics:
-        found = comparison.changes[metric.key, index]
-        is_open = found.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS)
+        difference = comparison.changes[metric.key, index]
+        is_open = difference.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS)
+        tone = difference.outcome if difference.outcome in (BETTER, WORSE) else ""
         rows.append([
             Cell(metric.short),
             *(replace(side_cell(comparison, place, metric.key), is_best=False) for place in (0, index)),
-            Cell(NOT_MEASURED if found.ratio is None else change(found.ratio), found.ratio),
-            Cell("" if found.interval is None else change_between(*found.interval)),
-            Cell("not proven" if is_open else found.outcome, tone=found.outcome if found.outcome in (BETTER, WORSE) else ""),
+            Cell(NOT_MEASURED if difference.ratio is None else change(difference.ratio), difference.ratio),
+            Cell("" if difference.interval is None else change_between(*difference.interval)),
+            Cell("not proven" if is_open else difference.outcome, tone=tone),
         ])  # fmt: skip
     base, other = (comparison.sides[place].label for place in (0, index))
     heads = [*columns("", "base", "this side", "change", "95 % interval"), Column("", LEFT)]
@@ -88,24 +89,24 @@ def _change_table(comparison: Comparison, index: int) -> Table:
 def difference_table(comparison: Comparison) -> Table | None:
     """A row per difference of the set-ups; None without any."""
     heads = columns("", *(side.label for side in comparison.sides), texts=1 + len(comparison.sides))
-    rows = [[each.name, *each.values] for each in comparison.differences]
+    rows = [[difference.name, *difference.values] for difference in comparison.differences]
     return Table("Set-ups differ in", heads, rows) if rows else None
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Sentences that the tables need."""
-    found = []
+    lines = []
     if any(comparison.is_unreliable(index) for index in range(len(comparison.sides))):
-        found.append(f"{FAILED} is shown, but not ranked")
+        lines.append(f"{FAILED} is shown, but not ranked")
     if len(comparison.sides) < 2:
-        return found
+        return lines
     if not comparison.has_repeats:
-        found.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
+        lines.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
     else:
         judged = sum(change.p is not None for change in comparison.changes.values())
         together = f"; better and worse are real with 95 % for all {judged} judged together (Holm)" if judged else ""
-        found.append(f"intervals are 95 % each, from the scatter between runs{together}")
-    return found
+        lines.append(f"intervals are 95 % each, from the scatter between runs{together}")
+    return lines
 
 
 def sentences(comparison: Comparison) -> Sequence[tuple[str, Sequence[str]]]:
@@ -113,20 +114,20 @@ def sentences(comparison: Comparison) -> Sequence[tuple[str, Sequence[str]]]:
     lists = (
         ("Not ranked", _reasons(comparison)),
         ("Warnings", comparison.warnings),
-        ("Gates", [f"{each.gate.text} {each.outcome} for {each.side}: {each.text}" for each in comparison.gates]),
+        ("Gates", [f"{gate.gate.text} {gate.outcome} for {gate.side}: {gate.text}" for gate in comparison.gates]),
     )
     return [(title, texts) for title, texts in lists if texts]
 
 
 def _reasons(comparison: Comparison) -> list[str]:
     """Their texts; of many pairs that differ in the same way the first ones."""
-    found = [reason.text for reason in comparison.reasons if not reason.kind]
+    lines = [reason.text for reason in comparison.reasons if not reason.kind]
     for kind in dict.fromkeys(reason.kind for reason in comparison.reasons if reason.kind):
         texts = [reason.text for reason in comparison.reasons if reason.kind == kind]
-        found += texts[:_MOST_PAIRS]
+        lines += texts[:_MOST_PAIRS]
         if len(texts) > _MOST_PAIRS:
-            found.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")
-    return found
+            lines.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")
+    return lines
 
 
 _MOST_PAIRS = 3

@@ -34,7 +34,9 @@ def comparison_lines(comparison: Comparison, width: int = LEAST_WIDTH) -> Iterat
         yield from wrapped(note, width)
     lists = [*sentences(comparison)]
     if comparison.differences:
-        lists.append(("Set-ups differ in", [f"{each.name}: {' | '.join(each.values)}" for each in comparison.differences]))
+        lists.append(
+            ("Set-ups differ in", [f"{difference.name}: {' | '.join(difference.values)}" for difference in comparison.differences])
+        )
     for title, texts in lists:
         yield ""
         yield f"{title}:"

@@ -11,12 +11,12 @@ from llama_load.foreign_text import printable_json
 
 def comparisons_json(comparisons: Sequence[tuple[str, Comparison]]) -> dict[str, Any]:
     """The object of `--format json`: one entry per comparison, whose title is its stage or empty."""
-    return {"comparisons": [{"title": title, **_comparison(each)} for title, each in comparisons]}
+    return {"comparisons": [{"title": title, **_comparison(comparison)} for title, comparison in comparisons]}
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
     labels = [side.label for side in comparison.sides]
-    found = {
+    document = {
         "sides": [
             {
                 "label": side.label,
@@ -40,17 +40,17 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
             for metric in comparison.metrics
         ],
         "not_ranked": [
-            {"text": each.text, "sides": [labels[index] for index in each.sides], "latency": each.latency}
-            for each in comparison.reasons
+            {"text": reason.text, "sides": [labels[index] for index in reason.sides], "latency": reason.latency}
+            for reason in comparison.reasons
         ],
         "warnings": list(comparison.warnings),
-        "setup_differences": {each.name: list(each.values) for each in comparison.differences},
+        "setup_differences": {difference.name: list(difference.values) for difference in comparison.differences},
         "gates": [
-            {"gate": each.gate.text, "side": each.side, "outcome": each.outcome, "text": each.text} for each in comparison.gates
+            {"gate": gate.gate.text, "side": gate.side, "outcome": gate.outcome, "text": gate.text} for gate in comparison.gates
         ],
         "next_commands": list(comparison.next_commands),
     }
-    safe: dict[str, Any] = printable_json(found)
+    safe: dict[str, Any] = printable_json(document)
     return safe
 
 

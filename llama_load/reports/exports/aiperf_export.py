@@ -121,18 +121,18 @@ def _line(row: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
-    found = {
+    metrics = {
         name: {"value": row[column], "unit": unit}
         for name, (column, unit) in _OF_REQUEST.items()
         if row[column] is not None and row[column] != []
     }
     if row["output_tokens"] is not None:
-        found["output_token_count"] = {"value": row["output_tokens"] - (row["reasoning_tokens"] or 0), "unit": TOKENS}
+        metrics["output_token_count"] = {"value": row["output_tokens"] - (row["reasoning_tokens"] or 0), "unit": TOKENS}
     if row["itl_ms"]:
-        found["time_to_second_token"] = {"value": row["itl_ms"][0], "unit": MS}
+        metrics["time_to_second_token"] = {"value": row["itl_ms"][0], "unit": MS}
     if row["tpot_ms"]:
-        found["output_token_throughput_per_user"] = {"value": 1e3 / row["tpot_ms"], "unit": PER_USER}
-    return found
+        metrics["output_token_throughput_per_user"] = {"value": 1e3 / row["tpot_ms"], "unit": PER_USER}
+    return metrics
 
 
 def _of_failure(row: dict[str, Any]) -> dict[str, Any]:

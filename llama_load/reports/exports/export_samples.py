@@ -43,11 +43,11 @@ def ok_records(results: Results) -> Records:
 def latency_sample(ok: Records, key: str) -> Sample | None:
     """A latency by its key (`ttft`, `itl`), ms; None where no request has it."""
     latency = _LATENCY[key]
-    found = distribution(ok, latency, PERCENTILES)
+    sample = distribution(ok, latency, PERCENTILES)
     if latency.is_pooled:
         ends = [(float(np.nanmin(piece)), float(np.nanmax(piece))) for piece in ok.gap_pieces() if len(piece)]
-        return _sample(found, min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0))
-    return _sample(found, *_ends(sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))))
+        return _sample(sample, min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0))
+    return _sample(sample, *_ends(sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))))
 
 
 def column_sample(ok: Records, name: str) -> Sample | None:

@@ -38,8 +38,8 @@ def smaller_is_better(results: Results) -> list[dict[str, Any]]:
 
 def bigger_is_better(results: Results) -> list[dict[str, Any]]:
     """Rates, and the share of successful requests."""
-    found = ((name, unit, getattr(results.total, attribute)) for attribute, name, unit in _RATES)
-    return [_entry(results, name, unit, value) for name, unit, value in found if value is not None]
+    rates = ((name, unit, getattr(results.total, attribute)) for attribute, name, unit in _RATES)
+    return [_entry(results, name, unit, value) for name, unit, value in rates if value is not None]
 
 
 def _entry(results: Results, name: str, unit: str, value: float) -> dict[str, Any]:

@@ -135,5 +135,5 @@ def _summary(results: Results, ok: Records) -> dict[str, Any]:
 
 def _spread(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, Any]:
     known = values[np.isfinite(values)]
-    found = {f"{p:g}": float(np.percentile(known, p)) for p in _PERCENTILES} if len(known) else {}
-    return {"total": float(known.sum()), "percentiles": found}
+    percentiles = {f"{p:g}": float(np.percentile(known, p)) for p in _PERCENTILES} if len(known) else {}
+    return {"total": float(known.sum()), "percentiles": percentiles}

@@ -150,7 +150,7 @@ def _value(value: object) -> Object:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(each) for each in value]}}
+        return {"arrayValue": {"values": [_value(item) for item in value]}}
     return {"stringValue": str(value)}
 
 

@@ -118,9 +118,9 @@ def percentiles_by_bin(at_s: Curve, values: Curve, axis: TimeAxis, percentiles: 
     place = np.clip((at_s[known] / axis.width_s).astype(np.int64), 0, axis.bins - 1)
     order = np.argsort(place, kind="stable")
     place, values = place[order], values[known][order]
-    found, firsts = np.unique(place, return_index=True)
-    parts = np.split(values, firsts[1:]) if len(found) else []
-    middles = (axis.edges[found] + axis.edges[found + 1]) / 2
+    bins, firsts = np.unique(place, return_index=True)
+    parts = np.split(values, firsts[1:]) if len(bins) else []
+    middles = (axis.edges[bins] + axis.edges[bins + 1]) / 2
     rows = np.array([np.percentile(part, percentiles) for part in parts]).reshape(-1, len(percentiles))
     return middles, list(rows.T)
 
@@ -133,9 +133,9 @@ def gap_percentiles_by_bin(ok: Records, axis: TimeAxis, percentiles: tuple[float
         sizes = np.log(np.maximum(gaps_ms, np.float32(LEAST_GAP_MS)) / np.float32(LEAST_GAP_MS)) / np.float32(np.log(RATIO))
         cells = places * GAP_BINS + np.minimum(sizes, GAP_BINS - 1).astype(np.int64)
         counts += np.bincount(cells, minlength=axis.bins * GAP_BINS).reshape(counts.shape)
-    found = np.flatnonzero(counts.any(axis=1))
-    summed = np.cumsum(counts[found], axis=1)
-    middles = (axis.edges[found] + axis.edges[found + 1]) / 2
+    bins = np.flatnonzero(counts.any(axis=1))
+    summed = np.cumsum(counts[bins], axis=1)
+    middles = (axis.edges[bins] + axis.edges[bins + 1]) / 2
     curves = []
     for p in percentiles:
         size = (summed < (summed[:, -1:] * p / 100)).sum(axis=1)

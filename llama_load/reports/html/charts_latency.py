@@ -109,16 +109,16 @@ def over_time_chart(
     """A latency over the time of the run: a dot a request, median and p95 of each bin, and where requests failed. None without
     values. Requests are at their start, gaps between tokens at their arrival. No line crosses `breaks_s`, where stages begin."""
     ok, failed = measured.ok(), measured.failed()
-    wanted = (50.0, 95.0)
-    values, at_s, middles, curves = np.zeros(0), np.zeros(0), np.zeros(0), [np.zeros(0)] * len(wanted)
+    percentiles = (50.0, 95.0)
+    values, at_s, middles, curves = np.zeros(0), np.zeros(0), np.zeros(0), [np.zeros(0)] * len(percentiles)
     if latency.is_pooled:
-        middles, curves = gap_percentiles_by_bin(ok, axis, wanted)
+        middles, curves = gap_percentiles_by_bin(ok, axis, percentiles)
     else:
         values = per_request(ok, latency)
         at_s = axis.at(ok.instants("started_mono_ns"))
         at_s, values = at_s[~np.isnan(values)], values[~np.isnan(values)]
         if (bins := coarser(axis, len(values))) is not None:
-            middles, curves = percentiles_by_bin(at_s, values, bins, wanted)
+            middles, curves = percentiles_by_bin(at_s, values, bins, percentiles)
     if not len(middles) and not len(values):
         return None
     plot = figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
@@ -136,7 +136,7 @@ def over_time_chart(
     else:
         note = t("Percentiles to within 5 %, of all gaps between tokens.")
     lines = []
-    for role, p, curve in zip(("ink", "orange"), wanted, curves, strict=True):
+    for role, p, curve in zip(("ink", "orange"), percentiles, curves, strict=True):
         if not len(curve):
             continue
         places = np.searchsorted(middles, breaks_s)

@@ -27,7 +27,7 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     plot.x_range.set(start=0, range_padding=0.15)
     plot.y_range.set(range_padding=0.15)
     names = [printable(stage_name(stage)) for stage, _, _ in known]
-    points = source(x=[each for _, each, _ in known], y=[total for _, _, total in known], name=names)
+    points = source(x=[one_user for _, one_user, _ in known], y=[total for _, _, total in known], name=names)
     plot.line("x", "y", points, line_color=colour("axis"), line_width=2)
     keys = []
     for role, text, of_role in (

@@ -38,7 +38,7 @@ class TelemetryChart:
 
 def _named(*roles: tuple[str, str], end: str = "") -> dict[str, str]:
     """Names of all kinds of servers for these fields of `Metrics`, with the lines that they make."""
-    names = ((each.prefix, getattr(each, role), line) for each in METRICS for role, line in roles)
+    names = ((metric.prefix, getattr(metric, role), line) for metric in METRICS for role, line in roles)
     return {f"{prefix}{name}{end}": line for prefix, name, line in names if name}
 
 
@@ -52,7 +52,7 @@ CHARTS = (
     TelemetryChart("CPU (cores)", {"server_cpu_seconds_total": "server", "host_cpu_seconds_total": "host"}, is_rate=True),
     TelemetryChart("Memory (GiB)", {"server_memory_bytes": "server", "host_memory_used_bytes": "host"}, GIB),
     TelemetryChart("Requests in the server", _named(("running", "processing"), ("waiting", "waiting"))),
-    TelemetryChart("KV cache in use (%)", {f"{each.prefix}{name}": "" for each in METRICS for name in each.kv_used}, 0.01),
+    TelemetryChart("KV cache in use (%)", {f"{metric.prefix}{name}": "" for metric in METRICS for name in metric.kv_used}, 0.01),
     TelemetryChart(
         "Cached prompt tokens per second",
         _named(("hits", "prompt cache"), ("external_hits", "external cache"), end="_total"),
@@ -64,21 +64,23 @@ CHARTS = (
 
 def telemetry_charts(telemetry: Telemetry, axis: TimeAxis, x_range: Model, t: Translate) -> Iterator[Chart]:
     """A chart for each of `CHARTS` that has samples within the run."""
-    for each in CHARTS:
-        if (found := _of(each, telemetry)) and (chart := _chart(each, found, axis, x_range, t)) is not None:
+    for planned in CHARTS:
+        if (all_series := _of(planned, telemetry)) and (chart := _chart(planned, all_series, axis, x_range, t)) is not None:
             yield chart
 
 
 def _of(chart: TelemetryChart, telemetry: Telemetry) -> list[Series]:
     if chart is VRAM:
-        found = [vram_series(telemetry, source_, gpu) for source_, gpu in gpus_in_use(telemetry)]
-        return [series for series in found if series is not None]
+        vram = [vram_series(telemetry, source_, gpu) for source_, gpu in gpus_in_use(telemetry)]
+        return [series for series in vram if series is not None]
     return [series for metric in chart.metrics for series in telemetry.find(metric)]
 
 
-def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_range: Model, t: Translate) -> Chart | None:
+def _chart(chart: TelemetryChart, all_series: Sequence[Series], axis: TimeAxis, x_range: Model, t: Translate) -> Chart | None:
     curves = [
-        (name, curve) for name, series in zip(_names(chart, found, t), found, strict=True) if (curve := _curve(chart, series, axis))
+        (name, curve)
+        for name, series in zip(_names(chart, all_series, t), all_series, strict=True)
+        if (curve := _curve(chart, series, axis))
     ]
     if not curves:
         return None
@@ -115,13 +117,13 @@ def _curve(chart: TelemetryChart, series: Series, axis: TimeAxis) -> tuple[Any, 
     return (instants[chosen], values[chosen]) if len(chosen) else None
 
 
-def _names(chart: TelemetryChart, found: Sequence[Series], t: Translate) -> list[str]:
+def _names(chart: TelemetryChart, all_series: Sequence[Series], t: Translate) -> list[str]:
     """The name of each series: its GPU, what it measures, and its source where there are several."""
-    several = len({each.source for each in found if each.source not in OURS}) > 1
+    several = len({series.source for series in all_series if series.source not in OURS}) > 1
     names = []
-    for each in found:
-        parts = [f"GPU {each.labels['gpu']}"] if "gpu" in each.labels else []
-        parts += [t(name)] if (name := chart.metrics.get(each.metric)) else []
-        parts += [each.source] if several and each.source not in OURS else []
-        names.append(printable(" · ".join(parts) or each.source, 80))
+    for series in all_series:
+        parts = [f"GPU {series.labels['gpu']}"] if "gpu" in series.labels else []
+        parts += [t(name)] if (name := chart.metrics.get(series.metric)) else []
+        parts += [series.source] if several and series.source not in OURS else []
+        names.append(printable(" · ".join(parts) or series.source, 80))
     return names

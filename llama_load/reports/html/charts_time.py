@@ -102,44 +102,44 @@ def _boxes(plot: Figure, axis: TimeAxis, heights: NDArray[np.float64], *, role: 
 def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate) -> Chart:
     """A bar per request: waiting in the client, for the first token, receiving tokens; failed or cut. See `Bars` for the rows."""
     is_part = len(measured) > MOST_BARS
-    found = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
-    count, rows = len(found.row), min(found.rows, MOST_ROWS)
-    begin_s, end_s = float(found.started.min()), float(found.ended.max())
+    drawn = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
+    count, rows = len(drawn.row), min(drawn.rows, MOST_ROWS)
+    begin_s, end_s = float(drawn.started.min()), float(drawn.ended.max())
     if is_part:
         x_range = range_of(begin_s, end_s)
     y_range = range_of(rows - 0.4, -0.6)
     plot = figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
     plot.y_axis.set(ticker=Model("FixedTicker", ticks=[], minor_ticks=[]))
-    status = np.array(found.status, dtype=object)
-    ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
-    first = np.where(np.isnan(found.first_token), ended, found.first_token)
+    status = np.array(drawn.status, dtype=object)
+    ended = np.where(np.isnan(drawn.last_token), drawn.ended, drawn.last_token)
+    first = np.where(np.isnan(drawn.first_token), ended, drawn.first_token)
     is_cut = np.isin(status, list(UNFINISHED))
     is_failed = (status != OK) & ~is_cut
     parts = [
-        ("line", t("waiting in the client"), found.scheduled, found.started, ~np.isnan(found.scheduled)),
-        ("orange", t("waiting for the first token"), found.started, first, ~is_failed & ~is_cut),
-        ("blue", t("receiving tokens"), first, ended, ~is_failed & ~is_cut & ~np.isnan(found.first_token)),
-        ("red", t("failed"), found.started, found.ended, is_failed),
-        ("grey", t("cut at the end"), found.started, found.ended, is_cut),
+        ("line", t("waiting in the client"), drawn.scheduled, drawn.started, ~np.isnan(drawn.scheduled)),
+        ("orange", t("waiting for the first token"), drawn.started, first, ~is_failed & ~is_cut),
+        ("blue", t("receiving tokens"), first, ended, ~is_failed & ~is_cut & ~np.isnan(drawn.first_token)),
+        ("red", t("failed"), drawn.started, drawn.ended, is_failed),
+        ("grey", t("cut at the end"), drawn.started, drawn.ended, is_cut),
     ]
     keys = []
     for role, name, begins, ends, mask in parts:
         if not mask.any():
             continue
         data = source(
-            y=found.row[mask], left=begins[mask], right=ends[mask], number=found.number[mask], ms=(ends - begins)[mask] * 1e3
+            y=drawn.row[mask], left=begins[mask], right=ends[mask], number=drawn.number[mask], ms=(ends - begins)[mask] * 1e3
         )
         boxes = plot.bars("y", "left", "right", data, height=0.72, fill_color=colour(role), line_color=None)
         hover(plot, [boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
         keys.append(Key(role, name))
     note = t("A row holds one request at a time.")
-    if rows < found.rows:
-        note += " " + t("The first {shown} of {all} rows.").format(shown=rows, all=found.rows)
+    if rows < drawn.rows:
+        note += " " + t("The first {shown} of {all} rows.").format(shown=rows, all=drawn.rows)
     if is_part:
         note += " " + t("{shown} of {all} requests: those from the middle of the run, {begin} to {end} s.").format(
             shown=f"{count:,}", all=f"{len(measured):,}", begin=f"{begin_s:,.1f}", end=f"{end_s:,.1f}"
         )
     summary = t("{count} requests, each from its start to its end, up to {rows} at once.").format(
-        count=f"{count:,}", rows=found.rows
+        count=f"{count:,}", rows=drawn.rows
     )
     return Chart(plot, t("Requests over time"), summary, keys, note)

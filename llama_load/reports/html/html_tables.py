@@ -52,53 +52,53 @@ def cards(results: Results, t: Translate) -> list[Card]:
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:
         below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
-    found = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
+    cards = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
     if flat["output_throughput"]:
-        each = tok_per_s_per_user(figures)
-        one = t("{count} for one user").format(count=brief(each)) if each else ""
-        found.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
+        one_user = tok_per_s_per_user(figures)
+        one = t("{count} for one user").format(count=brief(one_user)) if one_user else ""
+        cards.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
     for latency in of_group(EVERY):
         sample = figures.distributions[latency.key]
         if sample.count and latency.key != "itl":
             tail = [
                 f"p{p:g} {milliseconds(sample.percentile(p))}" for p in sample.percentiles if sample.percentile(p) is not None
             ] or [t("mean {value}").format(value=milliseconds(sample.mean))]
-            found.append(Card(f"{latency.name} {t('median')}", brief(sample.median), "ms", ", ".join(tail[:2])))
+            cards.append(Card(f"{latency.name} {t('median')}", brief(sample.median), "ms", ", ".join(tail[:2])))
     if flat["request_throughput"]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
-        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
+        cards.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
     peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
-    found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
-    return found + _telemetry_cards(results, t)
+    cards.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
+    return cards + _telemetry_cards(results, t)
 
 
 def _stage_cards(stages: Sequence[StageFigures], t: Translate) -> list[Card]:
     """A card a stage: its output, or its requests per second; and its median latencies."""
-    found = []
+    cards = []
     for stage in stages[:MOST_STAGE_CARDS]:
         figures = stage.figures
         rate, unit = (figures.output_throughput, "tokens/s") if figures.output_throughput else (figures.request_throughput, "req/s")
         keys = ("ttft", "tpot") if figures.distributions["ttft"].count else ("e2el",)
         medians = ((BY_KEY[key].name, figures.distributions[key].median) for key in keys)
         below = ", ".join(f"{name} {t('median')} {milliseconds(median)}" for name, median in medians if median is not None)
-        found.append(Card(printable(stage_name(stage)), brief(rate), t(unit), below))
-    return found
+        cards.append(Card(printable(stage_name(stage)), brief(rate), t(unit), below))
+    return cards
 
 
 def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
     values = results.telemetry.values
-    found = []
+    cards = []
     if (vram := values.get("vram_peak_mib")) is not None:
         gpus = values.get("gpus") or 0
-        found.append(
+        cards.append(
             Card(t("GPU memory, peak"), brief(vram), "MiB", t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else "")
         )
     watts = values.get("watts") or values.get("gpu_watts")
     if watts is not None:
-        each = values.get("joules_per_output_token")
-        found.append(Card(t("Power"), brief(watts), "W", f"{brief(each)} J/token" if each else ""))
-    return found
+        joules = values.get("joules_per_output_token")
+        cards.append(Card(t("Power"), brief(watts), "W", f"{brief(joules)} J/token" if joules else ""))
+    return cards
 
 
 def settings_table(manifest: Manifest, t: Translate) -> Table:
@@ -123,9 +123,9 @@ def _data_sets(facts: Any) -> Iterator[str]:
     if isinstance(data, dict) and data.get("path"):
         digest = str(data.get("sha256") or "")
         yield f"{data['path']}" + (f" (sha256 {digest[:12]}…)" if digest else "")
-    for each in list(facts.values())[:MOST_PARTS]:
-        if each is not data:
-            yield from _data_sets(each)
+    for fact in list(facts.values())[:MOST_PARTS]:
+        if fact is not data:
+            yield from _data_sets(fact)
 
 
 def latency_table(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Table | None:
@@ -215,8 +215,8 @@ def shown_of(latencies: Iterable[Latency], total: Summary) -> list[Latency]:
 def files(results: Results) -> list[str]:
     """Names of the files of the run folder that are there, and of what its server said. (No links: the page is also sent alone.)"""
     folder = results.run.path
-    found = [name for name in FILES if (folder / name).is_file()]
+    names = [name for name in FILES if (folder / name).is_file()]
     server = folder / "server"
     if server.is_dir() and not server.is_symlink():
-        found += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_FILES] if path.is_file()]
-    return [printable(name) for name in found]
+        names += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_FILES] if path.is_file()]
+    return [printable(name) for name in names]

@@ -137,7 +137,7 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
 def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
     """The charts of the run, those that have data."""
     axis = time_axis(measured)
-    found: list[tuple[str, str, Sequence[Chart | None]]] = [
+    parts: list[tuple[str, str, Sequence[Chart | None]]] = [
         ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
         ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
         ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
@@ -145,7 +145,7 @@ def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page
     ]
     return [
         Section(key, title, [(page.add(chart), chart) for chart in shown])
-        for key, title, charts in found
+        for key, title, charts in parts
         if (shown := [chart for chart in charts if chart is not None])
     ]
 
@@ -173,7 +173,7 @@ def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate
     charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = html_tables.shown_of(of_group(EVERY), results.total)
     breaks_s = stage_starts_s(results.run.manifest.stages, axis)
-    over_time = (over_time_chart(each, measured, axis, x_range, t, breaks_s=breaks_s) for each in latencies)
+    over_time = (over_time_chart(latency, measured, axis, x_range, t, breaks_s=breaks_s) for latency in latencies)
     charts += [chart for chart in over_time if chart is not None]
     charts += _probes(results, axis, x_range, t)
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
@@ -196,7 +196,7 @@ def _probes(results: Results, axis: TimeAxis, x_range: Model, t: Translate) -> l
 def policy(scripts: Sequence[str]) -> str:
     """The Content-Security-Policy of a page: it may run these scripts, which it contains, and load nothing."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
@@ -215,9 +215,9 @@ def environment(*, has_paths: bool = True) -> jinja2.Environment:
         text = printable(value, None)
         return text if has_paths else without_paths(text)
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("llama_load.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=clean
     )
-    found.globals["grid"] = lambda table: Markup(html_table(table, clean))  # noqa: S704 - it escapes every text
-    found.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.split("\n"))
-    return found
+    environment.globals["grid"] = lambda table: Markup(html_table(table, clean))  # noqa: S704 - it escapes every text
+    environment.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.split("\n"))
+    return environment

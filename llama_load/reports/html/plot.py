@@ -171,7 +171,7 @@ class Figure:
     def _draw(self, glyph: str, data: Model, columns: Mapping[str, str], properties: Mapping[str, Any]) -> Model:
         given = dict(properties)
         if glyph not in _SCALAR_GLYPHS:
-            given = {name: each if isinstance(each, Field) else Constant(each) for name, each in given.items()}
+            given = {name: value if isinstance(value, Field) else Constant(value) for name, value in given.items()}
         fields = {name: Field(column) for name, column in columns.items()}
         renderer = Model("GlyphRenderer", data_source=data, view=Model("CDSView"), glyph=Model(glyph, **fields, **given))
         self.renderers.append(renderer)
@@ -206,7 +206,7 @@ def _encoded(value: Any, ids: dict[int, str]) -> Any:
         if (known := ids.get(id(value))) is not None:
             return {"id": known}
         ids[id(value)] = name = f"p{len(ids) + 1}"
-        attributes = {key: _encoded(each, ids) for key, each in value.properties.items()}
+        attributes = {key: _encoded(item, ids) for key, item in value.properties.items()}
         return {"type": "object", "name": value.name, "id": name, "attributes": attributes}
     if isinstance(value, Field):
         return {"type": "field", "field": value.column}
@@ -217,9 +217,9 @@ def _encoded(value: Any, ids: dict[int, str]) -> Any:
         data = {"type": "bytes", "data": base64.b64encode(packed).decode()}
         return {"type": "ndarray", "array": data, "shape": list(value.shape), "dtype": "float32", "order": "little"}
     if isinstance(value, Mapping):
-        return {"type": "map", "entries": [[key, _encoded(each, ids)] for key, each in value.items()]}
+        return {"type": "map", "entries": [[key, _encoded(item, ids)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [_encoded(each, ids) for each in value]
+        return [_encoded(item, ids) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -60,20 +60,21 @@ def time_bars(results: Results, t: Translate) -> TimeBars | None:
     groups: Mapping[str, TimeParts | None] = by_stage if len(by_stage) > 1 else parts.by_workload
     named = {t("all requests"): total}
     if len(groups) > 1:
-        named |= {printable(str(name)): found for name, found in list(groups.items())[:MOST_BARS] if found is not None}
-    bars = [Bar(name, f"{brief(found.total_ms / found.requests)} ms", _parts(found, t)) for name, found in named.items()]
+        named |= {printable(str(name)): times for name, times in list(groups.items())[:MOST_BARS] if times is not None}
+    bars = [Bar(name, f"{brief(times.total_ms / times.requests)} ms", _parts(times, t)) for name, times in named.items()]
     keys = [
-        (Key(COLOURS[part.key], t(part.name)), f"{brief(found.mean_ms)} ms", f"{found.share:.1%}")
+        (Key(COLOURS[part.key], t(part.name)), f"{brief(part_times.mean_ms)} ms", f"{part_times.share:.1%}")
         for part in PARTS
-        if (found := total.parts[part.key]) is not None and found.sum_ms > 0
+        if (part_times := total.parts[part.key]) is not None and part_times.sum_ms > 0
     ]
     shared = total.decode
     note = shared_decode_text(shared) if shared is not None and shared.shared_gaps and shared.time_share >= LEAST_SHARED else ""
     return TimeBars(bars, keys, note)
 
 
-def _parts(found: TimeParts, t: Translate) -> list[tuple[str, float, str]]:
-    known = [(part, each) for part in PARTS if (each := found.parts[part.key]) is not None and each.sum_ms > 0]
+def _parts(times: TimeParts, t: Translate) -> list[tuple[str, float, str]]:
+    known = [(part, part_times) for part in PARTS if (part_times := times.parts[part.key]) is not None and part_times.sum_ms > 0]
     return [
-        (COLOURS[part.key], 100 * each.share, f"{t(part.name)}: {brief(each.mean_ms)} ms, {each.share:.1%}") for part, each in known
+        (COLOURS[part.key], 100 * part_times.share, f"{t(part.name)}: {brief(part_times.mean_ms)} ms, {part_times.share:.1%}")
+        for part, part_times in known
     ]

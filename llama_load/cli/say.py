@@ -1,0 +1,12 @@
+"""Lines about the progress of a command."""
+
+from __future__ import annotations
+
+import sys
+
+from llama_load.foreign_text import printable
+
+
+def say(sentence: str) -> None:
+    """Print a line to stderr."""
+    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)
