@@ -47,20 +47,25 @@ def test_the_first_request_has_none_before_it_and_warm_up_requests_are_neighbour
 
 
 def test_requests_in_flight_at_the_same_time_are_beside() -> None:
-    """0 to 141 ms and 140 to 281 ms overlap; the third starts when the second has ended; those of another server, or of another
-    replica behind the URL, do not count."""
-    rows = [
-        row(0, 0, "a"),
-        row(1, 140, "b"),
-        row(2, 281, "b"),
-        row(3, 281, "a", host="http://other"),
-        row(4, 281, "a", replica="r"),
-    ]
+    """0 to 141 ms and 140 to 281 ms overlap; the third starts when the second ends, and the fifth when the fourth ends. Those of
+    another server, or of another replica behind the URL, do not count."""
+    rows = [row(0, 0, "a"), row(1, 140, "b"), row(2, 281, "a"), row(3, 5000, "a"), row(4, 5141, "b")]
+    rows += [row(5, 281, "b", host="http://other"), row(6, 281, "b", replica="r")]  # the first one of a server is in no class
     figures = switch_figures(table(*rows))
     assert figures is not None
-    assert [each.requests for each in figures.classes] == [1, 0, 1]  # the first one of a server is in no class
-    assert figures.classes[2].others_in_flight == 1
-    assert figures.classes[0].others_in_flight == 0
+    assert [each.requests for each in figures.classes] == [1, 2, 1]
+    assert [each.others_in_flight for each in figures.classes] == [0, 0, 1]
+
+
+def test_first_and_later_turns_are_compared_apart() -> None:
+    """First turns take 100 ms, later ones 900 ms, and a switch 40 ms. Most first turns follow another adapter."""
+    rows = []
+    for number, (own, turn_number) in enumerate([("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 2), ("b", 1)] * 12):
+        switches = number % 6 in (0, 2)
+        rows.append(row(number, 2000 * number, own, (100 if turn_number == 1 else 900) + 40 * switches, turn=turn_number))
+    figures = switch_figures(table(*rows))
+    assert figures is not None
+    assert figures.classes[1].ttft_price_ms == pytest.approx(40.0)
 
 
 def test_the_price_compares_requests_with_as_many_others_in_flight() -> None:
@@ -69,7 +74,7 @@ def test_the_price_compares_requests_with_as_many_others_in_flight() -> None:
     for number in range(10):
         at = 10_000 * number
         pair = ("a", "a", 200.0) if number < 5 else ("b", "a", 250.0)
-        rows += [row(0, at, "a"), row(1, at + 5000, pair[0], 300.0), row(2, at + 5010, pair[1], pair[2])]
+        rows += [row(0, at, "a"), row(3, at + 2000, "a"), row(1, at + 5000, pair[0], 300.0), row(2, at + 5010, pair[1], pair[2])]
     figures = switch_figures(table(*rows))
     assert figures is not None
     assert figures.classes[2].ttft_price_ms == pytest.approx(50.0)
@@ -93,10 +98,11 @@ def test_a_hit_is_a_later_turn_at_the_replica_of_the_turn_before() -> None:
     """Conversation 0 has x, x, y, y, conversation 10 has y, x: two hits of four later turns."""
     rows = [turn(n, 0, n + 1, name, ttft_ms=10.0 * (n + 1), cached_tokens=n) for n, name in enumerate("xxyy")]
     rows += [turn(10, 10, 1, "y"), turn(11, 10, 2, "x", ttft_ms=50.0, cached_tokens=0), record(12)]
-    figures = affinity_figures(table(*rows), ["http://h"])
+    rows.append(turn(20, 0, 1, "z", workload="other"))  # another conversation 0
+    figures = affinity_figures(table(*reversed(rows)), ["http://h"])  # records come in any order
     assert figures is not None
-    assert figures.replicas == [ReplicaTurns("x", 3, 2, 1), ReplicaTurns("y", 3, 2, 1)]
-    assert (figures.ratio, figures.by_header, figures.replica_count) == (0.5, True, 2)
+    assert figures.replicas[:2] == [ReplicaTurns("x", 3, 2, 1), ReplicaTurns("y", 3, 2, 1)]
+    assert (figures.ratio, figures.by_header, figures.replica_count) == (0.5, True, 3)
     assert figures.hit == LaterTurns(2, 30.0, pytest.approx(4 / 20))  # the turns at 20 and 40 ms, with 1 and 3 of 10 tokens
     assert figures.miss == LaterTurns(2, 40.0, pytest.approx(2 / 20))
 

@@ -12,10 +12,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from llama_load.dispatch.leases import Lease
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import Bounds
 from llama_load.targets.server_errors import describe_error, http_failure
-from tests.answer_pipeline import output_of, prompt_of, record_of
+from llama_load.targets.target import Target
+from llama_load.users.measure import SentRequest, make_record
+from llama_load.users.session import Ticket
+from llama_load.users.session_tokens import NO_SESSIONS
+from llama_load.workloads.prompt import Prompt
+from tests.answer_pipeline import ADDRESS, exchange_of, output_of, prompt_of, record_of
+from tests.server_kinds import OPENAI
 
 
 def read(*events: str | bytes) -> AnswerReader:
@@ -554,3 +561,16 @@ def test_any_json_event_either_spoils_an_answer_or_leaves_it_as_it_was(value: An
     else:
         assert not is_token or reader.error is not None
         assert failure[0] in ("bad_event", "error_event", "context_exceeded")
+
+
+def test_a_model_that_counts_tokens_differently_has_no_planned_length() -> None:
+    """The plan's count is the first model's: as that of another one it would hide prompts that were cut, or name whole ones."""
+    pieces = [b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n']
+    target = Target(ADDRESS, OPENAI, "a", models=("a", "b"), other_counts=("b",))
+    of_run: Any = SimpleNamespace(worker="w", save_texts=False, session_headers=NO_SESSIONS)
+    for model, tokens in (("a", 7), ("b", None)):
+        exchange, reader = exchange_of(pieces)
+        prompt = Prompt("text", prompt_tokens=7)
+        asked = SentRequest("id", "User", "workload", "name", "chat", model, "text", "", 8, prompt)
+        record = make_record(of_run, Ticket(Lease(0, False, "workload"), target), asked, exchange, reader)
+        assert (record.planned_prompt_tokens, record.prompt_tokens) == (tokens, tokens)

@@ -47,6 +47,31 @@ def test_odd_values_are_not_reported(odd: dict[str, Any]) -> None:
     assert target.template_tokens is None
 
 
+def several(*entries: dict[str, Any]) -> dict[str, Any]:
+    """A server with these models, of which b has twice as many tokens for everything."""
+
+    def tokens(body: Any) -> object:
+        return {"tokens": [0] * len(body["content"].split()) * (2 if body["model"] == "b" else 1)}
+
+    return GOOD | {"/v1/models": {"data": [entry | {"owned_by": "llamacpp"} for entry in entries]}, "/tokenize": tokens}
+
+
+def test_models_that_count_tokens_differently_are_known() -> None:
+    with json_server(several({"id": "a"}, {"id": "b"}, {"id": "c"})) as server:
+        target = Probe(ProbeSettings(server.url, models=("a", "b", "c"))).ask()
+        assert target.other_counts == ("b",)
+        assert [target.counts_differ(name) for name in ("a", "b", "c", None)] == [False, True, False, False]
+        assert Probe(ProbeSettings(server.url, models=("b",))).ask().other_counts == ()
+
+
+def test_two_names_of_one_model_are_refused() -> None:
+    """Its figures would be shown as those of two."""
+    with json_server(several({"id": "m", "aliases": ["n"]})) as server:
+        with pytest.raises(UsageError, match=r"--model names one model of .* twice: m and n"):
+            Probe(ProbeSettings(server.url, models=("m", "n"))).ask()
+        assert Probe(ProbeSettings(server.url, models=("n",))).ask().model == "n"
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: (
