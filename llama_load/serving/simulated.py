@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,79 +29,16 @@ from llama_load.errors import UsageError
 from llama_load.serving.openai_stream import (
     MODEL,
     OLD_STREAM_HEAD,
-    ROLE,
     STREAM_HEAD,
-    TOKEN,
     event,
-    first_token,
     frame,
-    tail,
     unframed,
 )
+from llama_load.serving.simulated_requests import AnswerStream, ClientConnection, prompt_tokens
 from llama_load.serving.simulated_schedule import Schedule
-from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
-from llama_load.workloads.counting import EstimatedCounter
 
 BACKLOG = 4096
-# Of the chat template that the server pretends to have.
-TEMPLATE_TOKENS = 16
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """One request being answered."""
-
-    connection: _Connection
-    schedule: Schedule
-    number: int
-    request_id: str
-    chat: bool
-    include_usage: bool
-    total: int
-    finish: str
-    fault: str
-    body_bytes: int
-    prompt_tokens: int
-    received_ns: int
-    started_ns: int = 0
-    offsets_ns: list[int] = field(default_factory=list)
-    sent_ns: list[int] = field(default_factory=list)
-
-
-class _Connection:
-    """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
-
-    __slots__ = ("body", "close", "closing", "headers", "old", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
-
-    def __init__(self, server: SimulatedServer, sock: socket.socket) -> None:
-        self.server = server
-        self.sock = sock
-        self.parser = httptools.HttpRequestParser(self)
-        self.pending = b""
-        self.closing = False  # as soon as `pending` is sent
-        self.read_ns = 0
-        self.stream: _Stream | None = None
-        self.on_message_begin()
-
-    def on_message_begin(self) -> None:
-        self.path = b""
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
-
-    def on_url(self, url: bytes) -> None:
-        self.path += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.lower()] = value
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.close = not self.parser.should_keep_alive()
-        self.old = self.parser.get_http_version() == "1.0"
-        self.server.request(self)
 
 
 class SimulatedServer:
@@ -116,9 +53,9 @@ class SimulatedServer:
         self._random = random.Random(schedule.seed)
         self._epoll = select.epoll()
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
-        self._connections: dict[int, _Connection] = {}
-        self._due: list[tuple[int, int, int, _Stream]] = []
-        self._queue: deque[_Stream] = deque()
+        self._connections: dict[int, ClientConnection] = {}
+        self._due: list[tuple[int, int, int, AnswerStream]] = []
+        self._queue: deque[AnswerStream] = deque()
         self._free_ns = [0] * schedule.slots  # a heap: the instant at which each free slot became free
         self._stall_ns = (0, 0)  # beginning and end
         self._stalled = False
@@ -188,10 +125,10 @@ class SimulatedServer:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if SO_TIMESTAMPNS is not None:
                 sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            self._connections[sock.fileno()] = _Connection(self, sock)
+            self._connections[sock.fileno()] = ClientConnection(sock, self._on_request)
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def _read(self, connection: _Connection, offset: int) -> None:
+    def _read(self, connection: ClientConnection, offset: int) -> None:
         try:
             data, ancillary, _, _ = connection.sock.recvmsg(1 << 20, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -208,7 +145,7 @@ class SimulatedServer:
         except httptools.HttpParserError:
             self._close(connection)
 
-    def _write(self, connection: _Connection, data: bytes) -> None:
+    def _write(self, connection: ClientConnection, data: bytes) -> None:
         flushing = bool(connection.pending)
         data = connection.pending + data
         if self._stalled:
@@ -229,16 +166,16 @@ class SimulatedServer:
         if connection.pending or flushing:
             self._epoll.modify(connection.sock.fileno(), mask)
 
-    def _chunks(self, connection: _Connection, chunks: bytes) -> None:
+    def _chunks(self, connection: ClientConnection, chunks: bytes) -> None:
         self._write(connection, unframed(chunks) if connection.old else chunks)
 
-    def _close_when_sent(self, connection: _Connection) -> None:
+    def _close_when_sent(self, connection: ClientConnection) -> None:
         if connection.pending:
             connection.closing = True
         else:
             self._close(connection)
 
-    def _close(self, connection: _Connection) -> None:
+    def _close(self, connection: ClientConnection) -> None:
         if self._connections.pop(connection.sock.fileno(), None) is not None:
             self._epoll.unregister(connection.sock.fileno())
             connection.sock.close()
@@ -247,7 +184,7 @@ class SimulatedServer:
 
     # ------------------------------------------------------------------ requests
 
-    def request(self, connection: _Connection) -> None:
+    def _on_request(self, connection: ClientConnection) -> None:
         """A complete request was received on this connection."""
         path = connection.path.decode("latin-1").partition("?")[0]
         if path == "/health":
@@ -263,7 +200,7 @@ class SimulatedServer:
         else:
             self._answer(connection, 404, {"error": {"code": 404, "message": f"no such path: {path}"}})
 
-    def _open_stream(self, connection: _Connection, body: dict[str, Any], *, chat: bool) -> None:
+    def _open_stream(self, connection: ClientConnection, body: dict[str, Any], *, chat: bool) -> None:
         schedule = self.schedule
         if asked := body.get("simulate"):
             known = {item.name for item in fields(Schedule)}
@@ -279,7 +216,7 @@ class SimulatedServer:
             return
         max_tokens = int(body.get("max_tokens") or 0)
         total = 0 if fault == "empty" else int(schedule.answer_tokens(self._count, max_tokens))
-        stream = _Stream(
+        stream = AnswerStream(
             connection=connection,
             schedule=schedule,
             number=self._count,
@@ -290,7 +227,7 @@ class SimulatedServer:
             finish=schedule.finish_reason(total, max_tokens),
             fault=fault,
             body_bytes=len(connection.body),
-            prompt_tokens=_prompt_tokens(body),
+            prompt_tokens=prompt_tokens(body),
             received_ns=connection.read_ns,
         )
         connection.stream = stream
@@ -303,59 +240,39 @@ class SimulatedServer:
             if stream.connection.stream is stream:  # its client is still connected
                 self._start(stream)
 
-    def _start(self, stream: _Stream) -> None:
+    def _start(self, stream: AnswerStream) -> None:
         """The request gets a slot: its headers are sent and its tokens scheduled."""
-        schedule = stream.schedule
         # A request may be read after a slot became free that was in use when the request was received.
         free_ns = heapq.heappop(self._free_ns) if self.schedule.slots else 0
         stream.started_ns = max(stream.received_ns, free_ns)
-        first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
-        previous = 0
-        for index in range(max(stream.total, 1)):
-            moved = first + index * interval + (self._random.randint(-jitter, jitter) if jitter else 0)
-            previous = max(previous, moved)
-            stream.offsets_ns.append(previous)
+        stream.schedule_tokens(self._random)
         self._write(stream.connection, OLD_STREAM_HEAD if stream.connection.old else STREAM_HEAD)
         self._plan(stream, 0)
 
-    def _plan(self, stream: _Stream, index: int) -> None:
+    def _plan(self, stream: AnswerStream, index: int) -> None:
         """Schedule the piece that begins with token `index` at the instant of its last token."""
         last = min(index + stream.schedule.merge, len(stream.offsets_ns)) - 1
         self._sequence += 1
         heapq.heappush(self._due, (stream.started_ns + stream.offsets_ns[last], self._sequence, index, stream))
 
-    def _send_token(self, stream: _Stream, index: int) -> None:
+    def _send_token(self, stream: AnswerStream, index: int) -> None:
         connection = stream.connection
         if connection.stream is not stream:
             return
         if stream.fault and self._fault(stream, index):
             return
         count = min(stream.schedule.merge, stream.total - index)
-        frames = [ROLE[stream.chat]] if index == 0 else []
-        frames += [first_token(chat=stream.chat, number=stream.number)] if index == 0 and count else []
-        frames += [TOKEN[stream.chat]] * (count - (index == 0))
         last = index + count >= stream.total
-        if last:
-            frames.append(
-                tail(
-                    chat=stream.chat,
-                    tokens=stream.total,
-                    prompt_tokens=stream.prompt_tokens,
-                    include_usage=stream.include_usage,
-                    fault=stream.fault,
-                    finish=stream.finish,
-                    cached_tokens=stream.schedule.cached_tokens,
-                )
-            )
+        piece = stream.piece(index, count)
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
-        self._chunks(connection, b"".join(frames))
+        self._chunks(connection, piece)
         if last:
             self._end(stream, stream.fault or "ok")
         elif connection.stream is stream:
             self._plan(stream, index + count)
 
-    def _fault(self, stream: _Stream, index: int) -> bool:
+    def _fault(self, stream: AnswerStream, index: int) -> bool:
         """Apply the stream's fault if it is time. True if the stream ends."""
         if stream.fault not in ("cut", "reset", "stall", "error", "garbage") or index < stream.schedule.fault_after:
             return False
@@ -376,7 +293,7 @@ class SimulatedServer:
         self._close(connection)
         return True
 
-    def _end(self, stream: _Stream, outcome: str) -> None:
+    def _end(self, stream: AnswerStream, outcome: str) -> None:
         connection = stream.connection
         if connection.stream is not stream:  # the client disconnected while its last token was sent
             return
@@ -401,20 +318,13 @@ class SimulatedServer:
         if connection.close and outcome != "client closed":
             self._close_when_sent(connection)
 
-    def _answer(self, connection: _Connection, status: int, value: object) -> None:
+    def _answer(self, connection: ClientConnection, status: int, value: object) -> None:
         body = msgspec.json.encode(value)
         then = "close" if connection.close else "keep-alive"
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: {then}\r\n\r\n"
         self._write(connection, head.encode() + body)
         if connection.close:
             self._close_when_sent(connection)
-
-
-def _prompt_tokens(body: dict[str, Any]) -> int:
-    """An estimate of the prompt's tokens, and the 16 of a chat template."""
-    messages = body.get("messages") or [{"content": body.get("prompt")}]
-    texts = [str(message.get("content") or "") for message in messages]
-    return sum(EstimatedCounter().count(texts)) + TEMPLATE_TOKENS
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

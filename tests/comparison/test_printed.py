@@ -7,6 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_load.comparison.foreign_results import endpoint_of
 from llama_load.comparison.llama_bench import bench_rows, decode_speeds, quantization
 from llama_load.comparison.printed import _title, printed_runs
 from llama_load.comparison.side import SGLANG, VLLM_BENCH, VLLM_BENCH_SERVE
@@ -170,3 +171,9 @@ def test_a_hostile_heading_is_read_in_linear_time() -> None:
         _title("c=8", "a" + " " * 3900 + "b")
     assert time.process_time() - begun_s < 1
     assert _title("c=8", "Llama (FP16)  c=4") == "Llama (FP16) c=8"
+
+
+def test_what_a_benchmark_calls_an_api_is_known() -> None:
+    """Several of our APIs are `openai` to it; that type sends to completions."""
+    known = {"openai": "completions", "vllm": "completions", "openai-chat": "chat", "openai-embeddings": "embeddings"}
+    assert {name: endpoint_of(name) for name in (*known, "vllm-rerank", "?")} == known | {"vllm-rerank": "rerank", "?": ""}

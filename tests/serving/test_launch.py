@@ -17,7 +17,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.serving import registry
 from llama_load.serving.commands import redact_server_command
 from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec, start_of
+from llama_load.targets.servers import STARTS, ServerSpec, start_of
 from tests.conftest import environment
 from tests.swarms import wait_until
 
@@ -118,6 +118,7 @@ def test_a_start_that_fails_shows_the_logs_end(tiny_model: Path, tmp_path: Path)
         ({"kind": "vllm", "program": "true"}, "vllm needs a model"),
         ({"wrap": ("no-such-program",)}, "there is no program 'no-such-program'"),
         ({"rpc_workers": 1}, "embedded has no RPC"),
+        ({"kind": "vllm", "model": "a/b", "rpc": ("a:1",)}, "need llama-server or llama-cpp-python; vllm has no RPC"),
         ({"kind": "llama-server", "rpc": ("a:1;b:2",)}, "HOST:PORT, several with commas"),
     ],
 )
@@ -156,6 +157,10 @@ def test_commands_of_the_other_servers(tiny_model: Path) -> None:
         "--port",
         "80",
     )
+    keys = {kind: start.environment(ServerSpec(api_key="k", env={"A": "b"})) for kind, start in STARTS.items()}
+    assert keys["vllm"] == {"VLLM_API_KEY": "k", "A": "b"}
+    assert keys["llama-server"] == {"LLAMA_API_KEY": "k", "A": "b", "GGML_NO_BACKTRACE": "1"}
+    assert keys["llama-cpp-python"]["API_KEY"] == keys["embedded"]["LLAMA_LOAD_SERVER_API_KEY"] == "k"
     assert server_command(ServerSpec("llama-cpp-python", model), 80)[-2:] == ("--interrupt_requests", "false")
 
 

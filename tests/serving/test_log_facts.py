@@ -139,6 +139,7 @@ def test_commands_of_the_servers() -> None:
     assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
     assert read_command(("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf")).model == "a.gguf"
     assert read_command(()).model is None
+    assert read_log(["INFO [kv_cache_utils.py:1] GPU KV cache size: 12,345 tokens"]).kv_tokens == 12345
     wrapped = read_command(("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4"))
     assert (wrapped.model, wrapped.context, wrapped.threads) == (None, None, 4)
 

@@ -1,0 +1,128 @@
+"""The connections of the simulated server and the answers that it streams on them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import httptools
+
+from llama_load.serving.openai_stream import ROLE, TOKEN, first_token, tail
+from llama_load.serving.simulated_schedule import Schedule
+from llama_load.units import s_to_ns
+from llama_load.workloads.counting import EstimatedCounter
+
+# Of the chat template that the server pretends to have.
+TEMPLATE_TOKENS = 16
+
+
+@dataclass(slots=True, eq=False)
+class AnswerStream:
+    """One request being answered."""
+
+    connection: ClientConnection
+    schedule: Schedule
+    number: int
+    request_id: str
+    chat: bool
+    include_usage: bool
+    total: int
+    finish: str
+    fault: str
+    body_bytes: int
+    prompt_tokens: int
+    received_ns: int
+    started_ns: int = 0
+    offsets_ns: list[int] = field(default_factory=list)
+    sent_ns: list[int] = field(default_factory=list)
+
+    def schedule_tokens(self, random: Random) -> None:
+        """Set `offsets_ns`: the instants of its tokens, from its start."""
+        schedule = self.schedule
+        first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
+        previous = 0
+        for index in range(max(self.total, 1)):
+            moved = first + index * interval + (random.randint(-jitter, jitter) if jitter else 0)
+            previous = max(previous, moved)
+            self.offsets_ns.append(previous)
+
+    def piece(self, index: int, count: int) -> bytes:
+        """The chunks of `count` tokens from token `index` on, and what follows the last one."""
+        frames = [ROLE[self.chat]] if index == 0 else []
+        frames += [first_token(chat=self.chat, number=self.number)] if index == 0 and count else []
+        frames += [TOKEN[self.chat]] * (count - (index == 0))
+        if index + count >= self.total:
+            end = tail(
+                chat=self.chat,
+                tokens=self.total,
+                prompt_tokens=self.prompt_tokens,
+                include_usage=self.include_usage,
+                fault=self.fault,
+                finish=self.finish,
+                cached_tokens=self.schedule.cached_tokens,
+            )
+            frames.append(end)
+        return b"".join(frames)
+
+
+class ClientConnection:
+    """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
+
+    __slots__ = (
+        "body",
+        "close",
+        "closing",
+        "headers",
+        "old",
+        "on_request",
+        "parser",
+        "path",
+        "pending",
+        "read_ns",
+        "sock",
+        "stream",
+    )
+
+    def __init__(self, sock: socket.socket, on_request: Callable[[ClientConnection], None]) -> None:
+        self.sock = sock
+        self.on_request = on_request
+        self.parser = httptools.HttpRequestParser(self)
+        self.pending = b""
+        self.closing = False  # as soon as `pending` is sent
+        self.read_ns = 0
+        self.stream: AnswerStream | None = None
+        self.on_message_begin()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.path = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its path."""
+        self.path += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One of its headers."""
+        self.headers[name.lower()] = value
+
+    def on_body(self, body: bytes) -> None:
+        """A part of its body."""
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        """It is complete."""
+        self.close = not self.parser.should_keep_alive()
+        self.old = self.parser.get_http_version() == "1.0"
+        self.on_request(self)
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    """An estimate of the prompt's tokens, and the 16 of a chat template."""
+    messages = body.get("messages") or [{"content": body.get("prompt")}]
+    texts = [str(message.get("content") or "") for message in messages]
+    return sum(EstimatedCounter().count(texts)) + TEMPLATE_TOKENS
