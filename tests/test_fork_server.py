@@ -61,7 +61,7 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(tmp_path: Path)
     server = ForkServer.start(environment())
     with pytest.raises(TimeoutError):
         server.run(["hangs"], tmp_path, environment(), 3)
-    pids = map(int, (tmp_path / "pids").read_text().split())
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     server.process.kill()
     server.process.wait()
