@@ -39,8 +39,7 @@ def hang_up_figures(measured: Records) -> HangUpFigures | None:
     if not len(aborted):
         return None
     started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
-    ended = np.sort(aborted.instants("ended_mono_ns"))
-    near, others = _gaps(measured.ok(), ended)
+    near, others = _gaps(measured.ok(), aborted)
     has_first = first >= 0
     return HangUpFigures(
         aborted=len(aborted),
@@ -56,18 +55,20 @@ def hang_up_figures(measured: Records) -> HangUpFigures | None:
     )
 
 
-def _gaps(ok: Records, hung_up_ns: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The gaps that ended soon after a hang-up, and the others, ms."""
-    near: list[NDArray[np.float32]] = []
-    others: list[NDArray[np.float32]] = []
-    for batch in ok.batches(*COLUMNS):
-        gaps = gap_times(batch)
-        place = np.searchsorted(hung_up_ns, gaps.ended_ns, side="right") - 1
-        is_near = (place >= 0) & (gaps.ended_ns - hung_up_ns[np.maximum(place, 0)] <= NEAR_MS * NS_PER_MS)
-        near.append(gaps.ms[is_near])
-        others.append(gaps.ms[~is_near])
+def _gaps(ok: Records, aborted: Records) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The gaps that ended soon after a hang-up on the same server, and the others, ms."""
     none = np.zeros(0, dtype=np.float32)
-    return np.concatenate(near or [none]), np.concatenate(others or [none])
+    near, others = [none], [none]
+    for host in ok.values_of("host"):
+        hung_up_ns = np.sort(aborted.where(aborted.equals("host", host)).instants("ended_mono_ns"))
+        for batch in ok.where(ok.equals("host", host)).batches(*COLUMNS):
+            gaps = gap_times(batch)
+            place = np.searchsorted(hung_up_ns, gaps.ended_ns, side="right")
+            last_ns = np.append(-np.inf, hung_up_ns)[place]
+            is_near = gaps.ended_ns - last_ns <= NEAR_MS * NS_PER_MS
+            near.append(gaps.ms[is_near])
+            others.append(gaps.ms[~is_near])
+    return np.concatenate(near), np.concatenate(others)
 
 
 def _median(values: NDArray[np.float64] | NDArray[np.float32]) -> float | None:

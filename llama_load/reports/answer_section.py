@@ -96,15 +96,27 @@ def _hang_ups(figures: HangUpFigures, checks: Sequence[HangUpCheck]) -> Table:
         [f"others' longest gap, {NEAR_MS / 1e3:g} s after (ms)", figure(figures.near_longest_ms)],
         ["others' longest gap, else (ms)", figure(figures.other_longest_ms)],
     ]
+    notes: list[str] = []
     for check in checks:
         where = f", {check.host}" if len(checks) > 1 else ""
-        rows += [
-            [f"idle after the last request (ms){where}", figure(check.idle_after_ms)],
-            [f"most requests at work for clients that had gone{where}", "n/a" if check.orphans is None else str(check.orphans)],
-            [f"longest time of that (ms){where}", figure(check.freed_within_ms if check.orphans else None)],
-        ]
-    note = "the server's requests are counted every 0.2 s; with more users than slots, all slots are busy anyway"
-    return Table("Users Who Hung Up", columns("", "value"), rows, [note])
+        rows += [[name + where, value] for name, value in _of_server(check)]
+        if (freeing := check.freeing) is not None and freeing.looks:
+            asked = f"the server was asked {quantity(freeing.looks, 'time')}, {freeing.look_ms or 0:.1f} ms each{where}"
+            earlier = freeing.resolution_ms
+            notes.append(asked + ("" if earlier is None else f"; slots may have been free up to {earlier:.0f} ms (median) earlier"))
+    return Table("Users Who Hung Up", columns("", "value"), rows, notes)
+
+
+def _of_server(check: HangUpCheck) -> Iterator[tuple[str, Cell]]:
+    """How soon a server stopped working for users who had gone."""
+    if (freeing := check.freeing) is not None:
+        yield "slot free after, median (ms)", figure(freeing.median_ms)
+        yield "slot free after, P99 (ms)", figure(freeing.p99_ms)
+        yield "slot free after, longest (ms)", figure(freeing.longest_ms)
+        yield "not known when free", Cell(str(freeing.unknown), freeing.unknown)
+        yield "never freed", Cell(str(freeing.stuck), freeing.stuck)
+        yield "most at work for users who had gone", Cell(str(freeing.most_at_work), freeing.most_at_work)
+    yield "idle after the last request (ms)", figure(check.idle_after_ms)
 
 
 def _example(example: DifferingAnswer) -> str:

@@ -11,7 +11,7 @@ from llama_load.analysis.results import analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
-from llama_load.observed.record import ABORTED, OK, RequestRecord
+from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.show import announce
@@ -107,8 +107,9 @@ class RunController:
         self._output_tokens += output_tokens or 0
 
     def add_record(self, record: RequestRecord) -> None:
-        """A request of this process has ended and was not cancelled."""
-        self.count(record.status, record.output_tokens)
+        """A request of this process has ended, or was cancelled, which is not counted."""
+        if record.status != CANCELLED:
+            self.count(record.status, record.output_tokens)
         for watcher in self._of_records:
             watcher.add_record(record)
 

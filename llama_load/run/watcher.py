@@ -60,7 +60,7 @@ class Watcher:
         """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
 
     def add_record(self, record: RequestRecord) -> None:
-        """A request of this process has ended. Must not wait."""
+        """A request of this process has ended, or was cancelled. Must not wait."""
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Records of a worker are on disk. Must not wait."""

@@ -37,7 +37,8 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         IdentityWatcher(prepared.probes, targets),
     ]
     if options.hang_ups is not None:
-        watchers.append(hang_ups_watcher(run, targets, options.tls, probes[0].in_flight if probes else no_probes))
+        in_flight = probes[0].in_flight if probes else no_probes
+        watchers.append(hang_ups_watcher(run, targets, options.hang_ups, options.tls, in_flight))
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))
     if (figure := until_watch(prepared)) is not None:

@@ -91,5 +91,4 @@ class LocalRun(LocustRun):
     def _add(self, record: RequestRecord) -> None:
         """A record is final."""
         self._recorder.add(record)
-        if record.status != CANCELLED:
-            self._controller.add_record(record)
+        self._controller.add_record(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.target import Target
@@ -12,22 +13,21 @@ TIMEOUT_S = 5.0
 _LABELS = r"(?:\{[^}\n]{0,500}\})?[ \t]+(\d{1,9}(?:\.\d{1,9})?)"
 
 
-def working_on(target: Target, tls: TlsOptions) -> int | None:
-    """Busy slots and waiting requests; without a page of slots, running and waiting requests. None: not reported."""
-    kind = target.kind
-    metrics = kind.metrics
-    names = [] if metrics is None else [name for name in ("" if kind.slots_path else metrics.running, metrics.waiting) if name]
+class WorkCount(NamedTuple):
+    """Requests at work. `is_all`: with those that wait for a slot; else all slots are busy, and more may wait."""
+
+    at_work: int
+    is_all: bool
+
+
+def working_on(target: Target, tls: TlsOptions) -> WorkCount | None:
+    """Running and waiting requests by the server's metrics; without them its busy slots. None: not reported."""
     session = Session(target.headers, tls.context)
     try:
-        slots = _busy_slots(session, target.control_urls(kind.slots_path)) if kind.slots_path else 0
-        text = _pages(session, target.control_urls("/metrics")) if target.has_counters and names else ""
+        counted = _by_metrics(session, target)
+        return _by_slots(session, target) if counted is None else counted
     except (NoAnswerError, ValueError):
         return None
-    prefix = re.escape("" if metrics is None else metrics.prefix)
-    counts = re.findall(f"^{prefix}(?:{'|'.join(map(re.escape, names))}){_LABELS}", text, re.MULTILINE) if names else []
-    if slots is None or not (kind.slots_path or counts):
-        return None
-    return slots + int(sum(map(float, counts)))
 
 
 def is_healthy(target: Target, tls: TlsOptions) -> bool:
@@ -38,16 +38,33 @@ def is_healthy(target: Target, tls: TlsOptions) -> bool:
         return False
 
 
-def _busy_slots(session: Session, urls: list[str]) -> int | None:
-    busy = 0
-    for url in urls:
+def _by_metrics(session: Session, target: Target) -> WorkCount | None:
+    names = target.kind.metrics
+    if not target.has_counters or names is None or not names.running:
+        return None
+    pages = [session.get(url, within_s=TIMEOUT_S) for url in target.control_urls("/metrics")]
+    text = "\n".join(page.text for page in pages if page.ok)
+    running, waiting = (_sum(text, names.prefix + name) for name in (names.running, names.waiting))
+    if running is None or not all(page.ok for page in pages):
+        return None
+    return WorkCount(running + (waiting or 0), waiting is not None)
+
+
+def _sum(text: str, name: str) -> int | None:
+    """The sum of a gauge over its labels; None: it is not on the page."""
+    values = re.findall(f"^{re.escape(name)}{_LABELS}", text, re.MULTILINE)
+    return int(sum(map(float, values))) if values else None
+
+
+def _by_slots(session: Session, target: Target) -> WorkCount | None:
+    busy, has_idle = 0, True
+    if not target.kind.slots_path:
+        return None
+    for url in target.control_urls(target.kind.slots_path):
         answer = session.get(url, within_s=TIMEOUT_S)
         slots = answer.json() if answer.ok else None
         if not isinstance(slots, list):
             return None
-        busy += sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
-    return busy
-
-
-def _pages(session: Session, urls: list[str]) -> str:
-    return "\n".join(session.get(url, within_s=TIMEOUT_S).text for url in urls)
+        working = sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
+        busy, has_idle = busy + working, has_idle and working < len(slots)
+    return WorkCount(busy, has_idle)

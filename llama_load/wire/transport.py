@@ -16,6 +16,7 @@ from gevent import monkey
 from gevent.hub import Waiter
 
 from llama_load.failure_kind import FailureKind
+from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS
@@ -94,7 +95,8 @@ class Transport:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
             self._scan.start(self._scan_timeouts)
         if request.give_up is not None and request.give_up.after_s is not None:
-            exchange.hang_up_timer = self._loop.timer(request.give_up.after_s)
+            spent_s = 0.0 if earlier is None else (time.monotonic_ns() - earlier.stamps.started_ns) / NS_PER_S
+            exchange.hang_up_timer = self._loop.timer(max(0.0, request.give_up.after_s - spent_s))
             exchange.hang_up_timer.start(exchange.abort, update=True)
         exchange.start()
         return exchange

@@ -20,7 +20,7 @@ from llama_load.run_folder import load_run
 from llama_load.serving.launch import Server
 from llama_load.targets import probe
 from llama_load.users.user import pause_s
-from tests.conftest import PORTABLE, Finished, Simulated, embedded_server, environment, locust_command
+from tests.conftest import PORTABLE, Finished, Simulated, embedded_server, environment, locust_command, run_program
 from tests.scripted_server import GOOD_STREAM, ScriptedServer
 from tests.swarms import wait_until
 
@@ -344,7 +344,7 @@ def test_https_on_an_http_port_is_one_sentence(llama_server: Server, monkeypatch
 
 def test_no_host_is_one_sentence(tmp_path: Path) -> None:
     command = [part for part in locust_command("X", tmp_path / "run") if part not in ("--host", "X")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    done = run_program(command[2:], tmp_path, environment())
     assert done.returncode == 2
     assert "--host" in done.stderr
 

@@ -15,7 +15,7 @@ import requests
 
 from llama_load.serving.launch import Server
 from llama_load.wire.local_ports import free_port
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_to_the_end
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_program
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
@@ -153,9 +153,9 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
 def test_autostart_keeps_the_run_time(simulate: Callable[..., Simulated], tmp_path: Path, load: tuple[str, ...]) -> None:
     """With -t 1 it ends after a second, and with --autoquit Locust too. It never ended, and a rate was refused for having no end."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "5")
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(free_port()), "--run-dir", str(tmp_path / "run")]
+    command = ["locust", "-f", str(SHAREGPT), *web_ui(free_port()), "--run-dir", str(tmp_path / "run")]
     command += ["--host", server.url, "--autostart", "--autoquit", "0", "-t", "1s", "--max-tokens", "2", *load]
-    ended = run_to_the_end(command, 60, env=environment(), cwd=tmp_path)
+    ended = run_program(command, tmp_path, environment())
     done = Finished(ended.returncode, ended.stdout, ended.stderr, tmp_path / "run")
     assert done.manifest["run_time_s"] == 1.0, done.err
     assert done.manifest["end"] in ("time", "complete")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Finished, Simulated, end_with_parent, environment, locust_command
+from tests.conftest import Finished, Simulated
 from tests.swarms import own_port
 
 Run = Callable[..., Finished]
@@ -135,27 +134,18 @@ def test_users_beside_ours_are_no_concurrency(simulate: Callable[..., Simulated]
     assert "No run time limit" not in done.err and "The run ends after 12 requests" in done.err
 
 
-def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """No LLM request at all, in a closed and in an open loop; and an open loop in which one request is sent and no more."""
+def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """An open loop without a request, and one in which one is sent and no more. (Closed loops: tests/run/test_controller.py.)"""
     url = simulate("--interval-ms", "1").url
-    runs = []
-    for name, sends, arguments in (
-        ("closed", False, ()),
-        ("open", False, ("--request-rate", "4")),
-        ("one", True, ("--request-rate", "4", "--warmup", "0")),
-    ):
-        (tmp_path / f"{name}.py").write_text(SELDOM.format(sends=sends))
-        command = locust_command(url, tmp_path / name, "-t", "1s", *arguments, locustfile=tmp_path / f"{name}.py")
-        pipe = subprocess.PIPE
-        runs.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(), preexec_fn=end_with_parent))
-    try:
-        closed, opened, one = (Finished(0, *process.communicate(timeout=50), tmp_path) for process in runs)
-    finally:
-        for process in runs:
-            process.kill()
-    assert [process.returncode for process in runs] == [2, 2, 0]
-    assert "no request was sent" in closed.err
-    assert "no request was sent" in opened.err
+
+    def run(name: str, *arguments: str) -> Finished:
+        file = tmp_path / f"{name}.py"
+        file.write_text(SELDOM.format(sends=name == "one"))
+        return run_locust(url, "-t", "1s", *arguments, locustfile=file, folder=tmp_path / name)
+
+    none, one = run("none", "--request-rate", "4"), run("one", "--request-rate", "4", "--warmup", "0")
+    assert (none.code, one.code) == (2, 0)
+    assert "no request was sent" in none.err
     assert "arrivals were not sent or not answered at the end of the time" in one.out
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.freeing_times import LATE_MS
+from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.units import NS_PER_MS, quantity
 
 
@@ -23,8 +25,9 @@ def censored(evidence: Evidence) -> Iterator[Check]:
     started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
     waited_ms = (aborted.instants("ended_mono_ns") - started) / NS_PER_MS
     shifts = {"E2EL": cut_shift(ok.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
-    if (first < 0).any():
-        shifts["TTFT"] = cut_shift(ok.numbers("ttft_ms"), np.zeros(0), waited_ms[first < 0], evidence.percentiles)
+    if not np.isnan(ttft_ms := ok.numbers("ttft_ms")).all():
+        first_ms = (first - started)[first >= 0] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[first < 0], evidence.percentiles)
     name = max(shifts, key=shifts.__getitem__)
     text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
     if math.isinf(shifts[name]):
@@ -41,7 +44,17 @@ def slots_freed(evidence: Evidence) -> Iterator[Check]:
         elif check.busy is None:
             yield limited("slots_not_freed", None, f"{check.host} does not report what it works on: slots may not have been freed")
         elif check.busy:
-            busy = quantity(check.busy, "request")
-            yield limited("slots_not_freed", check.busy, f"{check.host} still works on {busy} 10 s after the last user hung up")
+            yield limited("slots_not_freed", check.busy, _still_at_work(check, check.busy))
+        elif check.freeing is not None and check.freeing.late:
+            late = quantity(check.freeing.late, "request")
+            text = f"{check.host} worked on {late} for more than {LATE_MS / 1e3:g} s after their users had hung up"
+            yield limited("slots_not_freed", check.freeing.late, text)
         else:
             yield limited("slots_not_freed", 0, f"{check.host} was idle {check.idle_after_ms or 0:.0f} ms after the last request")
+
+
+def _still_at_work(check: HangUpCheck, busy: int) -> str:
+    text = f"{check.host} still works on {quantity(busy, 'request')} {check.waited_ms / 1e3:.0f} s after the last request ended"
+    if check.freeing is None or check.freeing.stuck_ms is None:
+        return text
+    return f"{text}, and {check.freeing.stuck_ms / 1e3:.0f} s after the first of their users hung up"
