@@ -15,6 +15,7 @@ import pytest
 from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign_json
 from llama_load.targets.apis import CHAT, EMBEDDINGS
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.wire.sse import EventStream
@@ -234,3 +235,16 @@ def test_an_answer_is_bounded_by_the_tokens_asked_for() -> None:
 def test_embeddings_are_bounded_by_their_inputs() -> None:
     """1 MiB and 256 KiB a text: 5 MiB for 16."""
     assert EMBEDDINGS.most_bytes(None, 16) == 5 * 2**20
+
+
+def test_a_json_file_of_others_is_an_object_in_a_regular_file(tmp_path: Path) -> None:
+    file, link = tmp_path / "a.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    file.write_text('{"a": 1}')
+    assert read_foreign_json(file) == read_foreign_json(link) == {"a": 1}
+    with pytest.raises(OSError):
+        read_foreign_json(link, follows_links=False)
+    for text in ("[1]", "{", "[" * 100_000):
+        file.write_text(text)
+        with pytest.raises(ValueError):
+            read_foreign_json(file)

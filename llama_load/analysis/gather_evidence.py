@@ -66,6 +66,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         prompts=prompts,
         recorded_history=manifest.options.get("history") == "recorded",
         shortened_conversations=_shortened(manifest),
+        conversations=manifest.conversations,
         others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
     )

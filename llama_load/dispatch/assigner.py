@@ -163,6 +163,8 @@ class Assigner:
         stage = self._stage_of(phase, number)
         allowed_ns = self._room_ns if scheduled_ns is not None and self._room_ns > scheduled_ns else None
         indices = self._next_indices(phase, workload)
+        if phase.by_conversation and plan is not None and indices and not plan.begins_at(indices[0][1]):
+            scheduled_ns = allowed_ns = None  # the rest of a conversation that has arrived before
         leases: list[Lease] = []
         for (index, place), replica in zip(indices, self._ledger.balancer.choose(len(indices)), strict=True):
             first = not leases

@@ -17,9 +17,10 @@ class Phase:
     ascending; None: as soon as possible. `limit_at(s)`: the limit of requests in flight at this time since the begin (None: the
     number of users). `stage_of(number, s)`: the stage of request `number`, sent at this time. `workload_of(number)`: its
     workload; workers get requests in turn and start users for them (None: requests go to waiting users of the workload).
-    `drops`: requests scheduled while the limit is reached are never sent. `repeats`: same prompts as the phase before.
-    `then`: the phase that takes over its slots one by one, from when all its requests are leased. `fills`: it only keeps up the
-    load until all requests of the phases before it have ended, and is over then.
+    `drops`: requests scheduled while the limit is reached are never sent. `by_conversation`: all requests of a conversation have
+    the instant of its arrival, which is that of its first one. `repeats`: same prompts as the phase before. `then`: the phase that
+    takes over its slots one by one, from when all its requests are leased. `fills`: it only keeps up the load until all requests of
+    the phases before it have ended, and is over then.
     """
 
     total: int | None
@@ -29,6 +30,7 @@ class Phase:
     stage_of: Callable[[int, float], int] = lambda _number, _elapsed_s: 0
     workload_of: Callable[[int], str] | None = None
     drops: bool = False
+    by_conversation: bool = False
     repeats: bool = False
     then: Phase | None = None
     fills: bool = False

@@ -154,18 +154,39 @@ def possibly_sent(lost: LostWorker, key: Key) -> list[int]:
     return lost.possibly_sent_warmup if key[0] else lost.possibly_sent
 
 
+@dataclass(slots=True)
+class _TurnsBefore:
+    """The turns of a conversation that the next ones wait for: its last own turn, and after it the last one of each sub-agent."""
+
+    own: Key | None = None
+    agents: dict[str, Key] = field(default_factory=dict)
+
+    def of(self, key: Key, agent: str | None) -> list[Key]:
+        """The turns that this one waits for. It is the last one of its (sub-)agent then."""
+        waits_for = [self.own] if self.own is not None else []
+        if agent is not None:
+            waits_for = [self.agents[agent]] if agent in self.agents else waits_for
+            self.agents[agent] = key
+        else:
+            waits_for = list(self.agents.values()) or waits_for
+            self.own = key
+            self.agents.clear()
+        return waits_for
+
+
 def could_have_begun(leases: Mapping[Key, HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
     """The requests that a worker could have begun by `until_ns` without reporting it: those that could be sent by then, and in
-    a conversation the turn after one that has ended or may be in flight (its answer may have arrived)."""
+    a conversation the turns after those that have ended or may be in flight (their answers may have arrived)."""
     first: set[Key] = set()
     next_turns: set[Key] = set()
-    before: dict[int, Key] = {}  # of each user (its holder): the turn before
+    before: dict[int, _TurnsBefore] = {}  # by holder
     for key, entry in leases.items():
-        previous = before.get(id(entry.holder))
-        before[id(entry.holder)] = key
-        if previous is None or leases[previous].has_ended:
+        prompt = entry.lease.prompt
+        turns = before.setdefault(id(entry.holder), _TurnsBefore())
+        open_ = [turn for turn in turns.of(key, None if prompt is None else prompt.agent) if not leases[turn].has_ended]
+        if not open_:
             if entry.from_ns <= until_ns:
                 first.add(key)
-        elif previous in first or previous in begun:
+        elif all(turn in first or turn in begun for turn in open_):
             next_turns.add(key)
     return first | next_turns

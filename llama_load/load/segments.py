@@ -37,6 +37,7 @@ class LoadModel:
     """
 
     rate_rps: float | None = None
+    conversations_per_min: float | None = None  # arrivals of conversations instead of requests
     burstiness: float = 1.0
     process: str = POISSON  # or constant, gamma
     ramp: str | None = None  # linear or exponential
@@ -50,9 +51,15 @@ class LoadModel:
     seed: int = 0
 
     @property
+    def arrival_rate_rps(self) -> float | None:
+        """Arrivals per second without stages and traces, of requests or of conversations."""
+        return self.rate_rps if self.conversations_per_min is None else self.conversations_per_min / 60
+
+    @property
     def is_open(self) -> bool:
         """Whether any part of it is an open loop."""
-        return self.rate_rps is not None or bool(self.arrivals) or any(stage.rate_rps is not None for stage in self.stages)
+        has_rate = self.arrival_rate_rps is not None
+        return has_rate or bool(self.arrivals) or any(stage.rate_rps is not None for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,7 @@ class Segment:
 
     `scheduled_s` are the scheduled instants of the requests, in s from the segment's start, and `stage_index` is the stage of
     each (0 is the first here). None: a closed loop, in which a user sends its next request when the previous one is answered.
-    `first_stage` is the number of its first stage in the run.
+    `first_stage` is the number of its first stage in the run. `conversations`: how many arrive, where they have the instants.
     """
 
     stages: tuple[Stage, ...]
@@ -71,6 +78,7 @@ class Segment:
     scheduled_s: NDArray[np.float64] | None = None
     stage_index: NDArray[np.int64] | None = None
     max_in_flight: int | None = None
+    conversations: int | None = None
 
     @property
     def starts_s(self) -> list[float]:
@@ -155,8 +163,8 @@ def _single(model: LoadModel, num_prompts: int | None, run_time_s: float | None)
             stage_index=np.zeros(len(scheduled_s), dtype=np.int64),
             max_in_flight=model.max_in_flight,
         )
-    stage = Stage(name="", rate_rps=model.rate_rps)
-    if model.rate_rps is None:
+    stage = Stage(name="", rate_rps=model.arrival_rate_rps)
+    if stage.rate_rps is None:
         return _closed(0, (stage,), num_prompts, run_time_s)
     return _open(model, 0, (stage,), num_prompts, run_time_s)
 

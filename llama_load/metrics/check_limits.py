@@ -127,7 +127,14 @@ LIMITS = {
         0,
         ASKED,
         "a stage that never reached its load does not measure it",
-        "leave out wait_time and --think-time, or make the stages longer",
+        "leave out wait_time in the locustfile, or make the stages longer",
+    ),
+    "missing_conversations": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "fewer conversations than configured are a lower load",
+        "give more --num-prompts or -t, and leave out wait_time in the locustfile",
     ),
     "ramp_ratio": Limit(
         NOT_COMPARABLE, 0.05, ASKED, "during a ramp the load is lower than configured", "leave out -r, or measure longer"

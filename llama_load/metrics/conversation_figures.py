@@ -23,7 +23,7 @@ class ConversationFigures:
     `mean_in_flight` requests; `waiting_ratio` is the share of this time in which a conversation has no request in flight.
 
     `duration_s` and `without_waits_s` are percentiles (see `survival_percentile`) of the time alive, and of the part of it with a
-    request in flight. Turns and tokens are means of a conversation; None: not reported."""
+    request in flight. Turns, tokens and the cached share are of the conversations that ended; None: none did, or not reported."""
 
     count: int
     ended: int
@@ -32,7 +32,7 @@ class ConversationFigures:
     mean_alive: float | None
     mean_in_flight: float | None
     waiting_ratio: float | None
-    turns: float
+    turns: float | None
     prompt_tokens: float | None
     output_tokens: float | None
     cached_ratio: float | None
@@ -119,7 +119,14 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
     busy = np.array([_union_ns(started_ns[places], ended_ns[places]) for places in chats], dtype=np.int64)
     every = np.concatenate(chats)
     alive = alive_figures(begun, over, busy, int((ended_ns - started_ns)[every].sum()))
-    prompt, cached = _mean(measured.numbers("prompt_tokens")[every], len(chats)), measured.numbers("cached_tokens")[every].sum()
+    whole = [places for places, is_over in zip(chats, ended, strict=True) if is_over]
+    turns, prompt, output, cached = (
+        _mean(values, whole)
+        for values in (
+            np.ones(len(measured)),
+            *(measured.numbers(name) for name in ("prompt_tokens", "output_tokens", "cached_tokens")),
+        )
+    )
     return ConversationFigures(
         count=len(chats),
         ended=int(ended.sum()),
@@ -128,10 +135,10 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
         mean_alive=alive.mean,
         mean_in_flight=alive.mean_in_flight,
         waiting_ratio=alive.waiting_ratio,
-        turns=len(every) / len(chats),
+        turns=turns,
         prompt_tokens=prompt,
-        output_tokens=_mean(measured.numbers("output_tokens")[every], len(chats)),
-        cached_ratio=None if not prompt or np.isnan(cached) else float(cached / (prompt * len(chats))),
+        output_tokens=output,
+        cached_ratio=None if not prompt or cached is None else cached / prompt,
         duration_s={f"p{p:g}": survival_percentile((over - begun) / NS_PER_S, ended, p) for p in PERCENTILES},
         without_waits_s={f"p{p:g}": survival_percentile(busy / NS_PER_S, ended, p) for p in PERCENTILES},
     )
@@ -155,5 +162,9 @@ def _union_ns(started_ns: Instants, ended_ns: Instants) -> int:
     return int((ends - np.maximum(starts, np.concatenate([starts[:1], ends[:-1]]))).sum())
 
 
-def _mean(values: NDArray[np.float64], count: int) -> float | None:
-    return None if np.isnan(values).any() else float(values.sum() / count)
+def _mean(values: NDArray[np.float64], conversations: list[NDArray[np.int64]]) -> float | None:
+    """The mean sum of a conversation; None without any, or where a value is unknown."""
+    if not conversations:
+        return None
+    total = float(values[np.concatenate(conversations)].sum())
+    return None if np.isnan(total) else total / len(conversations)

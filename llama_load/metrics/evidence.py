@@ -49,6 +49,7 @@ class Evidence:
     # conversations
     recorded_history: bool = False  # --history recorded
     shortened_conversations: int = 0  # whose last turns do not fit a slot
+    conversations: int | None = None  # configured to be alive at a time (--conversations)
 
     # the client
     health: Sequence[WorkerHealth] = ()

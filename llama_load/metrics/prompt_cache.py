@@ -75,7 +75,7 @@ def cache_checks(table: PromptTable, evidence: CacheEvidence, stage: int | None 
     if evidence.intended:
         return [_as_intended(prompts)]
     if not prompts.judged.any():
-        return [_unknown("no first turn was answered")]
+        return [_unknown("no prompt was answered that should be new to the cache")]
     checks: list[Check] = []
     silent = prompts.judged & ~prompts.is_reported
     if (prompts.judged & prompts.is_reported).any():

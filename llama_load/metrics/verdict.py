@@ -86,6 +86,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.users(evidence),
         *conversations.missed_turns(evidence),
         *conversations.late_turns(evidence),
+        *conversations.missing_conversations(evidence),
         *conversations.conversations_cut(evidence),
         *load_kept.imbalance(evidence),
         *server_side.replicas(evidence),

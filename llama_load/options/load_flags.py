@@ -20,6 +20,7 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
     most = flags.number("max_concurrency", int, 1, most=MOST_USERS)
     model = LoadModel(
         rate_rps=rate,
+        conversations_per_min=flags.number("conversation_rate", float, 0, above=True),
         burstiness=burstiness,
         process=CONSTANT if arrival == CONSTANT else GAMMA if burstiness != 1 or arrival == GAMMA else POISSON,
         ramp=flags.chosen("ramp", RAMPS),
@@ -50,6 +51,7 @@ def stages_of(text: str, faults: list[str]) -> tuple[Stage, ...]:
 def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_open: bool, has_trace: bool) -> Iterator[str]:
     """A message for each pair of flags that conflict, and each flag without effect."""
     rate = model.rate_rps is not None
+    yield from _conversation_conflicts(flags, model, has_trace=has_trace)
     if rate and model.stages:
         yield f"--request-rate and --stages ({flags.text('stages')}) conflict: write rates as stages, such as 2/s,4/s"
     if has_trace and (rate or model.stages):
@@ -58,8 +60,6 @@ def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_o
         yield "--arrival trace needs a trace: give it with --trace FILE"
     if has_trace and arrival not in (None, TRACE):
         yield f"--trace and --arrival {arrival} conflict: a trace sets the arrivals"
-    if not has_trace and (flags.number("speed", float, 0, above=True) or 1.0) != 1:
-        yield "--speed needs a trace: give it with --trace FILE"
     if not is_open and arrival not in (None, TRACE):
         yield f"--arrival {arrival} needs a rate: give --request-rate"
     if model.burstiness != 1 and (has_trace or not is_open):
@@ -88,6 +88,29 @@ def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_o
         yield from _same_answer_conflicts(flags, model)
     elif model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):
         yield ("--stage-prompts same would measure the prompt cache: add --cache-prompt off (llama-server) or --bust-prefix-cache")
+
+
+def _conversation_conflicts(flags: FlagReader, model: LoadModel, *, has_trace: bool) -> Iterator[str]:
+    """--conversations and --conversation-rate set the load alone."""
+    alive = flags.number("conversations", int, 1)
+    others = [
+        name
+        for name, is_given in (
+            ("--request-rate", model.rate_rps is not None),
+            ("--stages", bool(model.stages)),
+            ("--trace", has_trace),
+            ("--max-concurrency", flags.text("max_concurrency") is not None),
+        )
+        if is_given
+    ]
+    if alive is not None and model.conversations_per_min is not None:
+        yield "--conversations and --conversation-rate conflict: conversations are replaced when they end, or arrive at a rate"
+    for name in others:
+        if alive is not None:
+            more = ": numbers in --stages are conversations alive, such as --stages 50,100" if name == "--stages" else ""
+            yield f"--conversations and {name} both set the load: give only one{more}"
+        if model.conversations_per_min is not None:
+            yield f"--conversation-rate and {name} conflict: conversations arrive at one rate, without a limit; leave out {name}"
 
 
 def _same_answer_conflicts(flags: FlagReader, model: LoadModel) -> Iterator[str]:

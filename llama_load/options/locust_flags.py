@@ -70,6 +70,8 @@ def refuse_conflicts(options: Any, given: RunOptions) -> None:
     is_open = given.load.is_open or given.trace is not None
     if not is_open and users is not None and most is not None and users != most:
         raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")
+    if users is not None and given.conversations is not None and users != given.conversations:
+        raise UsageError(f"-u {users} and --conversations {given.conversations} both set the number of users: give only one")
     if given.load.stages and users is not None:
         raise UsageError(f"-u {users} and --stages {options.stages} both set concurrency: leave out -u")
     if spawn_rate is not None and (is_open or given.load.stages):
@@ -77,6 +79,6 @@ def refuse_conflicts(options: Any, given: RunOptions) -> None:
 
 
 def users_of(options: Any, given: RunOptions) -> int:
-    """-u, else --max-concurrency of a closed loop, else 1."""
+    """-u, else --conversations or --max-concurrency of a closed loop, else 1."""
     is_open = given.load.is_open or given.trace is not None
-    return options.num_users or (None if is_open else given.max_concurrency) or 1
+    return options.num_users or (None if is_open else given.conversations or given.max_concurrency) or 1

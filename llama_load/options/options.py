@@ -55,6 +55,7 @@ class RunOptions:
 
     num_prompts: int | None
     max_concurrency: int | None
+    conversations: int | None
     warmup: int
     dataset_path: str | None
     traffic: Traffic
@@ -144,6 +145,7 @@ def read_options(namespace: Any) -> RunOptions:
     options = RunOptions(
         num_prompts=number("num_prompts", int, 1, most=MOST_REQUESTS),
         max_concurrency=number("max_concurrency", int, 1, most=MOST_USERS),
+        conversations=number("conversations", int, 1, most=MOST_USERS),
         warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
         dataset_path=text("dataset_path"),
         traffic=traffic,

@@ -23,6 +23,7 @@ def read_traffic(flags: FlagReader) -> Traffic:
         generated_history=chosen("history", HISTORIES) != RECORDED,
         system_prompt=text("system_prompt"),
         think_time=_think_time(text("think_time"), flags.faults),
+        speed=number("speed", float, 0, above=True) or 1.0,
         document=Path(document) if (document := text("document")) else None,
         document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
         document_cache=chosen("document_cache", CACHES) or default.document_cache,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
+from llama_load.load.conversation_arrivals import of_conversations
 from llama_load.load.segments import FILLING, LoadModel, Segment, plan_segments, total_requests
 from llama_load.load.user_limit import most_users
+from llama_load.load.workload_draw import drawn_by_weight
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
 from llama_load.preflight.trace import load_trace
 from llama_load.preflight.user_mix import sending_users
+from llama_load.workloads.prompt import Plan
 
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
 USERS_AHEAD_S = 3.0
@@ -30,11 +33,13 @@ class PlannedLoad:
     weights: Mapping[str, float]  # each workload's share of arrivals, by name
     run_time_s: float | None
     workers: int  # sending processes, as far as is known now
+    alive: int | None  # conversations at a time, of --conversations
     users: int  # that Locust must start
     sending: int  # those of them that send LLM requests
     busy: int  # those at the start; an open loop creates more on demand
     warmup: int  # requests of each warm-up
     filling: int  # requests that keep up the load after the last measured one was sent, at most
+    counts_requests: bool = False  # --num-prompts, or its default, ends the run
 
     @property
     def num_prompts(self) -> int | None:
@@ -46,6 +51,13 @@ class PlannedLoad:
         """The number of different prompts that it takes."""
         counted = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
         return counted or DEFAULT_NUM_PROMPTS
+
+    @property
+    def num_conversations(self) -> int | None:
+        """The conversations that arrive within the time of a rate; None: a number of requests, or of users, sets the amount."""
+        if self.model.conversations_per_min is None or self.counts_requests:
+            return None
+        return self.segments[0].total
 
     @property
     def concurrency(self) -> int | None:
@@ -75,16 +87,53 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         weights=_weights(environment),
         run_time_s=run_time_s,
         workers=workers,
+        alive=options.conversations,
         users=users,
         sending=sending,
         busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
         warmup=max(options.warmup, handed_over),
         filling=FILLING * handed_over,
+        counts_requests=of_each_stage is not None,
     )
+    if model.conversations_per_min is not None and run_time_s is not None and options.num_prompts is not None:
+        raise UsageError("--conversation-rate runs until its conversations have ended: give -t or --num-prompts, not both")
     if options.goals.until is not None and run_time_s is None and options.num_prompts is None:
         raise UsageError(f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts")
     _refuse_what_makes_no_schedule(environment, options, load)
     return load
+
+
+def with_conversations(load: PlannedLoad, plans: Mapping[str, Plan]) -> PlannedLoad:
+    """The load with its conversations: those that arrive by a rate get the schedule of their requests. UsageError: the prompts are
+    no conversations."""
+    rate, alive = load.model.conversations_per_min, load.alive
+    if rate is None and alive is None:
+        return load
+    if not any(prompt.more for plan in plans.values() for prompt in plan.measured):
+        flag, instead = ("--conversations", f"-u {alive}") if rate is None else ("--conversation-rate", "--request-rate")
+        raise UsageError(
+            f"{flag} needs conversations of several turns, and this locustfile sends single requests: give --turns all, use "
+            f"conversations.py or agent.py, or give {instead} instead"
+        )
+    if rate is None:
+        return load
+    count = load.num_prompts if load.counts_requests else None
+    turns = _turns(plans, load.weights, load.model.seed)
+    return replace(load, segments=[of_conversations(load.model, load.segments[0], turns, count)])
+
+
+def _turns(plans: Mapping[str, Plan], weights: Mapping[str, float], seed: int) -> Iterator[int]:
+    """The numbers of requests of the conversations in the order in which they arrive, without end: the dispatcher leases the next
+    one of the workload that is drawn for its first request."""
+    drawn = drawn_by_weight(weights, seed)
+    places: Counter[str] = Counter()
+    number = 0
+    while True:
+        workload = drawn(number)
+        length = plans[workload].turns_from(places[workload]) if workload in plans else 1
+        places[workload] += length
+        number += length
+        yield length
 
 
 def _workers(environment: Any) -> int:

@@ -15,14 +15,18 @@ def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
         return []
     (segment,) = segments
     last_s = float(segment.scheduled_s[-1]) if segment.scheduled_s is not None else 0.0
+    requests = quantity(segment.total or 0, "request")
     if model.arrivals:
         what = "arrivals of a trace"
     else:
         shape = f"gamma, burstiness {model.burstiness:g}" if model.process == "gamma" else model.process
-        what = f"{model.rate_rps:g} requests/s ({shape})"
+        what = f"{model.rate_rps:g} requests/s ({shape})" if model.rate_rps is not None else ""
+        if model.conversations_per_min is not None:
+            what = f"{model.conversations_per_min:g} conversations/min ({shape})"
+            requests = f"{quantity(segment.conversations or 0, 'conversation')} with {requests}"
         if model.ramp is not None:
             what = f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
-    return [PreflightRow("load", f"open loop: {what}, {quantity(segment.total or 0, 'request')} in {last_s:.1f} s{_limit(model)}")]
+    return [PreflightRow("load", f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}")]
 
 
 def _limit(model: LoadModel) -> str:

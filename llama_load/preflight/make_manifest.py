@@ -58,6 +58,8 @@ def make_manifest(
         price_per_hour=options.price_per_hour,
         max_in_flight=model.max_in_flight,
         request_rate=model.rate_rps,
+        conversation_rate=model.conversations_per_min,
+        conversations=load.alive,
         burstiness=model.burstiness,
         arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
         trace=None if options.trace is None else {"path": str(options.trace), "speed": options.speed},

@@ -31,7 +31,7 @@ from llama_load.preflight.checks import (
     target_rows,
     tool_rows,
 )
-from llama_load.preflight.load_fits import PlannedLoad, planned_load
+from llama_load.preflight.load_fits import PlannedLoad, planned_load, with_conversations
 from llama_load.preflight.load_rows import load_rows
 from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
 from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
@@ -50,6 +50,7 @@ from llama_load.wire.limits import raised_limits
 from llama_load.wire.priority import may_be_real_time
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.prompt import Plan
+from llama_load.workloads.recorded import TalkFacts
 
 
 @dataclass(slots=True)
@@ -146,6 +147,9 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     renews = beginning is not None and beginning.is_of_the_run
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
+    load = with_conversations(load, plans)
+    if options.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
+        raise UsageError("--speed has nothing to play faster: give a trace (--trace FILE), or conversations with recorded waits")
     refuse_probes(options, plans.values())
     rows = _rows(
         options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
@@ -159,6 +163,10 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before[1], manifest)
     return CheckedRun(options, load, probes, targets, plans, beginning, manifest, local_servers, form)
+
+
+def _has_recorded_waits(plan: Plan) -> bool:
+    return isinstance(plan.facts.dataset, TalkFacts) and any(prompt.delay_s for prompt in plan.measured)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:

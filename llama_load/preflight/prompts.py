@@ -28,6 +28,7 @@ def plan_prompts(
     does not allow one."""
     plan_request = PlanRequest(
         num_prompts=load.distinct_prompts,
+        num_conversations=load.num_conversations,
         fill=load.num_prompts is not None,
         warmup=load.warmup * len(load.segments) + load.filling,
         trace=load.model.arrivals or None,

@@ -47,8 +47,10 @@ def _conversations(results: Results, total: ConversationFigures, t: Translate) -
     cells = [[Cell(NONE)] * len(names) if talks is None else _cells(talks) for talks in shown.values()]
     rows: list[Row] = [list(row) for row in zip(names, *cells, strict=True)]
     heads = [Column("", LEFT), *(Column(name, width=9) for name in shown)]
-    note = t("Waits are included in durations and in those alive. Conversations that were cut off count as such (Kaplan-Meier).")
-    return Table(t("Conversations"), heads, rows, [note])
+    notes = [t("Waits are included in durations and in those alive; requests and tokens are means of those sent to their end.")]
+    if total.ended < total.count:
+        notes.append(t("Durations count conversations that were cut off as such (Kaplan-Meier)."))
+    return Table(t("Conversations"), heads, rows, notes)
 
 
 def _cells(talks: ConversationFigures) -> list[Cell]:

@@ -105,7 +105,9 @@ def _what_ran(results: Results) -> list[str]:
     if manifest.stages:
         parts.append(f"{len(manifest.stages)} stages")
     elif manifest.arrival is None:
-        parts.append(f"c={manifest.users}")
+        parts.append(f"c={manifest.users}" if manifest.conversations is None else f"{manifest.users} conversations")
+    elif manifest.conversation_rate is not None:
+        parts.append(f"{manifest.conversation_rate:g} conversations/min {manifest.arrival}")
     else:
         parts.append("a trace" if manifest.request_rate is None else f"{manifest.request_rate:g} req/s {manifest.arrival}")
     parts.append(f"{figures.duration_s:.1f} s")

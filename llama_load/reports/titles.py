@@ -22,6 +22,8 @@ def _load(manifest: Manifest, t: Translate) -> str:
         return t("{count} stages").format(count=len(manifest.stages))
     if manifest.request_rate is not None:
         return t("{rate} per second").format(rate=f"{manifest.request_rate:g}")
+    if manifest.conversation_rate is not None:
+        return t("{rate} conversations per minute").format(rate=f"{manifest.conversation_rate:g}")
     return t("{count} at a time").format(count=manifest.users) if manifest.arrival is None else t("replayed from a trace")
 
 

@@ -37,10 +37,12 @@ ZH = {
     "Prompt tokens from the cache (%)": "来自缓存的提示词 tokens (%)",
     "{p} duration (s)": "{p} 时长 (s)",
     "{p} duration without waits (s)": "{p} 时长，不含等待 (s)",
-    "Waits are included in durations and in those alive. Conversations that were cut off count as such (Kaplan-Meier).": (
-        "时长和进行中的对话数均含等待；被截断的对话按截断处理（Kaplan-Meier）。"
+    "Waits are included in durations and in those alive; requests and tokens are means of those sent to their end.": (
+        "时长和进行中的对话数均含等待；请求数与 tokens 为已发送到最后一轮的对话的均值。"
     ),
+    "Durations count conversations that were cut off as such (Kaplan-Meier).": "被截断的对话在时长中按截断处理（Kaplan-Meier）。",
     "all": "全部",
+    "{rate} conversations per minute": "每分钟 {rate} 个对话",
     "turn": "轮次",
     "sub-agent": "子代理",
     "cached": "缓存",

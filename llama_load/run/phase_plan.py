@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
+from llama_load.load.workload_draw import drawn_by_weight
 from llama_load.preflight.load_fits import USERS_AHEAD_S
 from llama_load.preflight.prepare import Prepared
 from llama_load.units import NS_PER_S
@@ -51,6 +50,7 @@ def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterat
                 stage_of=segment.stage_of,
                 workload_of=drawn,
                 drops=prepared.model.drops,
+                by_conversation=segment.conversations is not None,
                 repeats=prepared.model.same_prompts,
             ),
         )
@@ -68,16 +68,3 @@ def _limit_of_warmup(segment: Segment) -> Callable[[float], int | None]:
     """The limit of requests in flight in a warm-up: with a schedule as many as it begins with (`users_to_begin`), else none."""
     limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
     return lambda _elapsed_s: limit
-
-
-def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
-    """A function from arrival number to workload, drawn by the weights of the user classes; deterministic."""
-    names, shares = list(weights), list(weights.values())
-    if len(names) == 1:
-        return lambda _: names[0]
-
-    @lru_cache(1 << 16)
-    def drawn(number: int) -> str:
-        return random.Random(f"workload {seed} {number}").choices(names, shares)[0]
-
-    return drawn

@@ -122,6 +122,8 @@ class Manifest:
     ramp_s: float | None = None  # users / spawn rate, for a closed loop that Locust ramps up for more than 1 s
     max_in_flight: int | None = None  # of an open loop
     request_rate: float | None = None
+    conversation_rate: float | None = None  # conversations that arrive per minute
+    conversations: int | None = None  # alive at a time, of --conversations
     burstiness: float = 1.0
     arrival: str | None = None  # "poisson", "gamma", "constant" or "trace"; None: a closed loop
     trace: dict[str, Any] | None = None

@@ -23,6 +23,7 @@ from llama_load.reports.write import RunReports
 from llama_load.run.sender import SenderConfig
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
+from llama_load.swarm.lease_packing import pack_leases
 from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_closed, has_ended, introduction
@@ -229,8 +230,8 @@ class MasterRun(LocustRun):
         """See `Courier.deliver`."""
         offset_ns = self._workers[worker].clock.now(time.monotonic_ns()).offset_ns
         leases = [_on_its_clock(lease, offset_ns) for lease in leases]
-        for part in messages.in_parts(leases):
-            self._send(messages.LEASES, {"leases": messages.pack(part)}, worker)
+        for part in pack_leases(leases):
+            self._send(messages.LEASES, {"leases": part}, worker)
 
     def _watch(self) -> None:
         while True:

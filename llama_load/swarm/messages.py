@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -32,11 +32,11 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import msgspec
 from msgspec import Meta
 
-from llama_load.dispatch.leases import Lease
 from llama_load.observed.foreign_records import MOST_INTEGER
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.run.sender import SenderConfig
+from llama_load.swarm.lease_packing import PackedLease
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
 LEASES, BACK, STARTED, REQUESTS_ENDED = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "ended"))
@@ -130,9 +130,6 @@ TO_MASTER: dict[str, Any] = {
     FLUSHED: LastWord,
 }
 
-# Packing 5 MB blocks the event loop for 10 ms.
-MOST_BYTES = 4 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -156,32 +153,13 @@ class Flushed:
 
 
 def pack(value: Any) -> bytes:
-    """A dataclass of this module, or a list of them, as msgpack."""
+    """A dataclass of this module as msgpack."""
     return msgspec.msgpack.encode(value)
-
-
-def in_parts(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
-    """The leases in messages of about `MOST_BYTES`. The turns of a conversation stay together."""
-    part: list[Lease] = []
-    size = 0
-    for lease in leases:
-        if size > MOST_BYTES and not lease.follows:
-            yield part
-            part, size = [], 0
-        part.append(lease)
-        if lease.prompt is not None:
-            size += len(lease.prompt.text) + sum(len(image.data_url) for image in lease.prompt.images)
-    yield part
 
 
 def unpack_config(data: bytes) -> RunConfig:
     """The inverse of `pack`."""
     return msgspec.msgpack.decode(data, type=RunConfig)
-
-
-def unpack_leases(data: bytes) -> list[Lease]:
-    """The inverse of `pack`."""
-    return msgspec.msgpack.decode(data, type=list[Lease])
 
 
 def unpack_flushed(data: bytes) -> Flushed:
@@ -223,7 +201,7 @@ def unpack_batch(frames: Sequence[bytes]) -> dict[str, Any]:
 @cache
 def fingerprint() -> str:
     """A digest of all types in the messages: master and worker of one version may still differ, if one was changed by hand."""
-    bodies = [*TO_MASTER.values(), RunConfig, Flushed, Lease, RequestRecord]
+    bodies = [*TO_MASTER.values(), RunConfig, Flushed, PackedLease, RequestRecord]
     schemas = msgspec.json.schema_components(bodies, schema_hook=lambda kind: {"title": kind.__name__})
     return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()[:16]
 

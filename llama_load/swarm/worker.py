@@ -27,6 +27,7 @@ from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.run_folder import SpoolManifest
 from llama_load.swarm import messages, presence
+from llama_load.swarm.lease_packing import unpack_leases
 from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
@@ -200,7 +201,7 @@ class WorkerRun:
         """Handle the master's message."""
         self._heard_s = time.monotonic()
         if kind == messages.LEASES:
-            leases = messages.unpack_leases(data["leases"])
+            leases = unpack_leases(data["leases"])
             self._holding.update(lease.key for lease in leases)
             self._sender.lease_client.receive(leases)
         elif kind == messages.ACK:

@@ -52,7 +52,10 @@ def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message
         choice.of(lease.workload, lease.plan_index, warmup=lease.warmup) for choice in (settings.models, settings.adapters)
     )
     prefix = session.prefix(ticket)
-    return ActiveConversation(ticket, session, prefix, model or ticket.target.model, history, lease.index, adapter)
+    start, prompt = lease.index, lease.prompt
+    if prompt is not None and prompt.turns is not None:  # the rest of a conversation that another user began belongs to it
+        start -= prompt.turns - 1 - prompt.more
+    return ActiveConversation(ticket, session, prefix, model or ticket.target.model, history, start, adapter)
 
 
 class LlamaUser(HttpUser):

@@ -79,7 +79,7 @@ class StartForm:
         given = dict(options) if isinstance(options, dict) else {}
         for name, key in (("num_users", "users"), ("num_prompts", "num_prompts"), ("run_time", "run_time_s"), ("label", "label")):
             given[name] = manifest.get(key)
-        if given.get("stages") or given.get("request_rate"):
+        if any(given.get(name) for name in ("stages", "request_rate", "conversations", "conversation_rate")):
             given["num_users"] = None
         urls = [target.get("url") for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
         given["host"] = " ".join(str(url) for url in urls) or self._environment.host

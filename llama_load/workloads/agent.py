@@ -73,7 +73,7 @@ class Agent:
         """Make as many agents as the run needs. UsageError: not even the first request fits a slot."""
         writer, shape = TalkWriter(wanted), wanted.traffic.agent
         for maker in _makers(wanted, writer):
-            chats = _chats(maker, writer, wanted.num_prompts)
+            chats = _chats(maker, writer, wanted)
             if not (shortened := sum(chat.missing > 0 for chat in chats)):
                 break
         size = maker.size
@@ -146,7 +146,7 @@ def _makers(wanted: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
     yield _Maker(wanted, wanted.traffic.agent, sizes[0])
 
 
-def _chats(maker: _Maker, writer: TalkWriter, num_prompts: int) -> list[Chat]:
+def _chats(maker: _Maker, writer: TalkWriter, wanted: PlanRequest) -> list[Chat]:
     """As many agents as the run needs. UsageError: not even the first request fits a slot."""
     chats: list[Chat] = []
     count = 0
@@ -159,7 +159,7 @@ def _chats(maker: _Maker, writer: TalkWriter, num_prompts: int) -> list[Chat]:
             )
         chats.append(chat)
         count += len(chat.prompts)
-        if count >= num_prompts:
+        if wanted.is_enough(count, len(chats)):
             break
     return chats
 

@@ -148,6 +148,11 @@ class Plan:
         place %= len(self.measured)
         return min(1 + self.measured[place].more, len(self.measured) - place)
 
+    def begins_at(self, place: int) -> bool:
+        """Whether the request at this position is the first of its conversation, or has none."""
+        place %= max(1, len(self.measured))
+        return not place or not self.measured[place - 1].more
+
 
 # Of synthetic agents; their last request has about 7000 tokens.
 ROUNDS, SYSTEM_TOKENS, TOOL_OUTPUT_TOKENS = 8, 1500, 400
@@ -176,6 +181,7 @@ class Traffic:
     generated_history: bool = True
     system_prompt: str | None = None
     think_time: ThinkTime | None = None  # None: as recorded
+    speed: float = 1.0  # recorded waits are divided by it
     # documents
     document: Path | None = None  # a file or a folder
     document_tokens: int | None = None
@@ -214,6 +220,7 @@ class PlanRequest:
     fill: bool
     warmup: int
     seed: int
+    num_conversations: int | None = None  # as many are needed, with any number of prompts
     counter: TokenCounter
     dataset_path: str | None = None  # a file, or hf:REPO[:split]
     output_len: int | None = None
@@ -228,6 +235,10 @@ class PlanRequest:
     nonce: str = ""  # unique to this run: for random text that no server has cached
     renews: bool = False  # generated texts and images depend on the nonce too
     traffic: Traffic = field(default_factory=Traffic)
+
+    def is_enough(self, prompts: int, conversations: int) -> bool:
+        """Whether these are enough for the run."""
+        return prompts >= self.num_prompts if self.num_conversations is None else conversations >= self.num_conversations
 
     @property
     def content_seed(self) -> str:

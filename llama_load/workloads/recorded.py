@@ -58,7 +58,7 @@ class Conversations:
             chat = writer.chat(talk, most_turns)
             if not chat.prompts:
                 left_out += 1
-            elif planned < wanted.num_prompts:
+            elif not wanted.is_enough(planned, len(chats)):
                 chats.append(chat)
                 planned += len(chat.prompts)
             elif len(warmup) < wanted.warmup:
@@ -70,11 +70,14 @@ class Conversations:
                 f"the first turns of all {left_out} conversations of {file.path} are longer than a slot of the server; start it "
                 "with a larger context or fewer slots, or send them anyway with --keep-long-prompts"
             )
+        chats = [_at_speed(chat, wanted.traffic.speed) for chat in chats]
         measured = [prompt for chat in chats for prompt in chat.prompts]
         distinct = len(measured)
         draw = random.Random(wanted.seed)
-        while wanted.fill and len(measured) < wanted.num_prompts:
+        count = len(chats)
+        while wanted.fill and not wanted.is_enough(len(measured), count):
             measured += draw.choice(chats).prompts
+            count += 1
         return Plan(
             measured,
             warmup + made_up(wanted.warmup - len(warmup)),
@@ -88,6 +91,14 @@ class Conversations:
                 shared_tokens=file.shared_tokens(),
             ),
         )
+
+
+def _at_speed(chat: Chat, speed: float) -> Chat:
+    """The conversation with its recorded waits divided by this."""
+    if speed == 1:
+        return chat
+    waits = (None if prompt.delay_s is None else prompt.delay_s / speed for prompt in chat.prompts)
+    return replace(chat, prompts=tuple(replace(prompt, delay_s=wait) for prompt, wait in zip(chat.prompts, waits, strict=True)))
 
 
 def _alone(prompt: Prompt) -> Prompt:

@@ -174,33 +174,38 @@ class ShareGPT:
         writer = _Writer(wanted)
         chats: list[list[Prompt]] = []
         warmup: list[Prompt] = []
-        missing = wanted.num_prompts
+        planned = 0
         seen = too_long = shortened = 0
         used: set[str] = set()
         for conversation in writer.first_counted(conversations):
             seen += 1
             if not writer.qualifies(conversation):
                 continue
-            turns = min(missing, wanted.traffic.turns or missing) if missing > 0 else 1
+            missing = not wanted.is_enough(planned, len(chats))
+            most = len(conversation.exchanges) if wanted.num_conversations is not None else wanted.num_prompts - planned
+            turns = min(most, wanted.traffic.turns or most) if missing else 1
             chat = writer.prompts(conversation, turns)
             if not chat:
-                too_long += missing > 0
-            elif missing > 0:
+                too_long += missing
+            elif missing:
                 chats.append(chat)
                 used.add(chat[0].text)
-                missing -= len(chat)
+                planned += len(chat)
                 shortened += len(chat) < min(turns, len(conversation.exchanges))
             elif conversation.prompt not in used:
                 warmup.append(chat[0])
-            if missing <= 0 and len(warmup) >= wanted.warmup:
+            if wanted.is_enough(planned, len(chats)) and len(warmup) >= wanted.warmup:
                 break
         if not chats:
             raise UsageError(_none_left(data.path, seen, too_long, answers="--max-tokens" if wanted.answer_len else "--output-len"))
         measured = [prompt for chat in chats for prompt in chat]
         distinct = len(measured)
         draw = random.Random(wanted.seed)
-        while wanted.fill and len(measured) < wanted.num_prompts:
-            measured += _first_turns(draw.choices(chats)[0], wanted.num_prompts - len(measured))
+        count = len(chats)
+        while wanted.fill and not wanted.is_enough(len(measured), count):
+            chat = draw.choices(chats)[0]
+            measured += _first_turns(chat, len(chat) if wanted.num_conversations else wanted.num_prompts - len(measured))
+            count += 1
         return Plan(
             measured,
             warmup + made_up(wanted.warmup - len(warmup)),

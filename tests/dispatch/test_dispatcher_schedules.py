@@ -94,3 +94,30 @@ def test_nothing_is_handed_out_after_the_end() -> None:
     assert len(swarm.hands["a"]) == 2
     assert "b" not in swarm.hands
     assert swarm.dispatcher.ledger.waiting == 0
+
+
+def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late() -> None:
+    """Two conversations of three and two requests arrive at 0 and 400 ms. The first worker is lost after one answer: the rest goes
+    to the other one at once, and as no arrival."""
+    scheduled_ns = [0, 0, 0, 400 * MS, 400 * MS]
+    phase = Phase(total=5, scheduled_ns=scheduled_ns, workload_of=lambda _: "chat", by_conversation=True)
+    swarm = Workers(turns=(3, 2), phases=[phase])
+    swarm.dispatcher.ledger.join("a")
+    swarm.at(0)
+    assert [(lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["a"]] == [
+        (0, 0, False),
+        (1, None, True),
+        (2, None, True),
+        (3, 400 * MS, False),
+        (4, None, True),
+    ]
+    swarm.dispatcher.record_stored("a", (False, 0))
+    swarm.dispatcher.ledger.join("b")
+    swarm.now_ns = 300 * MS
+    swarm.dispatcher.lose("a", [], heard_ns=-1000 * MS)
+    assert [(lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["b"]] == [
+        (1, None, False),
+        (2, None, True),
+        (3, 400 * MS, False),
+        (4, None, True),
+    ]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from llama_load.dispatch import workers as module
 from llama_load.dispatch.leases import Lease
 from llama_load.dispatch.workers import LEAST_HEAP, STALE, WorkerLeases, Workers
+from llama_load.workloads.prompt import Prompt
 
 NAMES = [f"w{number}" for number in range(6)]
 
@@ -75,3 +76,23 @@ def test_a_closed_loop_from_which_nothing_is_taken_keeps_no_heap() -> None:
     assert max(sizes) <= LEAST_HEAP + STALE + 1
     assert workers._heap is None
     assert workers.idlest() == "w"
+
+
+def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_them() -> None:
+    """A turn, agents a (two turns) and b (one), the last turn. While the first one is sent, a and b could begin; while both
+    agents' last ones are, the last turn could; while only b's is, it could not."""
+
+    def possible(*begun: int, ended: int = 0) -> set[int]:
+        worker = WorkerLeases()
+        names = (None, "a", "a", "b", None)
+        leases = [Lease(i, False, "w", Prompt("", agent=name), follows=i > 0) for i, name in enumerate(names)]
+        worker.hold(leases, 0)
+        for index in range(ended):
+            del worker.leases[False, index]  # its record is stored
+        return {index for _, index in module.could_have_begun(worker.leases, {(False, index) for index in begun}, 1)}
+
+    assert possible(0) == {0, 1, 3}
+    assert possible(ended=1) == {1, 2, 3}
+    assert possible(1, 3, ended=1) == {1, 2, 3}
+    assert possible(2, 3, ended=2) == {2, 3, 4}
+    assert possible(3, ended=1) == {1, 2, 3}

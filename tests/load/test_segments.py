@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
+from llama_load.load.conversation_arrivals import of_conversations
 from llama_load.load.segments import MOST_ARRIVALS, LoadModel, Segment, plan_segments, total_requests
 from llama_load.load.stages import parse_stages
 from llama_load.options.options import RunOptions, read_options
@@ -318,6 +319,30 @@ def test_flags_that_go_together_make_a_load(given_: dict, model: LoadModel) -> N
     assert options(**given_).load == model
 
 
+def test_all_requests_of_a_conversation_have_the_instant_of_its_arrival() -> None:
+    """One a second at even gaps. Three conversations of 3, 1 and 2 requests by time; five requests are the first three, cut."""
+    model = LoadModel(conversations_per_min=60, process="constant")
+    by_time = of_conversations(model, one(plan_segments(model, None, 3.0)), iter([3, 1, 2, 9]), None)
+    assert by_time.scheduled_s is not None
+    assert by_time.scheduled_s.tolist() == [1.0, 1.0, 1.0, 2.0, 3.0, 3.0]
+    assert (by_time.total, by_time.conversations, by_time.seconds) == (6, 3, None)
+    by_count = of_conversations(model, one(plan_segments(model, 5, None)), iter([3, 1, 2, 9]), 5)
+    assert by_count.scheduled_s is not None
+    assert by_count.scheduled_s.tolist() == [1.0, 1.0, 1.0, 2.0, 3.0]
+    assert (by_count.total, by_count.conversations) == (5, 3)
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
+def test_conversations_arrive_as_burstily_as_they_should(burstiness: float) -> None:
+    """Gaps of gamma arrivals vary by 1 / sqrt(burstiness); 2000 of them show it within a tenth."""
+    model = LoadModel(conversations_per_min=30, burstiness=burstiness, process="poisson" if burstiness == 1 else "gamma", seed=5)
+    found = of_conversations(model, one(plan_segments(model, None, 4000.0)), iter([2] * 2000), None).scheduled_s
+    assert found is not None
+    gaps = np.diff(found[::2], prepend=0.0)
+    assert gaps.mean() == pytest.approx(2.0)
+    assert gaps.std() / gaps.mean() == pytest.approx(burstiness**-0.5, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("given_", "sentence"),
     [
@@ -326,7 +351,15 @@ def test_flags_that_go_together_make_a_load(given_: dict, model: LoadModel) -> N
         ({"trace": "t", "stages": "1,8"}, "--trace and --stages conflict"),
         ({"arrival": "trace", "request_rate": "2"}, "--arrival trace needs a trace: give it with --trace FILE"),
         ({"trace": "t", "arrival": "poisson"}, "--trace and --arrival poisson conflict"),
-        ({"speed": "2"}, "--speed needs a trace: give it with --trace FILE"),
+        ({"conversations": "9", "conversation_rate": "9"}, "--conversations and --conversation-rate conflict"),
+        ({"conversations": "9", "request_rate": "2"}, "--conversations and --request-rate both set the load"),
+        ({"conversations": "9", "stages": "1,8"}, "--conversations and --stages both set the load: give only one: numbers in"),
+        ({"conversations": "9", "max_concurrency": "9"}, "--conversations and --max-concurrency both set the load"),
+        ({"conversation_rate": "9", "request_rate": "2"}, "--conversation-rate and --request-rate conflict"),
+        ({"conversation_rate": "9", "stages": "1,8"}, "--conversation-rate and --stages conflict"),
+        ({"conversation_rate": "9", "trace": "t"}, "--conversation-rate and --trace conflict"),
+        ({"conversation_rate": "9", "max_concurrency": "9"}, "--conversation-rate and --max-concurrency conflict"),
+        ({"conversation_rate": "0"}, "--conversation-rate must be a number above 0, got '0'"),
         ({"arrival": "constant"}, "--arrival constant needs a rate: give --request-rate"),
         ({"arrival": "poisson", "stages": "1,8"}, "--arrival poisson needs a rate: give --request-rate"),
         ({"burstiness": "0.5"}, "--burstiness 0.5 needs a rate: give --request-rate, and no trace"),
@@ -364,5 +397,5 @@ def test_flags_that_say_different_things_are_refused(given_: dict, sentence: str
 
 def test_all_conflicting_pairs_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
-        options(request_rate="2", stages="1,8", on_limit="drop", speed="3")
+        options(request_rate="2", stages="1,8", on_limit="drop", arrival="trace")
     assert len(str(raised.value).splitlines()) == 3

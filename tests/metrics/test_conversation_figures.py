@@ -40,7 +40,7 @@ def test_a_conversation_lasts_from_its_first_start_to_its_last_end_waits_include
     rows = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000), turn(2, 2, 1, 100)]
     figures = conversation_figures(records(*rows), cut_ns=6000 * MS)
     assert figures is not None
-    assert (figures.count, figures.ended, figures.failed, figures.peak, figures.turns) == (2, 1, 0, 2, 1.5)
+    assert (figures.count, figures.ended, figures.failed, figures.peak, figures.turns) == (2, 1, 0, 2, 2.0)
     assert figures.duration_s["p50"] == pytest.approx(5.141)
     assert figures.without_waits_s["p50"] == pytest.approx(0.282)
     # Alive for 5.141 s and 5.9 s of 6 s, with requests in flight for 3 x 141 ms.
@@ -71,6 +71,14 @@ def test_single_requests_count_as_alive_where_users_are_counted() -> None:
 
 def test_single_questions_are_no_conversations() -> None:
     assert conversation_figures(records(turn(0, 0, 1, 0, turns=1), record(1))) is None
+
+
+def test_fewer_conversations_alive_than_configured_are_another_load() -> None:
+    rows = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000), turn(2, 2, 1, 100), turn(3, 2, 2, 900)]
+    (check,) = conversations.missing_conversations(evidence(*rows, conversations=3))
+    assert (check.value, check.ok) == (1, False)
+    (check,) = conversations.missing_conversations(evidence(*rows, conversations=2))
+    assert check.ok
 
 
 def evidence(*given: RequestRecord, **changed: object) -> Evidence:

@@ -22,18 +22,18 @@ TALKS = 6
 
 
 def talk(number: int) -> dict[str, Any]:
-    """Two turns."""
-    roles = ("user", "assistant", "user", "assistant")
+    """Three turns."""
+    roles = ("user", "assistant") * 3
     return {"id": f"talk {number}", "messages": [{"role": role, "content": f"{role} {number}"} for role in roles]}
 
 
 def chats(sessions: count[int], replica: str) -> Callable[[object], object]:
-    """Answers, each with a new session; but the fourth is an error that quotes the session of the third."""
+    """Answers, each with a new session; but the fifth is an error that quotes the session of the fourth."""
 
     def answer(_: object) -> object:
         number = next(sessions)
-        if number == 3:
-            return 400, {"error": {"message": "no such session: secret-2-token"}}, {"X-Served-By": replica}
+        if number == 4:
+            return 400, {"error": {"message": "no such session: secret-3-token"}}, {"X-Served-By": replica}
         choice = {"index": 0, "delta": {"content": f"answer {number}"}, "finish_reason": "stop"}
         status, body, headers = streamed({"choices": [choice], "model": "m"})
         return status, body, headers | {"X-Session": f"secret-{number}-token", "X-Served-By": replica}
@@ -60,30 +60,37 @@ def run(run_locust: Callable[..., Finished], tmp_path: Path, *flags: str) -> tup
             for name in ("x", "y")
         ]
         hosts = ",".join(server.url for server in servers)
-        arguments = ("-u", "1", "--warmup", "0", "--num-prompts", str(2 * TALKS), "--dataset-path", str(path), *flags)
+        arguments = ("-u", "1", "--warmup", "0", "--num-prompts", str(3 * TALKS), "--dataset-path", str(path), *flags)
         done = run_locust(hosts, *arguments, locustfile=REPOSITORY / "locustfiles" / "conversations.py")
         return done, [sent(server) for server in servers]
 
 
 def test_later_turns_carry_the_session_of_the_first_and_stay_with_their_replica(run_locust: Any, tmp_path: Path) -> None:
     done, (x, y) = run(run_locust, tmp_path, "--session-header", "X-Session", "--replica-header", "X-Served-By")
-    assert len(x) == len(y) == TALKS
+    assert len(x) == len(y) == 3 * TALKS // 2
     rows = done.records
-    # Every first turn has no token, every second one that of the answer before it: the sessions are numbered as they are made.
-    for requests, first in ((x, 0), (y, 2)):
+    # Every first turn has no token, later ones that of the first answer: the sessions are numbered as they are made.
+    for requests, first in ((x, 0), (y, 3)):
         assert [token for token, _ in requests] == [
-            token for number in range(first, 2 * TALKS, 4) for token in (None, f"secret-{number}-token")
+            token for number in range(first, 3 * TALKS, 6) for token in (None, *[f"secret-{number}-token"] * 2)
         ]
     # This server never keeps one.
-    assert rows.strings("session") == [NEW_SESSION, OTHER_SESSION, NEW_SESSION, KEPT_SESSION, *[NEW_SESSION, OTHER_SESSION] * 4]
+    assert rows.strings("session") == [
+        *(NEW_SESSION, OTHER_SESSION, OTHER_SESSION, NEW_SESSION, KEPT_SESSION, OTHER_SESSION),
+        *[NEW_SESSION, OTHER_SESSION, OTHER_SESSION] * 4,
+    ]
     assert rows.failed().strings("error") == ["HTTP 400: no such session: ***"]
     assert set(rows.strings("replica")) == {"x", "y"}
     ours = done.summary["llama_load"]
-    assert (ours["affinity"]["ratio"], ours["affinity"]["hit"]["turns"], ours["affinity"]["miss"]["turns"]) == (1.0, TALKS - 1, 0)
-    assert [replica["hits"] for replica in ours["affinity"]["replicas"]] == [3, 3]
+    assert (ours["affinity"]["ratio"], ours["affinity"]["hit"]["turns"], ours["affinity"]["miss"]["turns"]) == (
+        1.0,
+        2 * TALKS - 1,
+        0,
+    )
+    assert [replica["hits"] for replica in ours["affinity"]["replicas"]] == [6, 6]
     checks = {check["name"]: check for check in ours["verdict"]["checks"]}
     assert checks["missing_sessions"]["value"] == 0
-    assert f"began another session in {TALKS - 1} of {TALKS} later turns" in checks["other_sessions"]["text"]
+    assert f"began another session in {2 * TALKS - 1} of {2 * TALKS} later turns" in checks["other_sessions"]["text"]
     assert "Session Affinity" in done.out
     for file in filter(Path.is_file, done.folder.rglob("*")):
         assert b"secret-" not in file.read_bytes(), file
@@ -91,8 +98,8 @@ def test_later_turns_carry_the_session_of_the_first_and_stay_with_their_replica(
 
 def test_every_turn_at_another_replica_is_a_miss_and_a_missing_session_is_named(run_locust: Any, tmp_path: Path) -> None:
     done, (x, y) = run(run_locust, tmp_path, "--balance", "every-turn", "--session-header", "X-Other")
-    assert [messages for _, messages in x] == [1] * TALKS
-    assert [messages for _, messages in y] == [3] * TALKS
+    assert [messages for _, messages in x] == [1, 5, 3] * 3
+    assert [messages for _, messages in y] == [3, 1, 5] * 3
     ours = done.summary["llama_load"]
     assert ours["affinity"]["ratio"] == 0.0
     assert set(done.records.strings("session")) == {NO_SESSION}

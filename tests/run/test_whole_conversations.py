@@ -126,3 +126,26 @@ def test_a_synthetic_agent_grows_by_its_tools_outputs(run_locust: Any, llama_ser
     later = records.numbers("turn") > 1
     # The history of the turn before comes from the cache.
     assert (records.numbers("cached_tokens")[later] > 400).all()
+
+
+def test_conversations_arrive_at_a_rate_and_their_later_turns_follow_their_waits(run_locust: Any, tmp_path: Path) -> None:
+    """Four a second, evenly, for a second: four conversations of two turns, whose recorded wait of 0.1 s is twice as long."""
+    load = ("--conversation-rate", "240", "--arrival", "constant", "-t", "1", "--speed", "0.5")
+    arguments = ("--warmup", "0", "--seed", "0", "--dataset-path", write(tmp_path, TALK), *load)
+    with ToolServer(calls_read) as server:
+        done = run_locust(server.url, *arguments, locustfile=CONVERSATIONS)
+    records = done.records
+    assert sorted(zip(records.strings("conversation_start"), records.strings("turn"), strict=True)) == [
+        (start, turn) for start in (0, 2, 4, 6) for turn in (1, 2)
+    ]
+    scheduled_ns = sorted(records.where(records.equals("turn", 1)).instants("scheduled_mono_ns"))
+    assert [at_ns - scheduled_ns[0] for at_ns in scheduled_ns] == [place * 10**9 // 4 for place in range(4)]
+    assert not records.where(records.equals("turn", 2)).has("scheduled_mono_ns").any()
+    assert set(records.strings("delay_ms")) == {None, 200.0}
+    assert done.summary["llama_load"]["conversations"]["ended"] == 4
+
+
+def test_a_load_in_conversations_needs_conversations(run_locust: Any, llama_server: Any) -> None:
+    done = run_locust(llama_server.url, "--conversations", "8", "--num-prompts", "8")
+    assert done.code == 2
+    assert "--conversations needs conversations of several turns" in done.err

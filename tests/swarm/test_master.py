@@ -18,15 +18,17 @@ from llama_load.load.segments import Segment
 from llama_load.load.stages import Stage
 from llama_load.observed.foreign_records import check_integers
 from llama_load.observed.record import to_batch
+from llama_load.run.sender import SenderConfig
 from llama_load.swarm import messages, presence
 from llama_load.swarm.clock_sync import ENOUGH
-from llama_load.swarm.master import MasterRun
+from llama_load.swarm.master import MasterRun, _redact_config
 from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.worker import with_own_keys
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL
-from llama_load.users.session import Dialogue
+from llama_load.users.session import Dialogue, SessionSettings
 from llama_load.users.session_tokens import NO_SESSIONS
 from llama_load.wire.address import parse_url
 from llama_load.wire.request import Timeouts
@@ -285,3 +287,16 @@ def test_batches_are_rarer_the_more_workers_there_are() -> None:
             swarm.run._workers[f"x{len(swarm.run._workers)}"] = swarm.run._workers["w"]
         swarm.run._ping("w", swarm.run._workers["w"])
         assert swarm.sent[-1][1]["batch_every_s"] == pytest.approx(expected_s)
+
+
+def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
+    """Neither a header nor a field of --extra-body with a key is in the configuration; with its own the worker has the master's."""
+    headers, extra = (("Authorization", "Bearer geheim"),), {"api_key": "geheim", "top_k": 1}
+    target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
+    settings = SessionSettings(BodyOptions(extra=extra), Dialogue(), Timeouts(), save_texts=False)
+    config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
+    sent = messages.pack(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
+    assert b"geheim" not in sent
+    own: Any = SimpleNamespace(headers=headers, extra_body=extra)
+    with_keys = with_own_keys(messages.unpack_config(sent), own)
+    assert (with_keys.targets[0].headers, with_keys.settings) == (headers, settings)

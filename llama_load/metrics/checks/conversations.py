@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from llama_load.metrics.check import Check, information, limited
-from llama_load.metrics.conversation_figures import conversation_figures
+from llama_load.metrics.conversation_figures import conversation_figures, peak_begun
 from llama_load.metrics.evidence import Evidence
 from llama_load.units import quantity
 
@@ -44,6 +44,14 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
         late = int((known & (waited_ms > delay_ms * (1 + LATE_RATIO) + LATE_MS)).sum())
         text = f"{late} of {quantity(int(known.sum()), 'wait')} between turns were longer than planned"
         yield limited("late_turn_ratio", late / int(known.sum()), text)
+
+
+def missing_conversations(evidence: Evidence) -> Iterator[Check]:
+    """Conversations that were never alive beside the others, of those that --conversations asks for. Counts: no error."""
+    if evidence.conversations is not None:
+        peak = peak_begun(evidence.records)
+        text = f"{peak} of {quantity(evidence.conversations, 'conversation')} were alive at once"
+        yield limited("missing_conversations", max(0, evidence.conversations - peak), text)
 
 
 def conversations_cut(evidence: Evidence) -> Iterator[Check]:
