@@ -19,6 +19,7 @@ from llama_load.lab.server_bench.bench_figures import add_to_database, bench_fig
 from llama_load.lab.server_bench.bench_plots import _steps, draw_plots
 from llama_load.lab.server_bench.k6_script import chosen_prompts, k6_lines, k6_settings
 from llama_load.serving.launch import Server
+from llama_load.wire.local_ports import free_port
 from tests.conftest import environment
 from tests.make_records import failed, record, table
 
@@ -109,7 +110,7 @@ def _rows(run: Path) -> list[dict[str, Any]]:
 )
 def test_wrong_use_is_one_sentence(words: list[str], said: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LLAMA_ARG_PORT", "18431")
+    monkeypatch.setenv("LLAMA_ARG_PORT", str(free_port()))
     assert main(["server-bench", *words]) == 2
     assert said in capsys.readouterr().err
 
