@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_load.analysis.keys import flat_result, percentile_word, uncertain
 from llama_load.analysis.results import Results
+from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
@@ -59,7 +60,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
-            "conversations": None if results.conversations is None else asdict(results.conversations),
+            "conversations": _conversations(results.conversations),
             "by_turn": _parts(results, results.by_turn),
             "by_agent_turn": _parts(results, results.by_agent_turn),
             "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
@@ -125,8 +126,18 @@ def _threshold(result: ThresholdResult) -> dict[str, Any]:
 
 
 def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
-    drafts = {"users": stage.users, "rate_rps": stage.rate_rps, "crossing": stage.crossing, "is_whole": stage.is_whole}
-    return drafts | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+    about: dict[str, Any] = {
+        "users": stage.users,
+        "rate_rps": stage.rate_rps,
+        "crossing": stage.crossing,
+        "is_whole": stage.is_whole,
+    }
+    about["conversations"] = _conversations(stage.conversations)
+    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+
+
+def _conversations(figures: ConversationFigures | None) -> dict[str, Any] | None:
+    return None if figures is None else asdict(figures)
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
