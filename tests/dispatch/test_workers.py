@@ -79,12 +79,13 @@ def test_a_closed_loop_from_which_nothing_is_taken_keeps_no_heap() -> None:
 
 
 def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_them() -> None:
-    """A turn, agents a (two turns) and b (one), the last turn. While the first one is sent, a and b could begin; while both
-    agents' last ones are, the last turn could; while only b's is, it could not."""
+    """A turn, agents a (two turns) and b (one), a turn, a again, the last turn. While the first one is sent, a and b could begin;
+    while both agents' last ones are, the next own turn could; while only b's is, it could not. The second time, a waits for the
+    own turn before it."""
 
     def possible(*begun: int, ended: int = 0) -> set[int]:
         worker = WorkerLeases()
-        names = (None, "a", "a", "b", None)
+        names = (None, "a", "a", "b", None, "a", None)
         leases = [Lease(i, False, "w", Prompt("", agent=name), follows=i > 0) for i, name in enumerate(names)]
         worker.hold(leases, 0)
         for index in range(ended):
@@ -96,3 +97,4 @@ def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_t
     assert possible(1, 3, ended=1) == {1, 2, 3}
     assert possible(2, 3, ended=2) == {2, 3, 4}
     assert possible(3, ended=1) == {1, 2, 3}
+    assert possible(4, ended=4) == {4, 5}

@@ -127,6 +127,14 @@ def test_users_who_hung_up_first_are_free_first() -> None:
     assert (seen.stuck, seen.stuck_ms, seen.most_at_work, seen.unknown) == (1, 5000.0, 2, 0)
 
 
+def test_a_probe_is_no_request_that_was_given_up() -> None:
+    """One request, given up at 100 ms; at 120 and 5000 ms the server works on one, which may be the probe in flight."""
+    without = times([0], [100], [100], look(120, 1), look(5000, 1))
+    assert (without.stuck, without.most_at_work) == (1, 1)
+    seen = times([0], [100], [100], *(look(ms, 1)._replace(probes=1) for ms in (120, 5000)))
+    assert (seen.stuck, seen.most_at_work, seen.unknown) == (0, 0, 1)
+
+
 @pytest.mark.parametrize("frees_after_s", [0.0, 0.5, None])
 def test_a_slot_that_is_never_freed_is_reported(frees_after_s: float | None) -> None:
     """A user hung up at 1 s, and its slot is freed some time after the last request ended at 2 s, or never: the check ends after
