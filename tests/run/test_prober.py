@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 
 from llama_load.load.probe_times import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
-from llama_load.observed.record import RequestRecord
+from llama_load.observed.record import ABORTED, RequestRecord
 from llama_load.run.hang_ups_watcher import HangUpsWatcher
 from llama_load.run.prober import Prober
 from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import StageRecord
 from llama_load.targets.target import Target
+from llama_load.targets.work_counts import WorkCount
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import parse_url
 from tests.make_records import MS, manifest, record
@@ -178,19 +180,21 @@ def test_a_process_that_stood_still_sends_no_burst() -> None:
     assert 17 <= probed.run.manifest.probes_skipped <= 20
 
 
-@pytest.mark.parametrize(("busy", "orphans"), [(3, 0), (4, 1)])
-def test_probes_are_no_requests_of_users_who_hung_up(busy: int, orphans: int) -> None:
-    """Two requests and a probe are in flight: a server that works on four has one too many."""
-    leases = [SimpleNamespace(replica=0)] * 2
-    run: Any = SimpleNamespace(
-        clock=RunClock(), dispatcher=SimpleNamespace(ledger=SimpleNamespace(requests_under_way=lambda: leases))
-    )
+@pytest.mark.parametrize(("busy", "for_nobody"), [(1, 0), (2, 1)])
+def test_probes_are_no_requests_of_users_who_hung_up(busy: int, for_nobody: int) -> None:
+    """A user hung up a second ago and a probe is in flight: a server that works on two has one too many."""
     at_work = [busy]
+    ledger = SimpleNamespace(requests_under_way=list)
+    run: Any = SimpleNamespace(clock=RunClock(), dispatcher=SimpleNamespace(ledger=ledger))
     target = Target(parse_url("http://127.0.0.1:1"), "openai", None)
-    watcher = HangUpsWatcher(run, [target], lambda _: at_work[0], lambda _: True, lambda _: 1)
+    watcher = HangUpsWatcher(
+        run, [target], lambda _: False, lambda _: WorkCount(at_work[0], is_all=True), lambda _: True, probes=lambda _: 1
+    )
+    ended_ms = run.clock.now_ns() / MS - 1000
+    watcher.add_record(replace(record(0, start_ms=ended_ms - 140), status=ABORTED, host=target.address.url))
     watcher.look()
     at_work[0] = 0
     watcher.stop()
     writer: Any = SimpleNamespace(manifest=manifest())
     watcher.facts(writer)
-    assert [check.orphans for check in writer.manifest.hang_ups] == [orphans]
+    assert [check.freeing.most_at_work for check in writer.manifest.hang_ups] == [for_nobody]

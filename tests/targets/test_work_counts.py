@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llama_load.targets.target import Target
-from llama_load.targets.work_counts import is_healthy, working_on
+from llama_load.targets.work_counts import WorkCount, is_healthy, working_on
 from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
 from tests.json_server import json_server
@@ -20,16 +20,19 @@ VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3.0\nvllm:num_reque
 @pytest.mark.parametrize(
     ("backend", "pages", "has_counters", "expected"),
     [
-        ("llama-server", {"/slots": SLOTS}, False, 1),
-        ("llama-server", {"/slots": SLOTS, "/metrics": LLAMA}, True, 3),
+        ("llama-server", {"/slots": SLOTS}, False, WorkCount(1, True)),
+        ("llama-server", {"/slots": SLOTS, "/metrics": LLAMA}, True, WorkCount(3, True)),
+        ("llama-server", {"/slots": SLOTS[:1]}, False, WorkCount(1, False)),  # more may wait
         ("llama-server", {"/slots": {"error": "disabled"}}, False, None),
         ("llama-server", {}, False, None),
-        ("vllm", {"/metrics": VLLM}, True, 4),
+        ("vllm", {"/metrics": VLLM}, True, WorkCount(4, True)),
         ("vllm", {"/metrics": "nothing 1\n"}, True, None),
         ("openai", {}, False, None),
     ],
 )
-def test_busy_slots_and_waiting_requests(backend: str, pages: dict[str, Any], has_counters: bool, expected: int | None) -> None:
+def test_busy_slots_and_waiting_requests(
+    backend: str, pages: dict[str, Any], has_counters: bool, expected: WorkCount | None
+) -> None:
     with json_server(pages) as server:
         target = Target(parse_url(server.url), backend, None, has_counters=has_counters)
         assert working_on(target, TlsOptions()) == expected
