@@ -61,7 +61,7 @@ def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
 
 def _notes(results: Results) -> Iterable[str]:
     """Notes that are needed to read the block correctly."""
-    figures = results.total
+    figures, manifest = results.total, results.run.manifest
     ended = figures.completed + figures.failed
     blocks = [stage.figures for stage in results.stages] or [figures]
     lacking = sorted({p for part in blocks for key in SECTION_KEYS for p in part.distributions[key].lacking})
@@ -77,6 +77,8 @@ def _notes(results: Results) -> Iterable[str]:
             f"{quantity(figures.aborted, 'request')} given up by their users (--abort-rate): latencies and throughput are those of "
             f"the {figures.completed} answered ones; {figures.wasted_tokens} tokens were wasted"
         )
+    elif manifest.hang_ups:
+        yield "no user hung up (--abort-rate): every request ended before its --abort-after"
     if figures.cancelled:
         yield f"{quantity(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.record import RequestRecord
 from llama_load.reports.block import block
 from llama_load.reports.run_list import run_row
@@ -87,6 +88,15 @@ def test_failures_stand_above_the_block_once_a_class() -> None:
 def test_no_line_of_the_block_is_wider_than_80_columns() -> None:
     wide = results(record(0, merged_events=2, first_merged=True, cached_tokens=9), record(1, clock_source="user"))
     assert max(map(len, block(wide).splitlines())) <= 80
+
+
+def test_a_run_in_which_no_user_hung_up_says_so() -> None:
+    """Else --abort-rate would seem to have worked."""
+    about = manifest(num_prompts=2, hang_ups=[HangUpCheck(host="http://127.0.0.1:1")])
+    given_up = record(1, status="aborted", ttft_ms=None, e2el_ms=None)
+    assert "no user hung up (--abort-rate)" in block(results(record(0), record(1), about=about))
+    assert "no user hung up" not in block(results(record(0), given_up, about=about))
+    assert "no user hung up" not in block(results(record(0), record(1)))
 
 
 def test_summary_json_has_vllms_keys_and_ours_apart(tmp_path: Path) -> None:
