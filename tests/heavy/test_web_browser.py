@@ -143,7 +143,7 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         assert tab.locator("h1").inner_text() == "Comparison"
         tab.locator("iframe").wait_for()
         shown = tab.frames[1]
-        shown.wait_for_function("document.documentElement.dataset.charts !== undefined")
+        until(shown, "document.documentElement.dataset.charts !== undefined")
         assert "second against first 第一 🙂" in shown.content().replace(" †", "")
         assert shown.evaluate("document.querySelectorAll('[data-chart]').length") > 2, "distributions over each other"
         own_only(log, page)
@@ -177,7 +177,7 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     with opened(browser, f"{page.url}/runs/{run}/report.html", offline=False) as (tab, log):
         tab.locator("iframe").wait_for()
         report = tab.frames[1]
-        report.wait_for_function("document.documentElement.dataset.charts !== undefined")
+        until(report, "document.documentElement.dataset.charts !== undefined")
         assert report.evaluate("document.documentElement.dataset.charts") == "drawn"
         assert report.evaluate("self.origin") == "null"
         reached = "fetch('/llm/api/live').then(() => 'reached', () => 'refused')"
