@@ -21,7 +21,7 @@ TIMED = $(shell grep -rl --include='test_*.py' 'mark[.]timing' tests)
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(PYTEST) -n 3 --dist worksteal -m "not heavy and not timing"
+	$(PYTEST) -n 4 --dist worksteal -m "not heavy and not timing"
 	$(PYTEST) -m "timing and not heavy" $(TWICE) $(TIMED)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.

@@ -22,7 +22,7 @@ RECORDED = REPOSITORY / "locustfiles" / "conversations.py"
 AGENT = REPOSITORY / "locustfiles" / "agent.py"
 # Of each request: the tokens that were processed for its prompt, and those that it generated.
 PROCESSED = re.compile(r"prompt eval time = +[\d.]+ ms / +(\d+) tokens")
-GENERATED = re.compile(r"\n.* eval time = +[\d.]+ ms / +(\d+) tokens")
+GENERATED = re.compile(r"(?<!prompt) eval time = +[\d.]+ ms / +(\d+) tokens")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_recorded_conversations_are_what_the_server_logged(server: Server, run_l
     assert logged(server, begin, PROCESSED) == sorted(processed.astype(int))
     assert logged(server, begin, GENERATED) == sorted(records.numbers("output_tokens").astype(int))
 
-    started, ended = records.instants("start_mono_ns"), records.instants("ended_mono_ns")
+    started, ended = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
     agents, talks, turns = records.strings("agent"), records.strings("conversation_start"), records.numbers("turn")
     last: dict[tuple[str | None, str | None], int] = {}
     for row in np.argsort(started, kind="stable"):
@@ -83,7 +83,8 @@ def test_an_agent_grows_its_context_and_finds_it_in_the_cache(server: Server, ru
 
 def test_stages_of_conversations_keep_their_levels(server: Server, run_locust: Run) -> None:
     """Two alive, then four, waits included; the verdict is another matter in stages as short as this."""
-    flags = ("--conversations", "4", "--stages", "2:6s,4:6s", "--max-tokens", "16", "--think-time", "constant:0.3")
+    flags = ("--stages", "2:6s,4:6s", "--max-tokens", "16", "--think-time", "constant:0.3")
     done = run_locust(server.url, *flags, "--processes", "2", locustfile=RECORDED)
+    assert done.folder.joinpath("summary.json").exists(), done.err + done.out
     stages = done.summary["llama_load"]["by_stage"]
     assert [stage["conversations"]["peak"] for stage in stages.values()] == [2, 4], done.err + done.out
