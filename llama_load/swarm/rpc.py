@@ -30,7 +30,7 @@ def install() -> None:
         return curve_keys(swarm_key) if swarm_key else None
 
     def server(host: str, port: int) -> Server:
-        options = argument_parser.parse_options()  # parsed again, because Locust changes some in its forks
+        options = argument_parser.get_parser().parse_args()  # parsed again, because Locust changes some in its forks
         swarm_keys = _or_exit(lambda: keys(options))
         if options.processes and host == ANYWHERE:
             host = LOOPBACK
@@ -44,7 +44,7 @@ def install() -> None:
         return Server(host, port, swarm_keys)
 
     def client(host: str, port: int, identity: str) -> Client:
-        options = argument_parser.parse_options()
+        options = argument_parser.get_parser().parse_args()
         swarm_keys = _or_exit(lambda: keys(options))
         if swarm_keys is None:
             _or_exit(lambda: refuse_open_network(options, host))
