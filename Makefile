@@ -17,11 +17,13 @@ demo: $(VENV)/.demo
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 # A virtual machine stands still for seconds now and then: what fails of those that judge the clock gets a second look, and -rR names it.
 TWICE := --reruns 1 -rR
+# What fails beside other tests is tried once more, alone.
+AGAIN := --last-failed --last-failed-no-failures none -v
 TIMED = $(shell grep -rl --include='test_*.py' 'mark[.]timing' tests)
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(PYTEST) -n 4 --dist worksteal -m "not heavy and not timing"
+	$(PYTEST) -n 4 --dist worksteal -m "not heavy and not timing" || $(PYTEST) -m "not heavy and not timing" $(AGAIN)
 	$(PYTEST) -m "timing and not heavy" $(TWICE) $(TIMED)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.
@@ -39,7 +41,7 @@ test-heavy: $(VENV)/.dev
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
 	@$(PIP) -e '.[heavy]'
-	$(HEAVY) -n 2 --dist loadfile || $(HEAVY) --last-failed --last-failed-no-failures none -v
+	$(HEAVY) -n 2 --dist loadfile || $(HEAVY) $(AGAIN)
 	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy" $(TWICE)
 	$(BIN)/python scripts/audit.py $(BIN)
 
