@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.conversation_figures import rows_by_conversation
 from llama_load.observed.records import Records
 
 # A header may name a new replica in every answer.
@@ -78,16 +79,11 @@ def affinity_figures(measured: Records, hosts: Sequence[str]) -> AffinityFigures
 
 def _turns_before(measured: Records) -> dict[int, int]:
     """Of each later turn, by its row: the row of the request of its conversation that started last before it."""
-    chats: dict[tuple[str, int], list[int]] = defaultdict(list)
-    names = zip(measured.strings("workload"), measured.strings("conversation_start"), strict=True)
-    for row, (workload, start) in enumerate(names):
-        if start is not None:
-            chats[workload, start].append(row)
     started = measured.instants("started_mono_ns")
     before: dict[int, int] = {}
-    for rows in chats.values():
-        rows.sort(key=lambda row: int(started[row]))
-        before |= dict(zip(rows[1:], rows[:-1], strict=True))
+    for rows in rows_by_conversation(measured):
+        order = rows[np.argsort(started[rows], kind="stable")].tolist()
+        before |= dict(zip(order[1:], order[:-1], strict=True))
     return before
 
 

@@ -146,11 +146,17 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
 
 def _conversations(measured: Records) -> list[NDArray[np.int64]]:
     """The rows of every conversation of several turns."""
+    of_several = measured.numbers("turns") > 1
+    places = np.flatnonzero(of_several)
+    return [places[rows] for rows in rows_by_conversation(measured.where(of_several))]
+
+
+def rows_by_conversation(records: Records) -> list[NDArray[np.int64]]:
+    """The rows of every conversation, ascending; requests outside of conversations are in none."""
     rows: dict[tuple[str, int], list[int]] = defaultdict(list)
-    planned = measured.numbers("turns")
-    names = zip(measured.strings("workload"), measured.strings("conversation_start"), strict=True)
+    names = zip(records.strings("workload"), records.strings("conversation_start"), strict=True)
     for row, (workload, start) in enumerate(names):
-        if start is not None and planned[row] > 1:
+        if start is not None:
             rows[workload, start].append(row)
     return [np.array(places) for places in rows.values()]
 
