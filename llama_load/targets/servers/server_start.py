@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -60,7 +61,7 @@ class ServerSpec:
                 raise UsageError(f"RPC workers are HOST:PORT, several with commas between them, got {address!r}")
 
 
-class ServerStart:
+class ServerStart(ABC):
     """One way to start a server; the file of its kind has such an object.
 
     `name`: KIND of `llama-load serve`, a key in plans of sweeps; `help`: what it starts, for people who write plans; `typed`: its
@@ -88,20 +89,20 @@ class ServerStart:
     ready_path: ClassVar[str] = "/health"
     model_flags: ClassVar[Sequence[str]] = ("--model",)
 
+    @abstractmethod
     def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """The command that serves `spec` on `port`, computing on these RPC workers, without `wrap`.
 
         UsageError: the model or the program is missing.
         """
-        raise NotImplementedError
 
     def worker_command(self, spec: ServerSpec, address: str) -> Command:
         """The command of an RPC worker that listens on `address`. UsageError: its program is missing, or this kind has none."""
-        raise NotImplementedError
+        raise UsageError(f"{self.name} has no RPC workers")
 
+    @abstractmethod
     def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
         """Whether this command (`program` without its folder) starts it: the number of arguments before its flags; None: no."""
-        raise NotImplementedError
 
     def size_flags(self, slots: int | None, ctx_per_slot: int | None, threads: int | None) -> list[str] | None:
         """The flags for slots, tokens of a slot, and compute threads; None: it has no such flags."""
