@@ -63,8 +63,8 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     """How far the TTFT figures could fall, because first tokens arrived together with a later one: relative to each figure, the
     largest of mean, median and printed percentiles.
 
-    The arrival of such a first token is unknown; the earliest that is likely is one TPOT earlier for each merged event of its answer.
-    Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times. Counts: no error.
+    When such a first token arrived is not known; the earliest that is likely is one TPOT earlier for each merged event of its
+    answer. Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times. Counts: no error.
     """
     ok = evidence.records.ok()
     expected = _expected_merged(evidence, ok)
