@@ -17,7 +17,7 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -120,14 +120,10 @@ def _shown(fields: list[str]) -> str:
 
 
 def _instant(text: str) -> float:
-    """Seconds since 1970 of a date and time with up to 100 ns: `2023-11-16 18:17:03.9799600`; with or without a time zone."""
-    date, _, rest = text.strip().replace("T", " ").partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    zone = rest[len(digits) :] or "+00:00"
-    if "+" in date[10:]:
-        date, _, offset = date.partition("+")
-        zone = f"+{offset}"
-    return datetime.fromisoformat(f"{date}{zone}").timestamp() + float(f"0.{digits or 0}")
+    """Seconds since 1970 of a date and time, UTC without a time zone: `2023-11-16 18:17:03.9799600`. Digits after the microseconds
+    are ignored."""
+    at = datetime.fromisoformat(text.strip())
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _seconds(text: str) -> float:
