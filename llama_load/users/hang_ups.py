@@ -45,11 +45,8 @@ def parse_hang_ups(rate: float, text: str, seed: int) -> HangUps:
     if text == FIRST_TOKEN:
         return HangUps(rate, seed=seed)
     if match := _FORM.fullmatch(text):
-        tokens, seconds, sigma = (
-            int(match["tokens"] or 0),
-            float(match["seconds"] or match["median"] or 0),
-            float(match["sigma"] or 0),
-        )
+        tokens, sigma = int(match["tokens"] or 0), float(match["sigma"] or 0)
+        seconds = float(match["seconds"] or match["median"] or 0)
         is_time = 0 < seconds <= MOST_S and (0 < sigma <= MOST_SIGMA or match["sigma"] is None)
         if 0 < tokens <= MOST_TOKENS or is_time:
             return HangUps(rate, tokens or None, seconds or None, sigma, seed)
