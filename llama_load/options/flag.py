@@ -74,8 +74,8 @@ class Flag:
     """One flag: name on the command line, kind, group on the page (None: not there), default as text, help; `choices` limits it.
 
     `workloads`: the classes that use it; empty for all. `begins`: the section of `llama-load flags` that starts with it. `title`,
-    `page_help`: its texts on the page, where those of the command line do not fit. `first`: its place in the page's first group.
-    `also`, `attribute`: further names, and the name on the parsed options, of Locust's own flags.
+    `page_help`: its texts on the page, where its name and help do not fit. `first`: its place in the page's first group. `also`,
+    `attribute`: further names, and the name on the parsed options, of Locust's own flags.
     """
 
     name: str
@@ -128,8 +128,3 @@ class Flag:
     def help_with_choices(self) -> str:
         """Its help with the allowed values, if limited."""
         return self.help + (f"; one of {', '.join(filter(None, self.choices))}" if self.choices else "")
-
-    @property
-    def title_in_words(self) -> str:
-        """Its title on the page: `think_time` is `Think time`."""
-        return self.title or self.dest.replace("_", " ").capitalize()

@@ -52,8 +52,8 @@ def _is_used(flag: Flag, workloads: Collection[str]) -> bool:
 def _field(flag: Flag) -> Field:
     kind = (SECRET_LINES if flag.repeated else SECRET) if flag.secret else LINES if flag.repeated else TEXT
     kind = SWITCH if flag.switch else CHOICE if flag.choices else kind
-    shown_help = flag.page_help or flag.help
-    return Field(flag.dest, flag.name, flag.group or "", shown_help, kind, flag.choices or (), flag.title_in_words)
+    shown_help, title = flag.page_help or flag.help, flag.title or flag.dest.replace("_", " ").capitalize()
+    return Field(flag.dest, flag.name, flag.group or "", shown_help, kind, flag.choices or (), title)
 
 
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")

@@ -99,10 +99,6 @@ def is_header_name(name: str) -> bool:
     return re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name.strip(), re.ASCII) is not None
 
 
-def _in_header(line: str) -> list[str]:
-    return [value for name, value in read_headers([line], []) if is_secret_header(name, value)]
-
-
 def _in_json(text: str) -> list[str]:
     try:
         value = json.loads(text)
@@ -121,7 +117,7 @@ def _in_url(url: str) -> list[str]:
 _SECRETS_IN: Mapping[Kind, Callable[[str], list[str]]] = {
     Kind.SERVER_KEY: lambda key: [key],
     Kind.SECRET: lambda secret: [secret],
-    Kind.HEADER: _in_header,
+    Kind.HEADER: lambda line: [value for name, value in read_headers([line], []) if is_secret_header(name, value)],
     Kind.JSON: _in_json,
     Kind.DESTINATION: _in_url,
 }

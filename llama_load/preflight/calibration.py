@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,6 @@ from llama_load.run_folder import PreflightRow
 from llama_load.serving.model_maker import cache_folder
 
 TOK_PER_S = 50  # per stream: what one user of a fast server sees
-
-
 LOOSE_MS = 5.0
 
 
@@ -42,12 +41,8 @@ class Calibration:
 
     def carried(self, limit_ms: float) -> int:
         """The largest number of streams up to which every step stayed within the limit; 0 if the first step exceeded it."""
-        good = 0
-        for step in self.steps:
-            if step.ttft_error_p99_ms > limit_ms:
-                break
-            good = step.streams
-        return good
+        good = takewhile(lambda step: step.ttft_error_p99_ms <= limit_ms, self.steps)
+        return max((step.streams for step in good), default=0)
 
     def workers_for(self, streams: int, tok_per_s_each: float, limit_ms: float = LOOSE_MS) -> int | None:
         """Workers needed for a load: tokens per second / what one worker carries; None if one carries nothing.

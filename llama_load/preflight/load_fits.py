@@ -1,25 +1,29 @@
-"""The load of a run: its arrivals or users, phase by phase, and how many users Locust must have ready."""
+"""The load of a run: its arrivals, of a trace or by a rate, or its users; and how many users Locust must have ready."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from locust.runners import MasterRunner
+from locust.dispatch import UsersDispatcher
+from locust.runners import MasterRunner, WorkerNode
 
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 from llama_load.errors import UsageError
 from llama_load.load.schedule import drawn_by_weight
 from llama_load.load.segments import FILLING, LoadModel, Segment, of_conversations, plan_segments, total_requests
+from llama_load.observed.record import OK
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
-from llama_load.preflight.trace import load_trace
-from llama_load.preflight.user_mix import sending_users
-from llama_load.run_folder import PreflightRow
+from llama_load.run_folder import PreflightRow, load_run
 from llama_load.units import quantity
 from llama_load.workloads.prompt import Plan
+from llama_load.workloads.traces import LAYOUTS, Arrival, read_trace_file
 
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
 USERS_AHEAD_S = 3.0
@@ -199,3 +203,49 @@ def _stages(model: LoadModel, segments: list[Segment]) -> str:
     count = "as many prompts as fit its time each" if total is None else f"{quantity(total, 'prompt')} in all"
     which = "the same in every stage" if model.same_prompts else "new ones of similar lengths in every stage while there are any"
     return f"{names}: {count}, {which}{_limit(model)}"
+
+
+def load_trace(path: Path, *, speed: float = 1.0) -> list[Arrival]:
+    """The arrivals of a trace, sorted by time, the first at 0; `speed` 2 plays it in half the time.
+
+    Arrivals at the same instant stay in file order. UsageError names the line when the trace is missing, empty or invalid;
+    RunError: a damaged run folder.
+    """
+    rows = _rows_of_run(path) if path.is_dir() else read_trace_file(path)
+    if not rows:
+        raise UsageError(f"the trace {path} contains no request; it must have {LAYOUTS}")
+    rows.sort(key=attrgetter("at_s"))
+    return [replace(row, at_s=(row.at_s - rows[0].at_s) / speed) for row in rows]
+
+
+def _rows_of_run(path: Path) -> list[Arrival]:
+    """The measured requests of a run. A failed or cut request takes its token limit as the answer's length."""
+    records = load_run(path).records.measured()
+    columns = ("scheduled_mono_ns", "started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
+    return [
+        Arrival(
+            (started_ns if scheduled_ns is None else scheduled_ns) / 1e9,
+            prompt_tokens,
+            output_tokens if status == OK else max_tokens,
+        )
+        for scheduled_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(
+            *map(records.strings, columns), strict=True
+        )
+    ]
+
+
+def sending_users(user_classes: Iterable[Any], total: int) -> int:
+    """Of `total` users those of our classes, as Locust's own dispatcher shares them out by `weight` and `fixed_count`; all where
+    every class is ours, or none is. 4 users of a LlamaUser and an HttpUser of equal weight: 2."""
+    return _sending(tuple(user_classes), total)
+
+
+@lru_cache(64)
+def _sending(user_classes: tuple[Any, ...], total: int) -> int:
+    own = [user.__name__ for user in user_classes if hasattr(user, "workload_name")]
+    if len(own) in (0, len(user_classes)) or total < 1:
+        return total
+    dispatcher = UsersDispatcher([WorkerNode("one")], list(user_classes))
+    dispatcher.new_dispatch(total, total)
+    (counts,) = next(dispatcher).values()
+    return sum(counts[name] for name in own)

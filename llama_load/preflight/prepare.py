@@ -101,7 +101,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     counter = token_counter(probes[0], options)
     nonce = secrets.token_hex(8)
     beginning = beginning_of(options, targets, counter, nonce)
-    renews = beginning is not None and beginning.is_of_the_run
+    renews = beginning is not None and beginning.tokens is not None
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
     load = with_conversations(load, plans)

@@ -29,8 +29,8 @@ from llama_load.foreign_text import printable_lines
 from llama_load.load.segments import total_requests
 from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, read_options
+from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared, prepare
-from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.formats import write_csv
 from llama_load.reports.show import announce, show
 from llama_load.reports.write import write_html, write_junit

@@ -10,8 +10,8 @@ import gevent
 
 from llama_load.dispatch.leases import Lease
 from llama_load.live import LiveFigures
+from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared
-from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController
 from llama_load.run.progress import Counts

@@ -27,11 +27,6 @@ class Beginning:
     tokens: int | None = None
 
     @property
-    def is_of_the_run(self) -> bool:
-        """Whether all prompts of the run begin with the same text."""
-        return self.tokens is not None
-
-    @property
     def most_tokens(self) -> int:
         """At most so many tokens are added to a prompt: a digit each where they are not counted."""
         return PREFIX_DIGITS if self.tokens is None else self.tokens

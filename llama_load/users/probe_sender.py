@@ -26,15 +26,8 @@ ANSWER_TOKENS = 8
 TEXT = "{} {} {} {}: write these four numbers as words, then go on counting from the last one, a number on each line."
 # Fields of --extra-body that would make a probe another request.
 _OWN_FIELDS = (
-    *LENGTH_FIELDS,
-    "stream",
-    "stream_options",
-    "n",
-    "best_of",
-    "cache_prompt",
-    "response_format",
-    "json_schema",
-    "grammar",
+    *(*LENGTH_FIELDS, "stream", "stream_options", "n", "best_of", "cache_prompt"),
+    *("response_format", "json_schema", "grammar"),
 )
 # Not seeded: no cache may hold a probe of an earlier run.
 _random = random.SystemRandom()

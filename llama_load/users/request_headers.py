@@ -22,18 +22,8 @@ Headers = tuple[tuple[str, str], ...]
 HARMLESS = frozenset(
     (
         *("accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "cache-control"),
-        *(
-            "connection",
-            "content-encoding",
-            "content-language",
-            "content-type",
-            "date",
-            "expect",
-            "openai-beta",
-            "origin",
-            "pragma",
-        ),
-        *("priority", "te", "traceparent", "tracestate", "user-agent", "via", "x-correlation-id", "x-request-id"),
+        *("connection", "content-encoding", "content-language", "content-type", "date", "expect", "openai-beta", "origin"),
+        *("pragma", "priority", "te", "traceparent", "tracestate", "user-agent", "via", "x-correlation-id", "x-request-id"),
     )
 )
 _FIELD = re.compile(r"\{(conversation|prompt|user|worker)\}")

@@ -28,8 +28,7 @@ from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import OpenRecord, Session, Ticket
-from llama_load.users.sub_agents import run_agents
-from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
+from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, run_agents, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload

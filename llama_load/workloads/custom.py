@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import tee
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,12 +112,7 @@ class Custom:
 
 def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
-    categories = []
-    for line, where in file.decoded(_LINE):
-        _expect(line.expect, where)
-        categories.append(_category(line))
-    for place in range(len(file)):
-        _talk(file, place)
+    categories = [_read(file, place)[1] for place in range(len(file))]
     unknown = [name for name in request.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
@@ -126,14 +122,14 @@ def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
 
 def _counted(file: DataFile, places: list[int], writer: TalkWriter) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
-    talks = (_talk(file, place) for place in places)
-    for talk, place in zip(writer.counted(talks), places, strict=True):
-        line = file.decode(place, _LINE)
-        yield replace(writer.last(talk), task=_category(line), expect=_expect(line.expect, file.where(place)))
+    lines, again = tee(_read(file, place) for place in places)
+    for talk, (_, category, expect) in zip(writer.counted(talk for talk, *_ in lines), again, strict=True):
+        yield replace(writer.last(talk), task=category, expect=expect)
 
 
-def _talk(file: DataFile, place: int) -> Talk:
-    """The conversation in a line. UsageError names the line if it has no question, or one that is not understood."""
+def _read(file: DataFile, place: int) -> tuple[Talk, str | None, Expect | None]:
+    """The conversation in a line, its category, and what it expects of its answer. UsageError names the line if it has no question,
+    or one that is not understood."""
     line, where = file.decode(place, _LINE), file.where(place)
     if line.messages is not None:
         talk = talk_of(file.decode(place, _OBJECT), "", where)
@@ -142,11 +138,8 @@ def _talk(file: DataFile, place: int) -> Talk:
         if not text.strip():
             raise UsageError(f"{where} has no question; it must be {LAYOUT}")
         talk = Talk("", (), (RecordedTurn((Message(USER, text),), None),))
-    return replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS)
-
-
-def _category(line: _Line) -> str | None:
-    return printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
+    category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
+    return replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS), category, _expect(line.expect, where)
 
 
 def _expect(given: str | _Expect | None, where: str) -> Expect | None:

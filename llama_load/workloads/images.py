@@ -99,7 +99,8 @@ def files(path: Path) -> list[Maker]:
         return [partial(_read, path)]
     if not path.is_dir():
         raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
-    below = sorted(file for file in path.rglob("*") if _is_image_file(file))
+    visible = (file for file in path.rglob("*") if not file.name.startswith("."))
+    below = sorted(file for file in visible if file.suffix.lower() in SUFFIXES and file.is_file())
     if not below:
         raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
     return [partial(_read, file) for file in below]
@@ -136,10 +137,6 @@ def _call(maker: Maker) -> Image | UsageError:
         return maker()
     except UsageError as error:
         return error
-
-
-def _is_image_file(file: Path) -> bool:
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
 
 
 def _read(file: Path) -> Image:

@@ -11,7 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, chained
-from llama_load.workloads.talk_files import TalkFile
+from llama_load.workloads.talk_files import TalkFile, read_talks
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
 
 SAMPLE = "datasets/agent_messages.jsonl"
@@ -44,14 +44,14 @@ class Conversations:
         """
         if request.dataset_path is not None and request.dataset_path.startswith(HUB):
             raise UsageError("conversations.py reads files: download the data set first (llama-load datasets fetch)")
-        file = TalkFile(bundled(SAMPLE) if request.dataset_path is None else Path(request.dataset_path), request)
+        file = read_talks(bundled(SAMPLE) if request.dataset_path is None else Path(request.dataset_path), request)
         writer = TalkWriter(request)
         most_turns = request.traffic.turns if request.traffic.limits_turns else None
         chats: list[Chat] = []
         warmup: list[Prompt] = []
         left_out = 0
         planned = 0
-        for talk in writer.counted(file.talks()):
+        for talk in writer.counted(file.talks):
             chat = writer.chat(talk, most_turns)
             if not chat.prompts:
                 left_out += 1
@@ -82,7 +82,7 @@ class Conversations:
             distinct=distinct,
             replaced=left_out,
             shortened=sum(chat.missing > 0 for chat in chats),
-            shared_tokens=file.shared_tokens(),
+            shared_tokens=file.shared_tokens,
         )
 
 
@@ -95,7 +95,7 @@ def _at_speed(chat: Chat, speed: float) -> Chat:
 
 
 def _facts(file: TalkFile) -> TalkFacts:
-    talks = list(file.talks())
+    talks = file.talks
     return TalkFacts(
         path=str(file.path),
         sha256=file.sha256,

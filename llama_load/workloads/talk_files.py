@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,55 +27,55 @@ LAYOUT = (
 _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
 
+@dataclass(frozen=True, slots=True)
 class TalkFile:
-    """A file of conversations, or a folder of one JSON object per file. UsageError: it cannot be read, or has another layout."""
+    """The conversations of a file or folder, in their order, and their layout."""
 
-    def __init__(self, path: Path, request: PlanRequest) -> None:
-        self.path = path
-        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not files:
-            raise UsageError(f"the folder {path} contains no .json file; give a file or a folder of conversations")
-        self._files = [DataFile(file, LAYOUT) for file in files]
-        self.sha256 = files_digest([file.sha256 for file in self._files])
-        self._request = request
-        self.layout, self._read = self._reader(self._files[0])
-        self._made: list[Talk] | None = None
+    path: Path
+    sha256: str
+    layout: str
+    talks: list[Talk]
 
-    def talks(self) -> Iterator[Talk]:
-        """All conversations, in the file's order."""
-        if self._made is None:
-            self._made = list(self._all())
-            if not self._made:
-                raise UsageError(f"the data set {self.path} contains no conversation")
-        return iter(self._made)
-
+    @property
     def shared_tokens(self) -> int | None:
         """Tokens that all prompts share at their start by design; None: they share what the recording shares."""
         if self.layout != OPENAI:
             return None
-        openings = {(talk.opening, json.dumps(talk.fields.get("tools"))) for talk in self.talks()}
-        return None if len(openings) < len(self._made or ()) else 0
+        openings = {(talk.opening, json.dumps(talk.fields.get("tools"))) for talk in self.talks}
+        return None if len(openings) < len(self.talks) else 0
 
-    def _all(self) -> Iterator[Talk]:
-        number = 0
-        for file in self._files:
-            for entry, where in file.decoded(_ANYTHING):
-                for talk in self._read(entry, str(number + 1), where):
-                    number += 1
-                    yield talk
 
-    def _reader(self, file: DataFile) -> tuple[str, Callable[[dict[str, Any], str, str], list[Talk]]]:
-        first, where = next(file.decoded(_ANYTHING), ({}, str(self.path)))
-        if "messages" in first:
-            return OPENAI, lambda entry, name, where: [talk_of(entry, name, where)]
-        if "conversations" in first:
-            return SHAREGPT, lambda entry, name, where: [talk_of(_as_messages(entry, where), name, where)]
-        if "resourceSpans" in first or "resource_spans" in first:
-            return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
-        if isinstance(first.get("requests"), list):
-            text = trace_text(first, self._request, where)
-            return WEKA, lambda entry, name, where: [talk_of_trace(entry, name, text, where)]
-        raise UsageError(f"{where} is JSON, but not {LAYOUT}")
+def read_talks(path: Path, request: PlanRequest) -> TalkFile:
+    """Reads a file, or a folder of one JSON object per file. UsageError: it cannot be read, or has another layout."""
+    paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not paths:
+        raise UsageError(f"the folder {path} contains no .json file; give a file or a folder of conversations")
+    files = [DataFile(file, LAYOUT) for file in paths]
+    first, where = next(files[0].decoded(_ANYTHING), ({}, str(path)))
+    layout, read = _reader(first, request, where)
+    talks: list[Talk] = []
+    for file in files:
+        for entry, place in file.decoded(_ANYTHING):
+            talks += read(entry, str(len(talks) + 1), place)
+    if not talks:
+        raise UsageError(f"the data set {path} contains no conversation")
+    return TalkFile(path, files_digest([file.sha256 for file in files]), layout, talks)
+
+
+def _reader(
+    first: Mapping[str, Any], request: PlanRequest, where: str
+) -> tuple[str, Callable[[dict[str, Any], str, str], list[Talk]]]:
+    """The layout of the first entry, and a function from an entry, its name and its place to its conversations."""
+    if "messages" in first:
+        return OPENAI, lambda entry, name, where: [talk_of(entry, name, where)]
+    if "conversations" in first:
+        return SHAREGPT, lambda entry, name, where: [talk_of(_as_messages(entry, where), name, where)]
+    if "resourceSpans" in first or "resource_spans" in first:
+        return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
+    if isinstance(first.get("requests"), list):
+        text = trace_text(first, request, where)
+        return WEKA, lambda entry, name, where: [talk_of_trace(entry, name, text, where)]
+    raise UsageError(f"{where} is JSON, but not {LAYOUT}")
 
 
 def _as_messages(entry: Mapping[str, Any], where: str) -> dict[str, Any]:

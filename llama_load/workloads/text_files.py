@@ -19,7 +19,7 @@ from llama_load.errors import UsageError
 MOST_BYTES = 1024 * 2**20
 # UTF-32 goes first: its little-endian mark begins with UTF-16's.
 _MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -109,7 +109,7 @@ def decoded(data: bytes) -> str | None:
 def _decoded(data: bytes) -> str | None:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
-            return data.removeprefix(mark).decode(encoding, "replace") if encoding == "utf-8" else data.decode(encoding, "replace")
+            return data.decode(encoding, "replace")
     if b"\0" in data:
         return _utf16_without_mark(data)
     with suppress(UnicodeDecodeError):

@@ -19,8 +19,8 @@ from llama_load.preflight.checks import (
     slot_budget,
     target_rows,
 )
+from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import print_table
-from llama_load.preflight.user_mix import sending_users
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import ServerFacts, Target

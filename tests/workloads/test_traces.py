@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import RunError, UsageError
-from llama_load.preflight.trace import load_trace
+from llama_load.preflight.load_fits import load_trace
 from llama_load.run_folder import MANIFEST, RunWriter
 from llama_load.workloads.traces import Arrival, block_tokens
 from scripts.make_samples import FOLDER
