@@ -9,7 +9,7 @@ import pyarrow as pa
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
 from llama_load.run_folder import Manifest
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.prompt import DataFacts, PlanFacts
 
 MS = 1_000_000
 

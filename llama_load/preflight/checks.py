@@ -20,8 +20,7 @@ from llama_load.wire.local_ports import is_here
 from llama_load.workloads.agent import AgentFacts
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import DocumentFacts
-from llama_load.workloads.facts import PlanFacts
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt import Plan, PlanFacts
 
 # Assumed if the server does not report its chat template: current models' templates add 10 to 40 tokens.
 GUESSED_TEMPLATE_TOKENS = 40

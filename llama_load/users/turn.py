@@ -153,15 +153,6 @@ class Turn:
         return self.prompt if isinstance(self.prompt, Prompt) else None
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltRequest:
-    """The request of a turn, the facts for its record, and what makes readers of its answer."""
-
-    facts: SentRequest
-    request: Request
-    new_reader: Callable[[], AnswerReader]
-
-
 class Sending:
     """The sending of one turn. Its record and the reader of its answer are there once the block of `sending` has ended.
 
@@ -177,11 +168,11 @@ class Sending:
         self._facts: SentRequest | None = None
         self._tries: Tries | None = None
 
-    def send(self, built: BuiltRequest) -> None:
+    def send(self, facts: SentRequest, request: Request, new_reader: Callable[[], AnswerReader]) -> None:
         """Send the request and wait for its answer. May raise UsageError: this API's answers cannot be read so."""
         target = self._conversation.ticket.target
-        self._facts = built.facts
-        self._tries = Tries(self._conversation.session, target.address, built.request, built.new_reader)
+        self._facts = facts
+        self._tries = Tries(self._conversation.session, target.address, request, new_reader)
         self._tries.run()
 
     def fail(self, error: BaseException) -> None:

@@ -19,6 +19,7 @@ from llama_load.errors import UsageError
 from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.adapters import adapter_fields
+from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
@@ -28,7 +29,7 @@ from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import OpenRecord, Session, Ticket
-from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, run_agents, sending
+from llama_load.users.turn import ActiveConversation, Turn, run_agents, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
@@ -234,7 +235,7 @@ class LlamaUser(HttpUser):
         """Send a turn, and add it to its conversation's history."""
         conversation = turn.conversation
         with sending(conversation) as sent:
-            sent.send(self._build_request(turn))
+            sent.send(*self._build_request(turn))
         opened = self._local.open_record = sent.open_record
         self._pause_after(opened.record)
         # One object: a record is published when its answer is dropped.
@@ -260,8 +261,8 @@ class LlamaUser(HttpUser):
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
 
-    def _build_request(self, turn: Turn) -> BuiltRequest:
-        """The request of a turn. May raise UsageError."""
+    def _build_request(self, turn: Turn) -> tuple[SentRequest, Request, Callable[[], AnswerReader]]:
+        """The facts for the record of a turn, its request, and what makes readers of its answer. May raise UsageError."""
         api, planned, conversation = turn.api, turn.planned, turn.conversation
         try:
             content = api.content(turn.prompt, conversation.history, conversation.prefix.text)
@@ -317,7 +318,7 @@ class LlamaUser(HttpUser):
         most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
         lease, hang_ups = conversation.ticket.lease, conversation.session.settings.hang_ups
         give_up = None if hang_ups is None or lease.warmup else hang_ups.of(lease.index)
-        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, give_up, most_bytes), new_reader)
+        return facts, Request("POST", api.path, headers, pieces, target.reuse, give_up, most_bytes), new_reader
 
     def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""

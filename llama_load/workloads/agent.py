@@ -13,12 +13,12 @@ from msgspec import UNSET, UnsetType
 from llama_load.errors import UsageError
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.prompt import (
     ROUNDS,
     SYSTEM_TOKENS,
     TOOL_OUTPUT_TOKENS,
     AgentShape,
+    DataFacts,
     Message,
     Plan,
     PlanRequest,

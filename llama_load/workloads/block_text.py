@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
-from llama_load.workloads.counting import TokenCounter
-from llama_load.workloads.fitting import counted, settled
+from llama_load.workloads.counting import TokenCounter, counted, settled
 from llama_load.workloads.synthetic import CODE, ENGLISH, Vocabulary
 
 BLOCK_TOKENS = 512  # of Mooncake's traces

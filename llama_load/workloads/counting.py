@@ -1,14 +1,21 @@
-"""Token counters: a local tokenizer.json, or an estimate, named as such. A server's tokenizer is counted by its target."""
+"""Counts the tokens of texts, and fits texts to a number of tokens, many at a time: each count may be a request to a server.
+
+Counters are a local tokenizer.json, or an estimate, named as such. A server's tokenizer is counted by its target.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from llama_load.errors import UsageError
 
+T = TypeVar("T")
+# Texts counted in one batch: a server's /tokenize is called for several at a time.
+BATCH = 32
 # CJK ideographs, kana, hangul and full-width forms: modern tokenizers spend about three tokens on four characters.
 _DENSE = re.compile(r"[\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]")
 DENSE_TOKENS_PER_CHAR = 0.75
@@ -62,3 +69,36 @@ class LocalCounter:
     def count(self, texts: Sequence[str]) -> list[int]:
         """See `TokenCounter.count`."""
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """The items in lists of `size`, the last one shorter; reads the source lazily."""
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch
+
+
+def counted(texts: Iterable[str], counter: TokenCounter) -> Iterator[tuple[str, int]]:
+    """Each text with its number of tokens, counted in batches on demand."""
+    for batch in batches(texts):
+        yield from zip(batch, counter.count(batch), strict=True)
+
+
+def settled(fittings: Sequence[Generator[str, int, T]], counter: TokenCounter) -> list[T]:
+    """The results of these fittings, in order. A fitting yields a text, is sent its number of tokens, and retries or returns.
+
+    All advance in rounds, so that a round costs the counter a few batches and not a call per text.
+    """
+    results: dict[int, T] = {}
+    waiting = [(place, fitting, next(fitting)) for place, fitting in enumerate(fittings)]
+    while waiting:
+        following = []
+        for batch in batches(waiting):
+            counts = counter.count([text for _, _, text in batch])
+            for (place, fitting, _), tokens in zip(batch, counts, strict=True):
+                try:
+                    following.append((place, fitting, fitting.send(tokens)))
+                except StopIteration as done:
+                    results[place] = done.value
+        waiting = following
+    return [results[place] for place in range(len(fittings))]

@@ -15,10 +15,9 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import USER, DataFile
 from llama_load.workloads.expect import Expect
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.openai_messages import talk_of
-from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.talk_prompts import TalkWriter
 from llama_load.workloads.talks import RecordedTurn, Talk
 

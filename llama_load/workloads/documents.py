@@ -10,10 +10,8 @@ from itertools import islice
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import EstimatedCounter, TokenCounter
-from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.fitting import counted, settled
-from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, DIFFERENT, SHARED, Plan, PlanRequest, Prompt
+from llama_load.workloads.counting import EstimatedCounter, TokenCounter, counted, settled
+from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, DIFFERENT, SHARED, DataFacts, Plan, PlanFacts, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
 # The default document length: a source file of about 11,000 tokens.

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import CHARS_PER_TOKEN
-from llama_load.workloads.facts import DataFacts
-from llama_load.workloads.fitting import counted
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.counting import CHARS_PER_TOKEN, counted
+from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import chosen
 from llama_load.workloads.text_files import files_digest, text_files
 

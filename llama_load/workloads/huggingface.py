@@ -15,7 +15,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.workloads.facts import DataFacts
+from llama_load.workloads.prompt import DataFacts
 
 HUB = "hf:"
 DEFAULT_SPLIT = "train"

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Workload
+from llama_load.workloads.prompt import DataFacts, Plan, PlanFacts, PlanRequest, Prompt, Workload
 from llama_load.workloads.replay import Replay
 
 

@@ -1,4 +1,4 @@
-"""A prompt; the plan of a run, which assigns prompts to requests; and the interface of workloads, which make plans."""
+"""A prompt; the plan of a run, which assigns prompts to requests, with its facts in run.json; and the interface of workloads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.expect import Expect
-from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.think_time import ThinkTime
 
 if TYPE_CHECKING:
@@ -116,6 +116,48 @@ class Prompt:
 def chained(turns: Sequence[Prompt]) -> list[Prompt]:
     """The requests of a conversation, each with the number of those that follow."""
     return [replace(prompt, more=len(turns) - 1 - place, turns=len(turns)) for place, prompt in enumerate(turns)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """The data behind prompts. A workload with more facts has a subclass."""
+
+    path: str  # a file, a folder, hf:REPO, or a name for generated data
+    sha256: str | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFacts:
+    """The numbers of a plan. UNSET fields do not apply to this workload and are left out of run.json."""
+
+    dataset: DataFacts
+    counted_by: str  # the token counter's source
+    distinct: int  # prompts without their repetitions
+    repeated: int
+    replaced: int  # prompts that did not fit a slot and were replaced by others
+    shortened: int | UnsetType = UNSET  # prompts or conversations cut to fit a slot
+    # Tokens that all prompts share at their start by design. UNSET counts as 0; None: prompts repeat each other by design.
+    shared_tokens: int | UnsetType | None = UNSET
+    cut: int | UnsetType = UNSET  # documents cut to fit a slot, and their tokens before
+    cut_from: int | UnsetType = UNSET
+    tasks: Mapping[str, PlanFacts] | UnsetType = UNSET  # of a mixture, by name
+
+
+def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
+    """Tokens shared by design, by workload and by task of a mixture; those that share nothing are left out."""
+    shared: dict[str, int | None] = {}
+    for name, fact in facts.items():
+        if fact.tasks:
+            shared |= shared_tokens(fact.tasks)
+        elif fact.shared_tokens is not UNSET and fact.shared_tokens != 0:
+            shared[name] = fact.shared_tokens
+    return shared
+
+
+def facts_json(facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
+    """`prompts` of run.json: the facts of the only workload, or of each by name."""
+    shown = next(iter(facts.values())) if len(facts) == 1 else facts
+    return dict(msgspec.json.decode(msgspec.json.encode(shown)))
 
 
 @dataclass(frozen=True, slots=True)

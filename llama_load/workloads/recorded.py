@@ -8,9 +8,8 @@ from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, chained
+from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Prompt, chained
 from llama_load.workloads.talk_files import TalkFile, read_talks
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
 

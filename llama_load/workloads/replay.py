@@ -14,8 +14,7 @@ from statistics import median_low
 
 from llama_load.errors import UsageError
 from llama_load.workloads.block_text import BlockText
-from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanFacts, PlanRequest, Prompt
 from llama_load.workloads.synthetic import INPUT_TOKENS
 
 

@@ -20,9 +20,8 @@ import msgspec
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, messages
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB, DataSet
-from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt, chained
+from llama_load.workloads.prompt import DataFacts, Message, Plan, PlanRequest, Prompt, chained
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
 from llama_load.workloads.talks import RecordedTurn, Talk
 

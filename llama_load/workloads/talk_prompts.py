@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.counting import BATCH, TokenCounter, batches
 from llama_load.workloads.data_files import SYSTEM, USER, joined
-from llama_load.workloads.fitting import BATCH, batches
 from llama_load.workloads.prompt import ANSWER_TOKENS, Message, PlanRequest, Prompt, chained
 from llama_load.workloads.talks import RecordedTurn, Talk, texts_of
 

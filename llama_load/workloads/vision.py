@@ -13,10 +13,9 @@ from pathlib import Path
 from msgspec import UNSET
 
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.images import POOL_BYTES, Maker, drawings, files, image_of, made
-from llama_load.workloads.prompt import ANSWER_TOKENS, Image, Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Image, Plan, PlanRequest, Prompt
 
 QUESTION = "Describe what you see in this picture in detail."
 QUESTION_OF_SEVERAL = "Describe what you see in each of these {} pictures in detail, and how they differ."

@@ -27,8 +27,7 @@ from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
-from llama_load.workloads.facts import PlanFacts
-from llama_load.workloads.prompt import Image, Plan, Prompt
+from llama_load.workloads.prompt import Image, Plan, PlanFacts, Prompt
 from tests.conftest import Finished, embedded_server
 from tests.make_records import facts, manifest
 from tests.server_kinds import LLAMA_SERVER, VLLM

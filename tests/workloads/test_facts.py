@@ -12,9 +12,8 @@ from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import Documents
-from llama_load.workloads.facts import DataFacts, PlanFacts, facts_json, shared_tokens
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import PlanRequest, Traffic
+from llama_load.workloads.prompt import DataFacts, PlanFacts, PlanRequest, Traffic, facts_json, shared_tokens
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.synthetic import Synthetic
 from tests.make_records import facts, manifest

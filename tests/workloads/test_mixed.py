@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter
-from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Traffic
+from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision
 from tests.make_records import facts
 

@@ -14,10 +14,9 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.lab.dataset_tools.histogram import histogram
-from llama_load.workloads.counting import EstimatedCounter, TokenCounter
+from llama_load.workloads.counting import EstimatedCounter, TokenCounter, batches
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.data_files import ASSISTANT, DataFile, Turn, messages
-from llama_load.workloads.fitting import batches
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.prompt import PlanRequest
 from llama_load.workloads.sharegpt import (
