@@ -61,9 +61,9 @@ def printable_json(value: Any, most: int = MOST_CHARS) -> Any:
     if isinstance(value, str):
         return printable(value, most)
     if isinstance(value, Mapping):
-        return {printable(str(name), most): printable_json(each, most) for name, each in value.items()}
+        return {printable(str(name), most): printable_json(part, most) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [printable_json(each, most) for each in value]
+        return [printable_json(part, most) for part in value]
     return value
 
 
@@ -112,13 +112,13 @@ def redacted(text: str) -> str:
 def secrets_in(value: Any) -> list[str]:
     """The texts in a JSON value whose keys are named like secrets."""
     if isinstance(value, Mapping):
-        own = [each for name, each in value.items() if is_secret_name(str(name)) and isinstance(each, str)]
-        return own + [text for each in value.values() for text in secrets_in(each)]
-    return [text for each in value for text in secrets_in(each)] if isinstance(value, list) else []
+        own = [part for name, part in value.items() if is_secret_name(str(name)) and isinstance(part, str)]
+        return own + [text for part in value.values() for text in secrets_in(part)]
+    return [text for part in value for text in secrets_in(part)] if isinstance(value, list) else []
 
 
 def masked(value: Any) -> Any:
     """The JSON value with every text that `secrets_in` finds replaced by ***."""
     if isinstance(value, Mapping):
-        return {name: MASK if is_secret_name(str(name)) and isinstance(each, str) else masked(each) for name, each in value.items()}
-    return [masked(each) for each in value] if isinstance(value, list) else value
+        return {name: MASK if is_secret_name(str(name)) and isinstance(part, str) else masked(part) for name, part in value.items()}
+    return [masked(part) for part in value] if isinstance(value, list) else value

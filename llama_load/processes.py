@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 
 import psutil
 
@@ -19,7 +20,7 @@ def listening(ports: Iterable[int]) -> list[psutil.Process]:
     """The processes that listen on these TCP ports. None that cannot be seen."""
     try:
         sockets = psutil.net_connections("tcp")
-        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
+        pids = {one.pid for one in sockets if one.status == psutil.CONN_LISTEN and one.laddr.port in ports}
         return [psutil.Process(pid) for pid in sorted(pid for pid in pids if pid)]
     except (psutil.Error, OSError):
         return []
@@ -27,13 +28,11 @@ def listening(ports: Iterable[int]) -> list[psutil.Process]:
 
 def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     """The processes and their descendants, up to `MOST_PROCESSES`."""
-    found: dict[int, psutil.Process] = {}
+    by_pid: dict[int, psutil.Process] = {}
     for process in processes:
-        try:
-            found |= {each.pid: each for each in (process, *process.children(recursive=True))}
-        except psutil.Error:  # it has ended
-            continue
-    return list(found.values())[:MOST_PROCESSES]
+        with suppress(psutil.Error):  # it has ended
+            by_pid |= {member.pid: member for member in (process, *process.children(recursive=True))}
+    return list(by_pid.values())[:MOST_PROCESSES]
 
 
 def end_with_parent(by: signal.Signals, parent: int | None = None) -> None:

@@ -300,7 +300,7 @@ def read_options(namespace: Any) -> RunOptions:
     flags.faults += _conflicts(flags)
     seed = _seed(flags)
     load = read_load(flags, seed)
-    values = {each.name: each.metadata["read"](flags, each.name) for each in fields(RunOptions) if each.metadata}
+    values = {one.name: one.metadata["read"](flags, one.name) for one in fields(RunOptions) if one.metadata}
     options = RunOptions(seed=seed, load=load, goals=read_goals(flags, load), **values)
     if flags.faults:
         raise UsageError("\n".join(map(_short, dict.fromkeys(flags.faults))))

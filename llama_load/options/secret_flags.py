@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,19 +34,16 @@ def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
 def redact_command(command: Sequence[str]) -> list[str]:
     """A command line with *** for keys, headers, users of URLs, and values in JSON that look like secrets."""
     shown: list[str] = []
-    hides: Callable[[str], str] | None = None  # what the next word must go through
-    for word in command:
-        if hides is not None:
-            shown.append(hides(word))
-            hides = None
-            continue
+    words = iter(command)
+    for word in words:
         name, equals, value = word.partition("=")
         hides = _masking(name)
         if hides is not None and equals:
             shown.append(f"{name}={hides(value)}")
-            hides = None
-        else:
-            shown.append(_USER_IN_URL.sub(rf"\1{MASK}@", redacted(word)))
+            continue
+        shown.append(_USER_IN_URL.sub(rf"\1{MASK}@", redacted(word)))
+        if hides is not None:
+            shown += map(hides, islice(words, 1))
     return shown
 
 

@@ -82,12 +82,12 @@ def _alike(one: Workload, other: Workload) -> bool:
 
 def _image_progress() -> Callable[[int], None]:
     """Prints to stderr how many images are ready, if that takes long."""
-    said_s = time.monotonic()
+    printed_s = time.monotonic()
 
     def tell(count: int) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s > 2:
-            said_s = time.monotonic()
+        nonlocal printed_s
+        if time.monotonic() - printed_s > 2:
+            printed_s = time.monotonic()
             print(f"{count} images ready …", file=sys.stderr, flush=True)
 
     return tell

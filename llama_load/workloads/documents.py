@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter, counted, settled
-from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, DIFFERENT, SHARED, DataFacts, Plan, PlanFacts, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, DIFFERENT, SHARED, DataFacts, Plan, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
 # The default document length: a source file of about 11,000 tokens.
@@ -126,17 +126,9 @@ class Documents:
             document_tokens=document_tokens,
             cache=cache,
         )
-        facts = PlanFacts(
-            dataset=texts,
-            counted_by=request.counter.source,
-            distinct=distinct,
-            repeated=len(measured) - distinct,
-            replaced=0,
-            shared_tokens=document_tokens if cache == SHARED else 0,
-            cut=len(measured) if document_tokens < tokens else 0,
-            cut_from=tokens,
-        )
-        return Plan(measured, warmup, facts)
+        shared = document_tokens if cache == SHARED else 0
+        plan = request.plan(measured, warmup, texts, distinct=distinct, shared_tokens=shared)
+        return replace(plan, facts=replace(plan.facts, cut=len(measured) if document_tokens < tokens else 0, cut_from=tokens))
 
 
 def _questions(text: str, question: str | None) -> Sequence[str]:

@@ -59,8 +59,8 @@ def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
 
 def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
     """Warm-up prompts of the tasks in turn. (Each task planned the full number.)"""
-    each = len(warmup) // tasks if tasks else 0
-    return [warmup[number % tasks * each + number // tasks] for number in range(count)] if each else []
+    per_task = len(warmup) // tasks if tasks else 0
+    return [warmup[number % tasks * per_task + number // tasks] for number in range(count)] if per_task else []
 
 
 def _summed(plans: Mapping[str, Plan]) -> PlanFacts:

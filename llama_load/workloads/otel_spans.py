@@ -182,7 +182,7 @@ def _spans(export: Mapping[str, Any], where: str) -> Iterator[_Span]:
                         str(span["traceId"]),
                         int(span["startTimeUnixNano"]),
                         int(span["endTimeUnixNano"]),
-                        {each["key"]: _value(each["value"]) for each in span.get("attributes") or ()},
+                        {fact["key"]: _value(fact["value"]) for fact in span.get("attributes") or ()},
                     )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{where} is no JSON export of OpenTelemetry spans (OTLP/JSON): {type(error).__name__} {error}") from None
@@ -194,7 +194,7 @@ def _value(given: Mapping[str, Any]) -> Any:
     if kind == "intValue":
         return int(value)
     if kind == "arrayValue":
-        return [_value(each) for each in value.get("values", ())]
+        return [_value(item) for item in value.get("values", ())]
     if kind == "kvlistValue":
-        return {each["key"]: _value(each["value"]) for each in value.get("values", ())}
+        return {item["key"]: _value(item["value"]) for item in value.get("values", ())}
     return value

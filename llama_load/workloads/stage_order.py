@@ -50,7 +50,10 @@ def in_stages(plan: Plan, counts: Sequence[int] | None, seed: int, *, same_answe
         if _are_alike(units):
             ordered = [prompt for unit in units for prompt in unit.prompts]
         elif counts is None:
-            ordered = _in_windows(units, random.Random(f"windows {seed} {task}"))
+            # Any segment has lengths from the whole distribution.
+            longest_first = sorted(units, key=lambda unit: (-unit.input / unit.size, -unit.output))
+            mixed = _mixed(longest_first, random.Random(f"windows {seed} {task}"))
+            ordered = [prompt for unit in mixed for prompt in unit.prompts]
         else:
             ordered = _dealt(units, _shares(places, counts), random.Random(f"stages {seed} {task}"))
         for place, prompt in zip(places, ordered, strict=True):
@@ -84,12 +87,6 @@ def _shares(places: Sequence[int], counts: Sequence[int]) -> list[int]:
     """The number of these positions in each stage."""
     ends = list(accumulate(counts))
     return [sum(end - count <= place < end for place in places) for end, count in zip(ends, counts, strict=True)]
-
-
-def _in_windows(units: Sequence[_Unit], draw: random.Random) -> list[Prompt]:
-    """An order in which any segment has lengths from the whole distribution."""
-    longest_first = sorted(units, key=lambda unit: (-unit.input / unit.size, -unit.output))
-    return [prompt for unit in _mixed(longest_first, draw) for prompt in unit.prompts]
 
 
 def _mixed(units: list[_Unit], draw: random.Random) -> list[_Unit]:

@@ -45,8 +45,8 @@ class Vision:
         UsageError: images cannot be read, or are too few for one request.
         """
         traffic = request.traffic
-        each = traffic.images_per_request
-        needed, spare = request.num_prompts * each, request.warmup * each
+        per_request = traffic.images_per_request
+        needed, spare = request.num_prompts * per_request, request.warmup * per_request
         path, makers = _source(request, needed + spare)
         unlike = {
             image.sha256: image
@@ -55,26 +55,26 @@ class Vision:
             )
         }
         images, warm = list(unlike.values())[:needed], list(unlike.values())[needed:]
-        if len(images) < each:
-            raise UsageError(f"{path} has {len(images)} of the {each} images of a request; lower --images-per-request")
+        if len(images) < per_request:
+            raise UsageError(f"{path} has {len(images)} of the {per_request} images of a request; lower --images-per-request")
         # If files are too few for the warm-up, use drawings: the warm-up must never cache a measured image.
         others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, request.content_seed, first=needed + spare)
         warm += made(others, threads=request.threads)
-        text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
+        text = traffic.question or (QUESTION if per_request == 1 else QUESTION_OF_SEVERAL.format(per_request))
         are_new = request.renews and traffic.images is None
         tokens = request.counter.count([text])[0]
         prompt = partial(Prompt, text, tokens, request.output_len or ANSWER_TOKENS, is_new=are_new)
-        combinations = math.comb(len(images), each)
-        count = request.num_prompts if request.fill else min(request.num_prompts, combinations)
-        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _deal(count, len(images), each, request.seed)]
+        count = request.num_prompts if request.fill else min(request.num_prompts, math.comb(len(images), per_request))
+        hands = _deal(count, len(images), per_request, request.seed)
+        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in hands]
         pictures = ImageFacts(
             path=path,
             sha256=UNSET if are_new else hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
             images=len(images),
             mean_bytes=round(sum(map(_file_bytes, images)) / len(images)),
         )
-        warmup = [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)]
-        return request.plan(measured, warmup, pictures, distinct=min(count, len(images) // each))
+        warmup = [prompt(images=tuple(warm[at : at + per_request])) for at in range(0, spare, per_request)]
+        return request.plan(measured, warmup, pictures, distinct=min(count, len(images) // per_request))
 
 
 def _source(request: PlanRequest, count: int) -> tuple[str, list[Maker]]:
@@ -85,31 +85,31 @@ def _source(request: PlanRequest, count: int) -> tuple[str, list[Maker]]:
         makers = drawings(count, traffic.image_size, traffic.image_format, request.content_seed)
         return f"generated {width}x{height} {traffic.image_format}", makers
     if traffic.images.startswith(HUB):
-        found = DataSet(traffic.images).images(count, request.seed)
-        makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(found, 1)]
+        drawn = DataSet(traffic.images).images(count, request.seed)
+        makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(drawn, 1)]
         return traffic.images, makers
     makers = files(Path(traffic.images))
     random.Random(request.seed).shuffle(makers)
     return traffic.images, makers
 
 
-def _deal(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[int]]:
-    """`count` hands of `each` of `images` images, dealt like cards: first in order, then from decks shuffled with the seed.
+def _deal(count: int, images: int, per_hand: int, seed: int) -> Iterator[Sequence[int]]:
+    """`count` hands of `per_hand` of `images` images, dealt like cards: first in order, then from decks shuffled with the seed.
 
     No image repeats before all others were dealt (except at a deck's end), no combination before all others were.
     """
     shuffle = random.Random(seed).shuffle
-    combinations = math.comb(images, each)
+    combinations = math.comb(images, per_hand)
     seen: set[frozenset[int]] = set()
     deck = list(range(images))
     for _ in range(count):
         if len(seen) == combinations:
             seen.clear()
         while True:
-            if len(deck) < each:
+            if len(deck) < per_hand:
                 deck = list(range(images))
                 shuffle(deck)
-            hand, deck = deck[:each], deck[each:]
+            hand, deck = deck[:per_hand], deck[per_hand:]
             if frozenset(hand) not in seen:
                 break
         seen.add(frozenset(hand))

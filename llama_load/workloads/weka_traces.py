@@ -81,13 +81,13 @@ class _Maker:
         if tokens is None or not 0 < tokens <= MOST_TOKENS or output is None or not 0 <= output <= MOST_TOKENS:
             raise UsageError(f"{where} needs the tokens of its prompt (in, 1 or more) and of its answer (out)")
         output = max(1, output)
-        goes_on = before is not None and entry.hash_ids[: len(before.hash_ids) - 1] == before.hash_ids[:-1]
-        new = tokens - ((before.input_tokens or 0) + max(1, before.output_tokens or 0)) if goes_on and before is not None else 0
-        ids = entry.hash_ids
-        if goes_on and before is not None and new > 0:
-            ids = entry.hash_ids[len(before.hash_ids) :]
-        goes_on = goes_on and new > 0
-        text, count_ = self._text.prompt(self._blocks(ids, name), max(self._text.least, new if goes_on else tokens))
+        history, ids = 0, entry.hash_ids
+        if before is not None and ids[: len(before.hash_ids) - 1] == before.hash_ids[:-1]:
+            history = (before.input_tokens or 0) + max(1, before.output_tokens or 0)
+        goes_on = before is not None and 0 < history < tokens
+        if before is not None and goes_on:
+            tokens, ids = tokens - history, ids[len(before.hash_ids) :]
+        text, count_ = self._text.prompt(self._blocks(ids, name), max(self._text.least, tokens))
         reply, _ = self._text.prompt(self._blocks((), f"{name} answer"), max(self._text.least, output))
         return RecordedTurn(
             (Message(USER, text),),
