@@ -309,7 +309,7 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
     well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
     check = found(well, starved)
     assert not check.ok
-    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert check.text == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
     assert "ulimit -r 1" in (check.remedy or "")
     full = found(replace(starved, priority="real-time, normal while it used over half a core"))
     assert (full.remedy or "").startswith("leave it a core")
