@@ -52,7 +52,7 @@ class EndBelowWatcher(Watcher):
 
 def end_below_watcher(prepared: Prepared, run: RunUnderWay) -> EndBelowWatcher | None:
     """The watcher of a run with --end-below."""
-    goals, total = prepared.options.goals, prepared.segments[0].total
+    goals, total = prepared.options.goals, prepared.load.segments[0].total
     if goals.end_below is None or total is None:
         return None
     return EndBelowWatcher(run, goals.slos, goals.end_below, total)
