@@ -10,7 +10,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
-from llama_load.languages import ENGLISH, LANGUAGES
+from llama_load.languages import ENGLISH
 from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
@@ -26,16 +26,15 @@ from llama_load.options.flags import (
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
-from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
+from llama_load.options.result_flags import AUTO, WAIT
 from llama_load.options.secret_flags import is_header_name, read_headers, redact_json, secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name
 from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.apis.api import GeneratingApi
-from llama_load.targets.balance import BALANCES, ROUND_ROBIN
+from llama_load.targets.balance import ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.servers import KINDS
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
@@ -59,14 +58,13 @@ class RunOptions:
     dataset_path: str | None
     traffic: Traffic
     stream: bool
-    sharegpt_output_len: int | None
+    output_len: int | None  # the answer length to ask for, from either of its two flags
     tokenizer: Path | None
     keep_long_prompts: bool
     seed: int
     renews_prompts: bool  # prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was given
     load: LoadModel
     trace: Path | None
-    speed: float
     models: WeightedChoice
     adapters: WeightedChoice
     session_headers: SessionHeaders
@@ -107,11 +105,6 @@ class RunOptions:
     metrics_address: tuple[str, int] | None  # where to serve /metrics
     given_flags: dict[str, Any] = field(default_factory=dict)  # see `_given`; for the manifest
 
-    @property
-    def output_len(self) -> int | None:
-        """The requested answer length, from either of its two flags."""
-        return self.traffic.output_len or self.sharegpt_output_len
-
     def body_options(self) -> BodyOptions:
         """The flags that apply to every request's body."""
         return BodyOptions(
@@ -132,10 +125,7 @@ def read_options(namespace: Any) -> RunOptions:
     keep_secret(secret_values(flags))
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     chosen, switched = flags.chosen, flags.switched
-    tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
-    schema, grammar = text("json_schema"), text("grammar")
-    faults += _form_conflicts(flags, schema, grammar)
-    faults += _body_conflicts(flags)
+    faults += _conflicts(flags)
     given_seed = number("seed", int, -(2**63), most=2**63 - 1)
     seed = given_seed or 0
     load = read_load(flags, seed)
@@ -147,26 +137,25 @@ def read_options(namespace: Any) -> RunOptions:
         dataset_path=text("dataset_path"),
         traffic=read_traffic(flags),
         stream=not switch("no_stream"),
-        sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
-        tokenizer=Path(tokenizer) if tokenizer else None,
+        output_len=number("output_len", int, 1, most=MOST_TOKENS) or number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
+        tokenizer=flags.path("tokenizer"),
         keep_long_prompts=switch("keep_long_prompts"),
         seed=seed,
         renews_prompts=given_seed is None and switched("cache_prompt") is not True and not switch("bust_prefix_cache"),
         load=load,
-        trace=Path(trace) if trace else None,
-        speed=number("speed", float, 0, above=True) or 1.0,
+        trace=flags.path("trace"),
         models=_choice(text("model"), "--model", seed, faults),
         adapters=_choice(text("adapter"), "--adapter", seed, faults, check=adapter_name),
         session_headers=_session_headers(flags),
-        backend=chosen("backend", tuple(KINDS)),
-        balance=chosen("balance", BALANCES) or ROUND_ROBIN,
+        backend=chosen("backend"),
+        balance=chosen("balance") or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),
         max_tokens=number("max_tokens", int, 1, most=MOST_TOKENS),
         temperature=0.0 if switch("same_answer") else number("temperature", float, 0),
         same_answer=switch("same_answer"),
-        json_schema=Path(schema) if schema else None,
-        grammar=Path(grammar) if grammar else None,
+        json_schema=flags.path("json_schema"),
+        grammar=flags.path("grammar"),
         structured_output_ratio=1.0 if (ratio := number("structured_output_ratio", float, 0, most=1)) is None else ratio,
         ignore_eos=switch("ignore_eos"),
         cache_prompt=False if switch("same_answer") else switched("cache_prompt"),
@@ -175,7 +164,7 @@ def read_options(namespace: Any) -> RunOptions:
         extra_body=_extra_body(text("extra_body"), faults),
         headers=read_headers(lines("header"), faults) + _authorization(text("api_key"), faults),
         tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
-        run_dir=Path(run_dir) if run_dir else None,
+        run_dir=flags.path("run_dir"),
         label=text("label"),
         goals=read_goals(flags, load),
         timeouts=Timeouts(
@@ -188,14 +177,14 @@ def read_options(namespace: Any) -> RunOptions:
         probe_rate_rps=_probe_rate(flags),
         retries=number("retry", int, 0, most=MOST_RETRIES),
         server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
-        wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
-        client_priority=chosen("client_priority", CLIENT_PRIORITIES) or AUTO,
+        wait_at_end_s=LONGEST_WAIT_S if chosen("at_end") == WAIT else 0,
+        client_priority=chosen("client_priority") or AUTO,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),
         price_per_hour=number("price_per_hour", float, 0),
-        junit=Path(junit) if junit else None,
+        junit=flags.path("junit"),
         upload=text("upload"),
-        lang=chosen("lang", LANGUAGES) or ENGLISH,
+        lang=chosen("lang") or ENGLISH,
         no_report_html=switch("no_report_html"),
         metrics_address=_address(text("metrics_port"), faults),
         given_flags=_given(flags),
@@ -205,13 +194,19 @@ def read_options(namespace: Any) -> RunOptions:
     return options
 
 
-def _form_conflicts(flags: FlagReader, schema: str | None, grammar: str | None) -> Iterator[str]:
+def _conflicts(flags: FlagReader) -> Iterator[str]:
+    """A message for each pair of flags of bodies and answers that conflict."""
+    schema, grammar = flags.text("json_schema"), flags.text("grammar")
     if schema and grammar:
         yield "--json-schema and --grammar conflict: an answer can follow only one"
     if not (schema or grammar) and flags.number("structured_output_ratio", float, 0, most=1) not in (None, 1.0):
         yield "--structured-output-ratio needs --json-schema or --grammar"
     if (schema or grammar) and flags.switch("ignore_eos"):
         yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
+    body = _extra_body(flags.text("extra_body"), [])
+    for flag, name in (("model", "model"), ("adapter", "lora")):
+        if flags.text(flag) is not None and name in body:
+            yield f"--{flag} conflicts with {name!r} in --extra-body: give only one of them"
 
 
 def _hang_ups(flags: FlagReader, seed: int) -> HangUps | None:
@@ -268,13 +263,6 @@ def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
         faults.append(f"--metrics-port must be a port or ADDRESS:PORT, such as 9646 or 0.0.0.0:9646, got {given!r}")
         return None
     return host.strip("[]") or LOOPBACK, int(port)
-
-
-def _body_conflicts(flags: FlagReader) -> Iterator[str]:
-    body = _extra_body(flags.text("extra_body"), [])
-    for flag, name in (("model", "model"), ("adapter", "lora")):
-        if flags.text(flag) is not None and name in body:
-            yield f"--{flag} conflicts with {name!r} in --extra-body: give only one of them"
 
 
 def _session_headers(flags: FlagReader) -> SessionHeaders:

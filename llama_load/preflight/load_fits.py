@@ -69,7 +69,7 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
     """The load that the flags ask for. UsageError: a flag has no effect, or the load is impossible."""
     model = options.load
     if options.trace is not None:
-        model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
+        model = replace(model, arrivals=load_trace(options.trace, speed=options.traffic.speed))
     of_each_stage = options.num_prompts
     shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape ends the run
     if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:

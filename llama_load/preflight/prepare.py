@@ -106,7 +106,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
     load = with_conversations(load, plans)
-    if options.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
+    if options.traffic.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
         raise UsageError("--speed has nothing to play faster: give a trace (--trace FILE), or conversations with recorded waits")
     refuse_probes(options, plans.values())
     rows = _rows(

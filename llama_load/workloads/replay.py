@@ -44,7 +44,7 @@ class Replay:
         arrivals = request.trace[: request.num_prompts]
         text = BlockText(request.content_seed, request.counter, request.block_tokens)
         default_input = _default("--input-len", request.traffic.input_len, INPUT_TOKENS)
-        default_output = _default("--output-len", request.output_len or request.traffic.output_len, ANSWER_TOKENS)
+        default_output = _default("--output-len", request.output_len, ANSWER_TOKENS)
         measured, shortened = [], 0
         for place, arrival in enumerate(arrivals):
             recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)

@@ -72,7 +72,7 @@ class Synthetic:
         traffic = request.traffic
         lengths = _Lengths(
             inputs=self._inputs or _range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
-            outputs=self._outputs or _range(request.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
+            outputs=self._outputs or _range(request.output_len or ANSWER_TOKENS, traffic.range_ratio),
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(request)

@@ -187,7 +187,7 @@ def test_without_a_trace_the_sentence_names_the_flag(trace: list[Arrival] | None
         plan(trace)
 
 
-@pytest.mark.parametrize("flags", [{"traffic": Traffic(input_len=-1)}, {"traffic": Traffic(output_len=0)}])
+@pytest.mark.parametrize("flags", [{"traffic": Traffic(input_len=-1)}, {"output_len": 0}])
 def test_lengths_that_are_none_are_refused(flags: dict) -> None:
     with pytest.raises(UsageError, match="must be 1 token or more, got"):
         plan([Arrival(0.0)], **flags)

@@ -30,8 +30,7 @@ class Pieces:
 
 
 def plan(counter: TokenCounter | None = None, *, num_prompts: int = 20, warmup: int = 2, seed: int = 0, **flags: object) -> Plan:
-    known = {name: flags.pop(name) for name in ("fill", "room", "fits") if name in flags}
-    known["output_len"] = flags.pop("wanted_output_len", None)
+    known = {name: flags.pop(name) for name in ("fill", "room", "fits", "output_len") if name in flags}
     wanted = {"num_prompts": num_prompts, "fill": True, "warmup": warmup, "seed": seed, "counter": counter or Pieces()}
     return Synthetic().plan(PlanRequest(**wanted | known, traffic=Traffic(**flags)))
 
@@ -95,10 +94,6 @@ def test_lengths_spread_over_the_range_and_no_further() -> None:
     assert 290 < max(inputs) <= 300
     assert (min(outputs), max(outputs)) == (20, 60)
     assert sum(inputs) / 400 == pytest.approx(200, rel=0.05)
-
-
-def test_the_wanted_answer_length_goes_before_the_traffics() -> None:
-    assert plan(output_len=40, wanted_output_len=7).measured[0].max_tokens == 7
 
 
 def test_prefixes_are_shared_in_turn() -> None:
