@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.stage_figures import StageFigures
@@ -100,7 +100,8 @@ def cut(evidence: Evidence) -> Iterator[Check]:
     is_late = records.instants("ended_mono_ns") > cut_ns
     is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
     if is_cut.any():
-        yield from _cut(records, is_cut, cut_ns, evidence.percentiles)
+        text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
+        yield shifted("cut_shift", evidence, records.where(is_cut), text, cut_ns)
     elif is_late.any():
         tpot_ms = records.numbers("tpot_ms")
         after = tpot_ms[is_late]
@@ -109,21 +110,34 @@ def cut(evidence: Evidence) -> Iterator[Check]:
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
-def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: Sequence[float]) -> Iterator[Check]:
-    started, first = records.instants("started_mono_ns"), records.optional_instants("first_token_mono_ns")
-    waited_ms = (np.minimum(records.instants("ended_mono_ns"), cut_ns) - started) / NS_PER_MS
-    ttft_ms, e2el_ms = records.numbers("ttft_ms")[~is_cut], records.numbers("e2el_ms")[~is_cut]
-    has_first = is_cut & (first >= 0) & (first <= cut_ns)
-    shifts = {"E2EL": cut_shift(e2el_ms, np.zeros(0), waited_ms[is_cut], percentiles)}
-    if not np.isnan(ttft_ms).all():
-        first_ms = (first - started)[has_first] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
-    name = max(shifts, key=shifts.__getitem__)
-    text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
-    if math.isinf(shifts[name]):
-        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
-        return
-    yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+def failed_late(evidence: Evidence) -> Iterator[Check]:
+    """How far requests that failed would move the latencies of the others, if it were known how long they would have taken (see
+    `metrics.censoring`). A failure after a long wait was a slow request; one that was refused at once says nothing. Above the
+    limit of failures the verdict is FAILED anyway."""
+    failed, figures = evidence.records.failed(), evidence.figures
+    if len(failed) and figures.completed and (figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+        text = f"{len(failed)} of {quantity(len(failed) + figures.completed, 'request')} failed and are in no latency"
+        yield shifted("failed_shift", evidence, failed, text)
+
+
+def shifted(name: str, evidence: Evidence, missing: Records, text: str, cut_ns: int | None = None) -> Check:
+    """The check of how far requests without an answer would move the latencies of the answered ones. `cut_ns`: when the load
+    ended; later answers count as missing ones."""
+    answered = evidence.records.ok()
+    if cut_ns is not None and evidence.stage is not None:
+        answered = answered.where(answered.instants("ended_mono_ns") <= cut_ns)
+    ended, started = missing.instants("ended_mono_ns"), missing.instants("started_mono_ns")
+    until = ended if cut_ns is None else np.minimum(ended, cut_ns)
+    first, waited_ms = missing.optional_instants("first_token_mono_ns"), (until - started) / NS_PER_MS
+    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
+    if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
+        begun = (first >= 0) & (first <= until)
+        first_ms = (first - started)[begun] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~begun], evidence.percentiles)
+    worst = max(shifts, key=shifts.__getitem__)
+    if math.isinf(shifts[worst]):
+        return limited(name, shifts[worst], f"{text}: percentiles of {worst} are unknown")
+    return limited(name, shifts[worst], f"{text}; counting them moves {worst} by {shifts[worst]:.1%}")
 
 
 def imbalance(evidence: Evidence) -> Iterator[Check]:
