@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llama_load.metrics.check import Check, limited
-from llama_load.metrics.checks.load_kept import shifted
+from llama_load.metrics.checks.load_kept import cut_check
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.freeing_times import LATE_MS
 from llama_load.observed.hang_up_check import HangUpCheck
@@ -15,11 +15,11 @@ from llama_load.units import quantity
 def censored(evidence: Evidence) -> Iterator[Check]:
     """How far requests given up would move the latencies of the others, if it were known how long they would have taken (see
     `metrics.censoring`). Who hangs up after a time hangs up on slow requests."""
-    aborted = evidence.records.aborted()
-    if not len(aborted):
-        return
-    text = f"{quantity(len(aborted), 'request')} of {len(aborted) + evidence.figures.completed} were given up by their users"
-    yield shifted("aborted_shift", evidence, aborted, f"{text} and are in no latency")
+    ok, aborted = evidence.records.ok(), evidence.records.aborted()
+    if len(aborted):
+        text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
+        until_ns = aborted.instants("ended_mono_ns")
+        yield cut_check("aborted_shift", text, ok, aborted, until_ns, percentiles=evidence.percentiles)
 
 
 def slots_freed(evidence: Evidence) -> Iterator[Check]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, information, limited
@@ -13,6 +14,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import known
 from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
@@ -93,51 +95,47 @@ def cut(evidence: Evidence) -> Iterator[Check]:
     the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
     if evidence.cut_ns is None:
         return
-    records, cut_ns = (
-        evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED))),
-        evidence.cut_ns,
-    )
-    is_late = records.instants("ended_mono_ns") > cut_ns
+    records = evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED)))
+    ended_ns = records.instants("ended_mono_ns")
+    is_late = ended_ns > evidence.cut_ns
     is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
     if is_cut.any():
         text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
-        yield shifted("cut_shift", evidence, records.where(is_cut), text, cut_ns)
+        until_ns = np.minimum(ended_ns[is_cut], evidence.cut_ns)
+        yield cut_check(
+            "cut_shift", text, records.where(~is_cut), records.where(is_cut), until_ns, percentiles=evidence.percentiles
+        )
     elif is_late.any():
         tpot_ms = records.numbers("tpot_ms")
-        after = tpot_ms[is_late]
-        shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
+        shift = cut_shift(tpot_ms[~is_late], known(tpot_ms[is_late]), np.zeros(0), evidence.percentiles)
         text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
 def failed_late(evidence: Evidence) -> Iterator[Check]:
-    """How far requests that failed would move the latencies of the others, if it were known how long they would have taken (see
-    `metrics.censoring`). A failure after a long wait was a slow request; one that was refused at once says nothing. Above the
-    limit of failures the verdict is FAILED anyway."""
-    failed, figures = evidence.records.failed(), evidence.figures
-    if len(failed) and figures.completed and (figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
-        text = f"{len(failed)} of {quantity(len(failed) + figures.completed, 'request')} failed and are in no latency"
-        yield shifted("failed_shift", evidence, failed, text)
+    """How far requests that failed would move the latencies of the others, if it were known how long they would have taken. One
+    that failed after a long wait was slow; one that was refused at once says nothing. Above the limit of failures the verdict is
+    FAILED anyway."""
+    failed, ok = evidence.records.failed(), evidence.records.ok()
+    if len(failed) and len(ok) and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+        text = f"{len(failed)} of {quantity(len(failed) + len(ok), 'request')} failed and are in no latency"
+        yield cut_check("failed_shift", text, ok, failed, failed.instants("ended_mono_ns"), percentiles=evidence.percentiles)
 
 
-def shifted(name: str, evidence: Evidence, missing: Records, text: str, cut_ns: int | None = None) -> Check:
-    """The check of how far requests without an answer would move the latencies of the answered ones. `cut_ns`: when the load
-    ended; later answers count as missing ones."""
-    answered = evidence.records.ok()
-    if cut_ns is not None and evidence.stage is not None:
-        answered = answered.where(answered.instants("ended_mono_ns") <= cut_ns)
-    ended, started = missing.instants("ended_mono_ns"), missing.instants("started_mono_ns")
-    until = ended if cut_ns is None else np.minimum(ended, cut_ns)
-    first, waited_ms = missing.optional_instants("first_token_mono_ns"), (until - started) / NS_PER_MS
-    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
+def cut_check(
+    check: str, text: str, answered: Records, cut: Records, until_ns: NDArray[np.int64], *, percentiles: Sequence[float]
+) -> Check:
+    """How far the requests in `cut`, which ended at `until_ns` before their answer did, would move the latencies of `answered`."""
+    started, first = cut.instants("started_mono_ns"), cut.optional_instants("first_token_mono_ns")
+    waited_ms, has_first = (until_ns - started) / NS_PER_MS, (first >= 0) & (first <= until_ns)
+    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, percentiles)}
     if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
-        begun = (first >= 0) & (first <= until)
-        first_ms = (first - started)[begun] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~begun], evidence.percentiles)
-    worst = max(shifts, key=shifts.__getitem__)
-    if math.isinf(shifts[worst]):
-        return limited(name, shifts[worst], f"{text}: percentiles of {worst} are unknown")
-    return limited(name, shifts[worst], f"{text}; counting them moves {worst} by {shifts[worst]:.1%}")
+        first_ms = (first - started)[has_first] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
+    latency = max(shifts, key=shifts.__getitem__)
+    if math.isinf(shifts[latency]):
+        return limited(check, shifts[latency], f"{text}: percentiles of {latency} are unknown")
+    return limited(check, shifts[latency], f"{text}; counting them moves {latency} by {shifts[latency]:.1%}")
 
 
 def imbalance(evidence: Evidence) -> Iterator[Check]:
