@@ -92,6 +92,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *conversations.late_turns(evidence),
         *conversations.missing_conversations(evidence),
         *conversations.conversations_cut(evidence),
+        *load_kept.censored_parts(evidence),
         *load_kept.imbalance(evidence),
         *server_side.replicas(evidence),
         *server_side.models(evidence),

@@ -257,6 +257,29 @@ def test_few_failures_that_waited_long_move_the_latencies() -> None:
     assert after(60_000) == ["failed_shift"]
 
 
+def test_a_part_whose_figures_lack_requests_is_noted() -> None:
+    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
+    that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
+    rows = [record(index, model="a", first_ms=140_000) for index in range(500)]
+    rows += [record(500 + index, model="b") for index in range(4)]
+    gone = replace(failed(504, end_ms=20_000, kind="cancelled"), model="b")
+    found = verdict(*rows, gone, planned=504, cut_ns=20_000 * MS)
+    assert found.word == "VALID"
+    (note,) = (check for check in found.checks if check.name == "censored_parts")
+    assert "model b (1 of 5" in note.text
+    assert "censored_parts" not in {check.name for check in verdict(*rows).checks}
+
+
+def test_fewer_requests_in_flight_than_users_are_noted() -> None:
+    (note,) = (check for check in verdict(record(), users=4).checks if check.name == "peak_in_flight")
+    assert "at most 1 of 4" in note.text
+
+
+def test_several_answers_to_a_request_are_noted() -> None:
+    (note,) = (check for check in verdict(record(choices=2), record()).checks if check.name == "answers_per_request")
+    assert "up to 2 answers" in note.text
+
+
 def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:
     answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
     waiting = [cancelled(50 + i, start_ms=14_500, end_ms=15_000) for i in range(5)]

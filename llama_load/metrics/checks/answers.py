@@ -154,6 +154,9 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
+    if (choices := evidence.records.numbers("choices")).size and (most := np.nanmax(choices, initial=1)) > 1:
+        text = f"requests ask for up to {most:.0f} answers: tokens and gaps of all count, so TPOT and ITL are not of one answer"
+        yield information("answers_per_request", most, text)
     if (share := uncounted(evidence.records)) is not None:
         text = "the stream events have the lengths of single tokens"
         if share > LIMITS["uncounted_ratio"].limit:
