@@ -14,7 +14,6 @@ evidence:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.statistics import sign_test
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
@@ -55,7 +55,8 @@ class CacheEvidence:
     `head_tokens` by host: tokens that the chat template puts before every prompt; `prefix_tokens`: those of the text that begins
     every prompt of the run and makes it new. `shared_tokens` by workload: tokens that its prompts share at their beginning by
     design, None where all caching is intended (a trace that repeats its prompts).
-    `estimated`: these are estimates, not a tokenizer's counts. `counters`: over the measurement; `stage_counters`: over each stage.
+    `estimated`: these are estimates, not a tokenizer's counts. `template_known`: planned prompt tokens include the chat template's,
+    or there is none. `counters`: over the measurement; `stage_counters`: over each stage.
     """
 
     intended: bool = False
@@ -64,6 +65,7 @@ class CacheEvidence:
     prefix_tokens: int = 0
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
     estimated: bool = False
+    template_known: bool = False
     counters: ServerCounters | None = None
     stage_counters: Sequence[ServerCounters | None] = ()
     sent_before: SentBefore | None = None
@@ -274,7 +276,7 @@ def _repeated(prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefor
     if len(ratios) >= LEAST_PAIRS:
         saving, sooner = 1 - float(np.median(list(ratios.values()))), sum(ratio < 1 for ratio in ratios.values())
         text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
-        if saving > MOST_SAVING and _chance(sooner, len(ratios)) <= CHANCE:
+        if saving > MOST_SAVING and sign_test(sooner, len(ratios)) <= CHANCE:
             text += ": a cache answered them"
             repetitions = prompts.judged & (prompts.earlier >= 0)
             shares.append(float(repetitions.sum()) / float(prompts.judged.sum()))
@@ -292,8 +294,3 @@ def _ttft_ratios(prompts: PromptTable) -> dict[tuple[object, float, str], float]
             key = prompts.caches[row], prompts.stages[row], prompts.digests[row]
             times.setdefault(key, []).append(float(prompts.ttft_ms[row]))
     return {key: float(np.median(rest)) / first for key, (first, *rest) in times.items() if rest and first > 0}
-
-
-def _chance(sooner: int, pairs: int) -> float:
-    """P(at least `sooner` of `pairs` by chance), one-sided sign test. 10 of 10: 0.001."""
-    return float(sum(math.comb(pairs, count) for count in range(sooner, pairs + 1)) / 2**pairs)
