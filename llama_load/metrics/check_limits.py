@@ -87,6 +87,13 @@ LIMITS = {
         "users who hang up after a time hang up on slow requests, so the others look too good",
         "let users hang up after a number of tokens, or a smaller share of them (--abort-rate)",
     ),
+    "failed_shift": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        SEEN,
+        "requests that fail by a time limit or by their length are slow ones, so the others look too good",
+        "raise the limit that ended them (--first-token-timeout, --request-timeout, or a proxy's)",
+    ),
     "slots_not_freed": Limit(
         NOT_COMPARABLE,
         0,
@@ -332,6 +339,20 @@ LIMITS = {
         ALONE,
         "a stream that arrives in bursts was buffered by a proxy or by the server",
         "turn buffering off in the proxy (nginx: proxy_buffering off)",
+    ),
+    "excess_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        COUNTED,
+        "input tokens, throughput and cost count tokens that were not sent",
+        "see which program rewrites usage or adds to the prompts; give the model's --tokenizer",
+    ),
+    "uncounted_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        COUNTED,
+        "a stream event of several tokens counts as one, so throughput is too low and TPOT too high",
+        "have the server report usage (stream_options.include_usage), or send single tokens",
     ),
     "unbelievable_counts": Limit(
         NOT_COMPARABLE, 0, COUNTED, "a server that miscounts once may miscount everywhere", "update the server"
