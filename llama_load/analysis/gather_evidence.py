@@ -127,8 +127,6 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         prefix_tokens=manifest.prefix_tokens or 0,
         shared_tokens=manifest.shared_tokens,
         estimated=manifest.tokenizer == "estimate",
-        counters=manifest.counters,
-        stage_counters=[stage.counters for stage in manifest.stages],
         sent_before=manifest.prompts_sent_before,
     )
 
