@@ -127,6 +127,8 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         prefix_tokens=manifest.prefix_tokens or 0,
         shared_tokens=manifest.shared_tokens,
         estimated=manifest.tokenizer == "estimate",
+        template_known=manifest.endpoint not in WITH_TEMPLATE
+        or (bool(manifest.targets) and all(target.get("template_tokens") is not None for target in manifest.targets)),
         sent_before=manifest.prompts_sent_before,
     )
 

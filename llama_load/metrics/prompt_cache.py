@@ -55,7 +55,8 @@ class CacheEvidence:
     `head_tokens` by host: tokens that the chat template puts before every prompt; `prefix_tokens`: those of the text that begins
     every prompt of the run and makes it new. `shared_tokens` by workload: tokens that its prompts share at their beginning by
     design, None where all caching is intended (a trace that repeats its prompts).
-    `estimated`: these are estimates, not a tokenizer's counts.
+    `estimated`: these are estimates, not a tokenizer's counts. `template_known`: planned prompt tokens include the chat template's,
+    or there is none.
     """
 
     intended: bool = False
@@ -64,6 +65,7 @@ class CacheEvidence:
     prefix_tokens: int = 0
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
     estimated: bool = False
+    template_known: bool = False
     sent_before: SentBefore | None = None
 
 

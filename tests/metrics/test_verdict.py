@@ -120,7 +120,7 @@ def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None
     """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
     assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
     assert verdict(record(max_tokens=None)).word == "VALID"
-    assert verdict(record(max_tokens=64, token_source="events")).word == "VALID"
+    assert "cut_by_context_ratio" not in bad(verdict(record(max_tokens=64, token_source="events")))
 
 
 def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
@@ -243,6 +243,41 @@ def test_answers_longer_than_the_run_turn_the_verdict() -> None:
     cut = [cancelled(50 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(10)]
     found = verdict(*answered, *cut, planned=50, cut_ns=15_000 * MS)
     assert (found.word, bad(found)) == ("NOT COMPARABLE", ["cut_shift"])
+
+
+def test_few_failures_that_waited_long_move_the_latencies() -> None:
+    """300 answers of 140 ms. Two requests failed, below the limit of 1 %: refused after 5 ms they say nothing; after 60 s, by a
+    proxy's limit, the mean grows by 2 * 60 s / 302, to 4 times as much. A first token that came before is known."""
+    answered = [record(index, start_ms=200 * index) for index in range(300)]
+
+    def after(ms: float) -> list[str]:
+        return bad(verdict(*answered, *(failed(300 + index, start_ms=50, end_ms=50 + ms) for index in range(2))))
+
+    assert after(5) == []
+    assert after(60_000) == ["failed_shift"]
+
+
+def test_a_part_whose_figures_lack_requests_is_noted() -> None:
+    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
+    that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
+    rows = [record(index, model="a", first_ms=140_000) for index in range(500)]
+    rows += [record(500 + index, model="b") for index in range(4)]
+    gone = replace(failed(504, end_ms=20_000, kind="cancelled"), model="b")
+    found = verdict(*rows, gone, planned=504, cut_ns=20_000 * MS)
+    assert found.word == "VALID"
+    (note,) = (check for check in found.checks if check.name == "censored_parts")
+    assert "model b (1 of 5" in note.text
+    assert "censored_parts" not in {check.name for check in verdict(*rows).checks}
+
+
+def test_fewer_requests_in_flight_than_users_are_noted() -> None:
+    (note,) = (check for check in verdict(record(), users=4).checks if check.name == "peak_in_flight")
+    assert "at most 1 of 4" in note.text
+
+
+def test_several_answers_to_a_request_are_noted() -> None:
+    (note,) = (check for check in verdict(record(choices=2), record()).checks if check.name == "answers_per_request")
+    assert "up to 2 answers" in note.text
 
 
 def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:

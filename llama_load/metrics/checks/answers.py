@@ -14,6 +14,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.statistics import describe, least_count
 from llama_load.metrics.summary import all_events
+from llama_load.metrics.token_counts import uncounted
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
 
@@ -153,8 +154,17 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
+    if (choices := evidence.records.numbers("choices")).size and (most := np.nanmax(choices, initial=1)) > 1:
+        text = f"requests ask for up to {most:.0f} answers: tokens and gaps of all count, so TPOT and ITL are not of one answer"
+        yield information("answers_per_request", most, text)
+    if (share := uncounted(evidence.records)) is not None:
+        text = "the stream events have the lengths of single tokens"
+        if share > LIMITS["uncounted_ratio"].limit:
+            text = f"{share:.0%} of the tokens were not counted: events hold several, by max_tokens or by their text"
+        yield limited("uncounted_ratio", share, text)
     if planned := figures.prompt_token_sources.get("plan", 0):
-        text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
+        how = "estimated from their characters" if evidence.cache.estimated else "counted before the run"
+        text = f"prompt tokens of {quantity(planned, 'request')} were {how}, without the chat template"
         yield information("counted_prompt_requests", planned, text)
 
 
