@@ -45,8 +45,6 @@ class TextBatches:
     def plan(self, request: PlanRequest) -> Plan:
         """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
         size = request.traffic.batch_size
-        if size < 1:
-            raise UsageError(f"--batch-size must be 1 text or more, got {size}")
         if (folder := request.traffic.document) is None:
             path, texts, digests = _questions(request)
         else:

@@ -151,9 +151,9 @@ def test_prompts_shorter_than_any_text_are_refused_in_a_sentence() -> None:
     assert {prompt.prompt_tokens for prompt in plan(input_len=1, prefix_len=8).measured} == {9}
 
 
-@pytest.mark.parametrize("flags", [{"range_ratio": 1.0}, {"range_ratio": -0.1}, {"input_len": -1}, {"output_len": -1}])
+@pytest.mark.parametrize("flags", [{"range_ratio": 1.0}, {"range_ratio": -0.1}])
 def test_lengths_that_are_none_are_refused(flags: dict) -> None:
-    with pytest.raises(UsageError, match=r"synthetic|--range-ratio"):
+    with pytest.raises(UsageError, match="--range-ratio"):
         plan(**flags)
 
 
