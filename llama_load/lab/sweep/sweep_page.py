@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
 from llama_load.languages import CHINESE
-from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
+from llama_load.reports.html.charts import Chart, ChartPage, Figure, bokeh_script, colour, page_script, style_sheet
 from llama_load.reports.html.page import environment, policy
-from llama_load.reports.html.plot import Field, factor_range, source
+from llama_load.reports.html.plot import Model, source
 from llama_load.tables import Table
 
 MOST_BARS, MOST_CHARTS = 40, 24
@@ -69,10 +69,10 @@ def _bars(table: Table, place: int) -> Chart | None:
     names = [printable(name) for name in names]
     head = printable(table.columns[place].name)
     values = [value for _, value in rows if value is not None]
-    plot = figure(head, "", height=60 + 26 * len(rows), y_range=factor_range(names[::-1]), zoom="both")
+    plot = Figure(head, "", height=60 + 26 * len(rows), y_range=Model("FactorRange", factors=names[::-1]), zoom="both")
     plot.x_range.set(start=min(0.0, *values))
     data = source(name=names, value=values, colour=[colour("orange" if row[place].is_best else "blue") for row, _ in rows])
-    bars = plot.bars("name", None, "value", data, height=0.7, fill_color=Field("colour"), line_color=None)
-    hover(plot, [bars], [("", "@name"), (head, "@value{0.00}")])
+    bars = plot.draw(data, "HBar", y="name", right="value", height=0.7, fill_color="colour", line_color=None)
+    plot.hover([bars], [("", "@name"), (head, "@value{0.00}")])
     summary = "; ".join(f"{name}: {row[place].text}" for name, (row, _) in zip(names, rows, strict=True))
     return Chart(plot, " - ".join(filter(None, (table.title, head))), summary)

@@ -26,17 +26,16 @@ from llama_load.reports.html.charts import (
     SERIES,
     Chart,
     ChartPage,
+    Figure,
     Key,
     bokeh_script,
     colour,
-    figure,
-    hover,
     page_script,
     style_sheet,
 )
 from llama_load.reports.html.charts_latency import ecdf_chart
 from llama_load.reports.html.page import environment, policy
-from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
+from llama_load.reports.html.plot import Model, range_of, source, span
 from llama_load.reports.translations import translator
 from llama_load.tables import Table
 from llama_load.tables.numbers import change as percent_change
@@ -145,15 +144,15 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
     names = [metric.short for metric, _ in known]
     ends = [end - 1 for _, change in known for end in change.interval or ()]
     low, high = min(0.0, *ends), max(0.0, *ends)
-    plot = figure(
+    plot = Figure(
         "change",
         "",
         x_range=range_of(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
-        y_range=factor_range(names[::-1]),
+        y_range=Model("FactorRange", factors=names[::-1]),
         height=70 + 22 * len(names),
         zoom="width",
     )
-    plot.x_axis.set(formatter=numerals("+0.[0] %"))
+    plot.x_axis.set(formatter=Model("NumeralTickFormatter", format="+0.[0] %"))
     plot.add(span(0, "height", line_color=colour("axis")))
     for role, outcomes in _ROLES.items():
         rows = [(metric, change) for metric, change in known if change.outcome in outcomes]
@@ -165,9 +164,9 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
             low=[(change.interval or (1, 1))[0] - 1 for _, change in rows],
             high=[(change.interval or (1, 1))[1] - 1 for _, change in rows],
         )
-        plot.segments(("low", "high"), ("name", "name"), data, line_width=2, line_color=colour(role))
-        dots = plot.scatter("x", "name", data, size=8, fill_color=colour(role), line_color=colour(role))
-        hover(plot, [dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
+        plot.draw(data, "Segment", x0="low", y0="name", x1="high", y1="name", line_width=2, line_color=colour(role))
+        dots = plot.draw(data, "Scatter", x="x", y="name", size=8, fill_color=colour(role), line_color=colour(role))
+        plot.hover([dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
     keys = [Key("green", "better"), Key("red", "worse"), Key("grey", "neither is proven")]
     summary = "; ".join(f"{metric.short} {percent_change(change.ratio)}" for metric, change in known)
     return Chart(plot, "Changes with 95 % intervals", summary, keys)
