@@ -1,15 +1,13 @@
-"""Where the time went, as lines of the block and in summary.json."""
+"""Where the time went, as lines of the block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from llama_load.analysis.time_part_sums import RunTimeParts
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
-from llama_load.metrics.time_sums import SharedDecode, TimeParts
+from llama_load.metrics.time_sums import SharedDecode
 from llama_load.reports.layout import TEXT_WIDTH, headline
 from llama_load.reports.translations import Translate
 from llama_load.tables import LEFT, Cell, Column, Row, Table, columns, figure, text_lines
@@ -66,16 +64,3 @@ def shared_decode_text(decode: SharedDecode) -> str:
     text = f"{decode.shared_gaps} of {decode.gaps} token gaps ({decode.gap_share:.1%}) fell into {while_what} of other prompts and "
     text += f"took {decode.time_share:.1%} of the decode time: mean gap {decode.mean_shared_gap_ms or 0:.1f} ms"
     return text if decode.mean_other_gap_ms is None else f"{text}, otherwise {decode.mean_other_gap_ms:.1f} ms"
-
-
-def time_parts_json(parts: RunTimeParts) -> dict[str, Any]:
-    """The sums of the run, of each workload and of each stage."""
-
-    def plain(times: TimeParts | None) -> dict[str, Any] | None:
-        return None if times is None else asdict(times)
-
-    return {
-        "total": plain(parts.total),
-        "by_workload": {name: plain(times) for name, times in parts.by_workload.items()},
-        "by_stage": {name: plain(times) for name, times in parts.by_stage.items()},
-    }

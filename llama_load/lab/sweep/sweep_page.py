@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
 from llama_load.languages import CHINESE
-from llama_load.reports.html.charts import Chart, ChartPage, Figure, bokeh_script, colour, page_script, style_sheet
-from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.charts import Chart, ChartPage, Figure, colour
+from llama_load.reports.html.page import rendered
 from llama_load.reports.html.plot import Model, source
 from llama_load.tables import Table
 
@@ -28,24 +28,17 @@ def page(
     """The whole page: tables, charts (`drawn`, or bars of each column), sections of sentences (`texts`), memory by server."""
     charts = ChartPage()
     numbered = [(charts.add(chart), chart) for chart in (_charts(tables)[:MOST_CHARTS] if drawn is None else drawn)]
-    scripts = [bokeh_script(), page_script()] if numbered else []
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            language=language,
-            title=title,
-            over=over,
-            policy=policy(scripts),
-            style=style_sheet(),
-            tables=tables,
-            charts_title="图表" if language == CHINESE else "Charts",
-            charts=numbered,
-            sections=[(name, sentences) for name, sentences in texts if sentences],
-            memory=list(memory.items()),
-            json=charts.json() if numbered else "",
-            scripts=scripts,
-        )
+    return rendered(
+        "sweep.html.j2",
+        charts,
+        language=language,
+        title=title,
+        over=over,
+        tables=tables,
+        charts_title="图表" if language == CHINESE else "Charts",
+        charts=numbered,
+        sections=[(name, sentences) for name, sentences in texts if sentences],
+        memory=list(memory.items()),
     )
 
 

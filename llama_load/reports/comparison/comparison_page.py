@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llama_load.comparison.compare import BETTER, NO_TURNS, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
 from llama_load.comparison.side import Side
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import printable
 from llama_load.languages import ENGLISH
 from llama_load.metrics.definitions import EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
@@ -28,13 +28,10 @@ from llama_load.reports.html.charts import (
     ChartPage,
     Figure,
     Key,
-    bokeh_script,
     colour,
-    page_script,
-    style_sheet,
 )
 from llama_load.reports.html.charts_latency import ecdf_chart
-from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.page import rendered
 from llama_load.reports.html.plot import Model, range_of, source, span
 from llama_load.reports.translations import translator
 from llama_load.tables import Table
@@ -46,7 +43,6 @@ MOST_CURVES = len(SERIES)
 # More sides have no chart of changes each.
 MOST_CHANGE_CHARTS = 12
 _MARGIN = 0.01  # of the axis of changes, beside the outermost interval
-_STYLE = ".charts+.card{margin-top:.9rem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +65,10 @@ def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
     """The page of these comparisons (title and comparison). Distributions are of sides that were read with samples."""
     page = ChartPage()
     parts = [_part(title, comparison, page) for title, comparison in comparisons]
-    scripts = [bokeh_script(), page_script()] if page.charts else []
     labels = [side.label for side in comparisons[0][1].sides]
     shown = " and ".join(labels) if len(labels) <= 2 else f"{len(labels)} set-ups"
-    rendered = (
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            title=f"Comparison of {shown}",
-            version=__version__,
-            policy=policy(scripts),
-            style=style_sheet() + _STYLE,
-            scripts=scripts,
-            charts=page.json() if page.charts else "",
-            commands_title=COMMANDS_TITLE,
-            parts=parts,
-        )
-    )
-    return redacted(rendered)
+    title = f"Comparison of {shown}"
+    return rendered("comparison.html.j2", page, title=title, version=__version__, commands_title=COMMANDS_TITLE, parts=parts)
 
 
 def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:

@@ -83,55 +83,49 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         stages = replace(stages, notes=[t("Bold: best of its column, among comparable stages."), *stages.notes])
     sections = _sections(results, measured, curves, page, t)
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
-    scripts = [bokeh_script(), page_script()] if page.charts else []
-    rendered = (
-        environment(has_paths=False)
-        .get_template("report.html.j2")
-        .render(
-            t=t,
-            language=language,
-            title=title_of(results, t),
-            policy=policy(scripts),
-            style=style_sheet(),
-            scripts=scripts,
-            charts=page.json() if page.charts else "",
-            manifest=manifest,
-            when=when(manifest.date),
-            results=results,
-            headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
-            next_step=next_step(results),
-            settings=html_tables.settings_table(manifest, t),
-            servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
-            subject=subject(results, t),
-            sentences=sentences(results, t),
-            cards=html_tables.cards(results, t),
-            latencies=html_tables.latency_table(ok, curves, results, t),
-            stages=stages,
-            parts=[
-                *html_tables.part_tables(results, t),
-                *conversation_tables(results, t),
-                *answer_tables(results),
-                *choice_tables(results),
-            ],
-            time_bars=time_bars(results, t),
-            telemetry=telemetry_table(results, t),
-            gpus=gpu_table(results, t),
-            failures=failure_table(results.failures, t),
-            preflight=preflight_table(manifest.preflight, t),
-            statements=arranged(results.verdict.checks),
-            remarks=remarks(results.verdict.checks),
-            mark=mark,
-            limit_text=limit_text,
-            slowest=html_tables.slowest_table(measured, begun_ns, t),
-            sections={section.key: section for section in sections},
-            files=html_tables.files(results),
-            words=glossary(results.verdict.words),
-            block=redacted(text),
-            short_markdown=short,
-            command=printable(shlex.join(manifest.command), None),
-        )
+    return rendered(
+        "report.html.j2",
+        page,
+        has_paths=False,
+        t=t,
+        language=language,
+        title=title_of(results, t),
+        version=manifest.version,
+        manifest=manifest,
+        when=when(manifest.date),
+        results=results,
+        headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
+        next_step=next_step(results),
+        settings=html_tables.settings_table(manifest, t),
+        servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
+        subject=subject(results, t),
+        sentences=sentences(results, t),
+        cards=html_tables.cards(results, t),
+        latencies=html_tables.latency_table(ok, curves, results, t),
+        stages=stages,
+        parts=[
+            *html_tables.part_tables(results, t),
+            *conversation_tables(results, t),
+            *answer_tables(results),
+            *choice_tables(results),
+        ],
+        time_bars=time_bars(results, t),
+        telemetry=telemetry_table(results, t),
+        gpus=gpu_table(results, t),
+        failures=failure_table(results.failures, t),
+        preflight=preflight_table(manifest.preflight, t),
+        statements=arranged(results.verdict.checks),
+        remarks=remarks(results.verdict.checks),
+        mark=mark,
+        limit_text=limit_text,
+        slowest=html_tables.slowest_table(measured, begun_ns, t),
+        sections={section.key: section for section in sections},
+        files=html_tables.files(results),
+        words=glossary(results.verdict.words),
+        block=redacted(text),
+        short_markdown=short,
+        command=printable(shlex.join(manifest.command), None),
     )
-    return redacted(rendered)
 
 
 def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
@@ -193,7 +187,15 @@ def _probes(results: Results, axis: TimeAxis, x_range: Model, t: Translate) -> l
     return [] if chart is None else [replace(chart, title=t("TTFT of the probes over time"))]
 
 
-def policy(scripts: Sequence[str]) -> str:
+def rendered(template: str, page: ChartPage, *, has_paths: bool = True, **values: Any) -> str:
+    """A page with these charts; `has_paths`: see `_environment`."""
+    scripts = [bokeh_script(), page_script()] if page.charts else []
+    text = _environment(has_paths).get_template(template)
+    drawings = page.json() if page.charts else ""
+    return redacted(text.render(values, policy=_policy(scripts), style=style_sheet(), scripts=scripts, drawings=drawings))
+
+
+def _policy(scripts: Sequence[str]) -> str:
     """The Content-Security-Policy of a page: it may run these scripts, which it contains, and load nothing."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
@@ -203,7 +205,7 @@ def policy(scripts: Sequence[str]) -> str:
 
 
 @cache
-def environment(*, has_paths: bool = True) -> jinja2.Environment:
+def _environment(has_paths: bool) -> jinja2.Environment:
     """Templates of pages: every value is escaped, and text has no control characters; without `has_paths` no folders of this
     machine either."""
     import jinja2
