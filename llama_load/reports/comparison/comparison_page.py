@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,22 +46,6 @@ MOST_CHANGE_CHARTS = 12
 _MARGIN = 0.01  # of the axis of changes, beside the outermost interval
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One comparison of a page. `tone` is the colour of its head: valid, failed or neither."""
-
-    title: str
-    comparison: Comparison
-    word: str
-    verdict: Sequence[str]
-    tone: str
-    sides: Table
-    changes: Sequence[tuple[Table, tuple[int, Chart] | None]]
-    differences: Table | None
-    charts: Sequence[tuple[int, Chart]]
-    lists: Sequence[tuple[str, Sequence[str]]]
-
-
 def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
     """The page of these comparisons (title and comparison). Distributions are of sides that were read with samples."""
     page = ChartPage()
@@ -71,25 +56,26 @@ def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
     return rendered("comparison.html.j2", page, title=title, version=__version__, commands_title=COMMANDS_TITLE, parts=parts)
 
 
-def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:
+def _part(title: str, comparison: Comparison, page: ChartPage) -> dict[str, Any]:
+    """One comparison of a page, for its template. `tone` is the colour of its head: valid, failed or neither."""
     word, verdict, tone = _verdict(comparison)
     changes: list[tuple[Table, tuple[int, Chart] | None]] = []
     for index, table in change_tables(comparison):
         chart = _change_chart(comparison, index) if len(changes) < MOST_CHANGE_CHARTS else None
         changes.append((table, None if chart is None else (page.add(chart), chart)))
     charts = [chart for latency in of_group(EVERY) if (chart := _distributions(comparison.sides, latency)) is not None]
-    return _Part(
-        title=title,
-        comparison=comparison,
-        word=word,
-        verdict=verdict,
-        tone=tone,
-        sides=side_table(comparison),
-        changes=changes,
-        charts=[(page.add(chart), chart) for chart in charts],
-        differences=difference_table(comparison),
-        lists=[(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
-    )
+    return {
+        "title": title,
+        "comparison": comparison,
+        "word": word,
+        "verdict": verdict,
+        "tone": tone,
+        "sides": side_table(comparison),
+        "changes": changes,
+        "charts": [(page.add(chart), chart) for chart in charts],
+        "differences": difference_table(comparison),
+        "lists": [(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
+    }
 
 
 def _verdict(comparison: Comparison) -> tuple[str, list[str], str]:

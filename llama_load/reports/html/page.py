@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +57,6 @@ if TYPE_CHECKING:
 MOST_CURVES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Charts under one heading, each with its number in the document of charts."""
-
-    key: str
-    title: str
-    charts: Sequence[tuple[int, Chart]]
-
-
 def html_page(results: Results, text: str, language: str, short: str = "") -> str:
     """The page of a run; `text` is its block, `short` its first screen as Markdown, `language` one of `languages.LANGUAGES`. At
     least 1.4 MB, of which Bokeh is 1.3."""
@@ -81,7 +72,6 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
     stages = stage_table(results, t)
     if stages is not None:
         stages = replace(stages, notes=[t("Bold: best of its column, among comparable stages."), *stages.notes])
-    sections = _sections(results, measured, curves, page, t)
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
     return rendered(
         "report.html.j2",
@@ -119,7 +109,7 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         mark=mark,
         limit_text=limit_text,
         slowest=html_tables.slowest_table(measured, begun_ns, t),
-        sections={section.key: section for section in sections},
+        sections=_sections(results, measured, curves, page, t),
         files=html_tables.files(results),
         words=glossary(results.verdict.words),
         block=redacted(text),
@@ -128,20 +118,20 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
     )
 
 
-def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
-    """The charts of the run, those that have data."""
+def _sections(
+    results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate
+) -> dict[str, list[tuple[int, Chart]]]:
+    """The charts of the run, by the section to which they belong, each with its number on the page; sections without any are left
+    out."""
     axis = time_axis(measured)
-    parts: list[tuple[str, str, Sequence[Chart | None]]] = [
-        ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
-        ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
-        ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
-        ("stages", t("Stages"), [stage_chart(results.stages, t)]),
-    ]
-    return [
-        Section(key, title, [(page.add(chart), chart) for chart in shown])
-        for key, title, charts in parts
-        if (shown := [chart for chart in charts if chart is not None])
-    ]
+    charts: dict[str, Sequence[Chart | None]] = {
+        "distributions": _distributions(results, measured, curves, t),
+        "time": [] if axis is None else _over_time(results, measured, axis, t),
+        "prompts": [prompt_chart(measured, t, list(results.by_workload))],
+        "stages": [stage_chart(results.stages, t)],
+    }
+    numbered = {key: [(page.add(chart), chart) for chart in of_key if chart is not None] for key, of_key in charts.items()}
+    return {key: of_key for key, of_key in numbered.items() if of_key}
 
 
 def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate) -> list[Chart | None]:
