@@ -48,15 +48,15 @@ class SenderConfig:
         """That of a prepared run."""
         options = prepared.options
         settings = SessionSettings(
-            prepared.body_options,
-            options.dialogue,
-            options.timeouts,
-            options.save_texts,
-            options.retries,
-            options.hang_ups,
-            options.models,
-            options.adapters,
-            options.session_headers,
+            body_options=prepared.body_options,
+            timeouts=options.timeouts,
+            save_texts=options.save_texts,
+            generated_history=options.traffic.generated_history,
+            retries=options.retries,
+            hang_ups=options.hang_ups,
+            models=options.models,
+            adapters=options.adapters,
+            session_headers=options.session_headers,
         )
         return cls(
             list(prepared.targets),
@@ -100,7 +100,7 @@ class SenderRuntime:
         self._priority = SenderPriority()
         if config.takes_priority:
             self._priority.take()
-        Transport.of_this_process().trust(tls)
+        Transport.of_this_process().pool.trust(tls)
 
     def stop_monitor(self) -> None:
         """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""
@@ -129,7 +129,7 @@ class SenderRuntime:
         self.lease_client.cancel_unsent()
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
-        Transport.of_this_process().close_parked()
+        Transport.of_this_process().pool.close_parked()
         with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
             while self.lease_client.in_flight > 0:
                 gevent.sleep(0.01)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from llama_load.dispatch.leases import Key, Lease
+from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
@@ -18,11 +17,11 @@ from llama_load.wire.request import Timeouts
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its lease, its server, and the keys of the further turns of its conversation."""
+    """Permission to send one request: its lease, its server, and the leases of the further turns of its conversation."""
 
     lease: Lease
     target: Target
-    following: tuple[Key, ...] = ()
+    following: tuple[Lease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +36,15 @@ NO_PREFIX = Prefix("", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
-    """How conversations go on: with generated or recorded answers as history."""
-
-    generated: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a run share: fields of bodies, conversation settings, timeouts, whether texts are stored, how often a
-    request that the server refuses as overloaded is sent again, which requests are given up, which models and adapters they get,
-    the headers of servers' sessions; and the name of their process."""
+    """What all users of a run share, and the name of their process (`worker`)."""
 
     body_options: BodyOptions
-    dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
-    retries: int = 0
-    hang_ups: HangUps | None = None
+    generated_history: bool = True  # conversations go on with the model's own answers, not with the recorded ones
+    retries: int = 0  # how often a request that was refused as overloaded is sent again
+    hang_ups: HangUps | None = None  # which requests are given up
     models: WeightedChoice = ONE_FOR_ALL
     adapters: WeightedChoice = ONE_FOR_ALL
     session_headers: SessionHeaders = NO_SESSIONS
@@ -73,9 +63,6 @@ class Session(Protocol):
 
     def follow(self, ticket: Ticket) -> Ticket:
         """Permission for the next turn of this ticket's conversation, which must have one."""
-
-    def ahead(self, ticket: Ticket) -> Sequence[Lease]:
-        """The leases of the turns that follow this ticket, in their order."""
 
     def abandon(self, ticket: Ticket) -> None:
         """No user here will send the turns that follow this ticket."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
-from llama_load.workloads.sharegpt import made_up
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, chained
 from llama_load.workloads.talk_files import TalkFile
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
-from llama_load.workloads.talks import Talk
 
 SAMPLE = "datasets/agent_messages.jsonl"
 
@@ -40,16 +37,16 @@ class Conversations:
 
     name = "conversations"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the prompts of a run. UsageError names the line that is not understood.
 
         The requests of a conversation are consecutive; the last one is cut at `num_prompts`.
         """
-        if wanted.dataset_path is not None and wanted.dataset_path.startswith(HUB):
+        if request.dataset_path is not None and request.dataset_path.startswith(HUB):
             raise UsageError("conversations.py reads files: download the data set first (llama-load datasets fetch)")
-        file = TalkFile(bundled(SAMPLE) if wanted.dataset_path is None else Path(wanted.dataset_path), wanted)
-        writer = TalkWriter(wanted)
-        most_turns = wanted.traffic.turns if wanted.traffic.limits_turns else None
+        file = TalkFile(bundled(SAMPLE) if request.dataset_path is None else Path(request.dataset_path), request)
+        writer = TalkWriter(request)
+        most_turns = request.traffic.turns if request.traffic.limits_turns else None
         chats: list[Chat] = []
         warmup: list[Prompt] = []
         left_out = 0
@@ -58,11 +55,11 @@ class Conversations:
             chat = writer.chat(talk, most_turns)
             if not chat.prompts:
                 left_out += 1
-            elif not wanted.is_enough(planned, len(chats)):
+            elif not request.is_enough(planned, len(chats)):
                 chats.append(chat)
                 planned += len(chat.prompts)
-            elif len(warmup) < wanted.warmup:
-                warmup.append(_alone(chat.prompts[0]))
+            elif len(warmup) < request.warmup:
+                warmup += chained(chat.prompts[:1])
             else:
                 break
         if not chats:
@@ -70,26 +67,22 @@ class Conversations:
                 f"the first turns of all {left_out} conversations of {file.path} are longer than a slot of the server; start it "
                 "with a larger context or fewer slots, or send them anyway with --keep-long-prompts"
             )
-        chats = [_at_speed(chat, wanted.traffic.speed) for chat in chats]
+        chats = [_at_speed(chat, request.traffic.speed) for chat in chats]
         measured = [prompt for chat in chats for prompt in chat.prompts]
         distinct = len(measured)
-        draw = random.Random(wanted.seed)
+        draw = random.Random(request.seed)
         count = len(chats)
-        while wanted.fill and not wanted.is_enough(len(measured), count):
+        while request.fill and not request.is_enough(len(measured), count):
             measured += draw.choice(chats).prompts
             count += 1
-        return Plan(
+        return request.plan(
             measured,
-            warmup + made_up(wanted.warmup - len(warmup)),
-            PlanFacts(
-                dataset=_facts(file),
-                counted_by=wanted.counter.source,
-                distinct=distinct,
-                repeated=len(measured) - distinct,
-                replaced=left_out,
-                shortened=sum(chat.missing > 0 for chat in chats),
-                shared_tokens=file.shared_tokens(),
-            ),
+            warmup,
+            _facts(file),
+            distinct=distinct,
+            replaced=left_out,
+            shortened=sum(chat.missing > 0 for chat in chats),
+            shared_tokens=file.shared_tokens(),
         )
 
 
@@ -97,12 +90,8 @@ def _at_speed(chat: Chat, speed: float) -> Chat:
     """The conversation with its recorded waits divided by this."""
     if speed == 1:
         return chat
-    waits = (None if prompt.delay_s is None else prompt.delay_s / speed for prompt in chat.prompts)
-    return replace(chat, prompts=tuple(replace(prompt, delay_s=wait) for prompt, wait in zip(chat.prompts, waits, strict=True)))
-
-
-def _alone(prompt: Prompt) -> Prompt:
-    return replace(prompt, more=0, turns=1)
+    prompts = (prompt if prompt.delay_s is None else replace(prompt, delay_s=prompt.delay_s / speed) for prompt in chat.prompts)
+    return replace(chat, prompts=tuple(prompts))
 
 
 def _facts(file: TalkFile) -> TalkFacts:
@@ -114,9 +103,5 @@ def _facts(file: TalkFile) -> TalkFacts:
         conversations=len(talks),
         requests=sum(talk.requests for talk in talks),
         with_tools=sum(bool(talk.fields.get("tools")) for talk in talks),
-        sub_agents=sum(1 for _ in _agents(talks)),
+        sub_agents=sum(len(turn.agents) for talk in talks for turn in talk.turns),
     )
-
-
-def _agents(talks: list[Talk]) -> Iterator[Talk]:
-    return (agent for talk in talks for turn in talk.turns for agent in turn.agents)

@@ -120,7 +120,7 @@ def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None
     """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
     assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
     assert verdict(record(max_tokens=None)).word == "VALID"
-    assert verdict(record(max_tokens=64, token_source="events")).word == "VALID"
+    assert "cut_by_context_ratio" not in bad(verdict(record(max_tokens=64, token_source="events")))
 
 
 def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
@@ -245,6 +245,41 @@ def test_answers_longer_than_the_run_turn_the_verdict() -> None:
     assert (found.word, bad(found)) == ("NOT COMPARABLE", ["cut_shift"])
 
 
+def test_few_failures_that_waited_long_move_the_latencies() -> None:
+    """300 answers of 140 ms. Two requests failed, below the limit of 1 %: refused after 5 ms they say nothing; after 60 s, by a
+    proxy's limit, the mean grows by 2 * 60 s / 302, to 4 times as much. A first token that came before is known."""
+    answered = [record(index, start_ms=200 * index) for index in range(300)]
+
+    def after(ms: float) -> list[str]:
+        return bad(verdict(*answered, *(failed(300 + index, start_ms=50, end_ms=50 + ms) for index in range(2))))
+
+    assert after(5) == []
+    assert after(60_000) == ["failed_shift"]
+
+
+def test_a_part_whose_figures_lack_requests_is_noted() -> None:
+    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
+    that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
+    rows = [record(index, model="a", first_ms=140_000) for index in range(500)]
+    rows += [record(500 + index, model="b") for index in range(4)]
+    gone = replace(failed(504, end_ms=20_000, kind="cancelled"), model="b")
+    found = verdict(*rows, gone, planned=504, cut_ns=20_000 * MS)
+    assert found.word == "VALID"
+    (note,) = (check for check in found.checks if check.name == "censored_parts")
+    assert "model b (1 of 5" in note.text
+    assert "censored_parts" not in {check.name for check in verdict(*rows).checks}
+
+
+def test_fewer_requests_in_flight_than_users_are_noted() -> None:
+    (note,) = (check for check in verdict(record(), users=4).checks if check.name == "peak_in_flight")
+    assert "at most 1 of 4" in note.text
+
+
+def test_several_answers_to_a_request_are_noted() -> None:
+    (note,) = (check for check in verdict(record(choices=2), record()).checks if check.name == "answers_per_request")
+    assert "up to 2 answers" in note.text
+
+
 def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:
     answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
     waiting = [cancelled(50 + i, start_ms=14_500, end_ms=15_000) for i in range(5)]
@@ -309,7 +344,7 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
     well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
     check = found(well, starved)
     assert not check.ok
-    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert check.text == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
     assert "ulimit -r 1" in (check.remedy or "")
     full = found(replace(starved, priority="real-time, normal while it used over half a core"))
     assert (full.remedy or "").startswith("leave it a core")
@@ -355,6 +390,45 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain)))
     counted = ServerCounters(Speculation(100, 80, 10))
     assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
+
+
+def late_firsts(count: int, late: int, **changed: Any) -> Verdict:
+    """`late` of `count` answers whose first token came with the second: TTFT 120 ms instead of 100, TPOT 20 ms, 150 tokens."""
+    gaps = {"gaps_ms": (20.0,) * 149}
+    merged = {"first_ms": 120, "gaps_ms": (0.0,) + (20.0,) * 148, "merged_events": 1, "first_merged": True} | changed
+    return verdict(*(record(number, **(merged if number < late else gaps)) for number in range(count)))
+
+
+def test_first_tokens_that_came_with_the_second_make_ttft_too_large() -> None:
+    """Two of 100 move P99 from 100 ms to 120; one of 100 does not, and of 50 there is no P99, but half of them move the mean."""
+    found = late_firsts(100, 2)
+    assert bad(found) == ["first_merged_shift"]
+    assert found.headline.startswith(
+        "CLIENT-BOUND: 2 of 100 first tokens arrived together with a later one: their TTFT is an upper bound, "
+        "P99 TTFT could be 100.00 ms instead of 120.00"
+    )
+    assert bad(late_firsts(100, 1)) == []
+    assert bad(late_firsts(50, 1)) == []
+    assert bad(late_firsts(50, 25)) == ["first_merged_shift"]
+
+
+def test_accepted_draft_tokens_that_come_with_the_first_are_no_late_reads() -> None:
+    drafting = {"draft_tokens": 100, "draft_accepted": 80, "server_predict_ms": 1.0}
+    assert bad(late_firsts(100, 50, **drafting)) == []
+
+
+def test_first_tokens_are_late_by_the_usual_tpot_where_the_answer_has_none_of_its_own() -> None:
+    """Answers of two tokens in one read: 20 ms a token in the others."""
+    short = {"gaps_ms": (0.0,), "first_ms": 120}
+    (check,) = [check for check in late_firsts(1000, 20, **short).checks if check.name == "first_merged_shift"]
+    assert "P99 TTFT could be 100.00 ms instead of 120.00" in check.text
+
+
+def test_a_stage_whose_tokens_arrived_together_is_named() -> None:
+    """In the whole run they are less than 1 %."""
+    rows = table(record(merged_events=1))
+    found = stage_checks(Evidence(records=rows, figures=summarize(rows), stage="8", health=[WELL]))
+    assert [(check.name, check.stage) for check in found] == [("merged_ratio", "8")]
 
 
 def test_a_draft_model_that_never_drafts_is_noted() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,9 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.statistics import describe, least_count
 from llama_load.metrics.summary import all_events
+from llama_load.metrics.token_counts import uncounted
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
 
@@ -26,7 +27,7 @@ LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 def prompt_cache(evidence: Evidence) -> list[Check]:
     """Whether prompts came from a cache unintentionally. Evidence and error rate: see `metrics.prompt_cache`."""
     prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
-    return cache_checks(prompts, evidence.cache, evidence.stage_number)
+    return cache_checks(prompts, evidence.counters, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:
@@ -56,9 +57,39 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
         yield limited("buffered_ratio", lumps, lumpy)
-    elif first := int(ok.equals("first_merged", True).sum()):
-        text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
+
+
+def first_merged(evidence: Evidence) -> Iterator[Check]:
+    """How far the TTFT figures could fall, because first tokens arrived together with a later one: relative to each figure, the
+    largest of mean, median and printed percentiles.
+
+    When such a first token arrived is not known; the earliest that is likely is one TPOT earlier for each merged event of its
+    answer. Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times. Counts: no error.
+    """
+    ok = evidence.records.ok()
+    expected = _expected_merged(evidence, ok)
+    late = ok.equals("first_merged", True) & (expected == 0)
+    if not late.any():
+        return
+    ttft, tpot = ok.numbers("ttft_ms"), ok.numbers("tpot_ms")
+    usual = float(np.nanmedian(tpot)) if not np.isnan(tpot).all() else 0.0
+    earliest = np.where(late, np.maximum(ttft - ok.numbers("merged_events") * np.fmax(tpot, usual), 0.0), ttft)
+    measured, least = (_ttft_figures(values, evidence.percentiles) for values in (ttft, earliest))
+    falls = {name: 1 - least[name] / value for name, value in measured.items() if value}
+    if not falls:
+        return
+    name = max(falls, key=lambda name: falls[name])
+    text = f"{late.sum()} of {quantity(len(ok), 'first token')} arrived together with a later one: their TTFT is an upper bound"
+    text += f", {name} TTFT could be {least[name]:.2f} ms instead of {measured[name]:.2f}"
+    yield limited("first_merged_shift", falls[name], text)
+
+
+def _ttft_figures(ttft_ms: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:
+    """Mean, median and the percentiles that the sample is large enough for, by name, in ms."""
+    sample = describe(ttft_ms, percentiles)
+    figures = {"mean": sample.mean, "median": sample.median} | {f"P{p:g}": sample.percentile(p) for p in percentiles}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
@@ -123,8 +154,17 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
+    if (choices := evidence.records.numbers("choices")).size and (most := np.nanmax(choices, initial=1)) > 1:
+        text = f"requests ask for up to {most:.0f} answers: tokens and gaps of all count, so TPOT and ITL are not of one answer"
+        yield information("answers_per_request", most, text)
+    if (share := uncounted(evidence.records)) is not None:
+        text = "the stream events have the lengths of single tokens"
+        if share > LIMITS["uncounted_ratio"].limit:
+            text = f"{share:.0%} of the tokens were not counted: events hold several, by max_tokens or by their text"
+        yield limited("uncounted_ratio", share, text)
     if planned := figures.prompt_token_sources.get("plan", 0):
-        text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
+        how = "estimated from their characters" if evidence.cache.estimated else "counted before the run"
+        text = f"prompt tokens of {quantity(planned, 'request')} were {how}, without the chat template"
         yield information("counted_prompt_requests", planned, text)
 
 
