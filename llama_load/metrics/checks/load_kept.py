@@ -75,11 +75,10 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
-    """Requests in flight at one instant beyond the configured concurrency."""
-    most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
-    if (agents := evidence.sent.has("agent")).any():  # which run beside each other, as configured
-        most = peak_in_flight(evidence.sent.where(~agents))
-    users = evidence.users
+    """Requests in flight at one instant beyond the configured concurrency, by more than the workers' clocks explain."""
+    records = evidence.sent.where(~evidence.sent.has("agent"))  # sub-agents run beside each other, as configured
+    clocks_ms = max((worker.clock_uncertainty_ms or 0.0 for worker in evidence.health), default=0.0)
+    most, users = peak_in_flight(records, within_ns=round(2 * clocks_ms * NS_PER_MS)), evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 
