@@ -314,6 +314,13 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
     assert bad(verdict(record(), record(1, start_ms=140), users=1, health=synchronized)) == []
 
 
+def test_the_highest_printed_percentile_sets_the_limits_of_the_clients_errors() -> None:
+    """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50 ms in 5 of 1000 are above p99."""
+    rows = [record(index, merged_events=int(index < 5), own_delay_ms=50.0 if index < 5 else 0.1) for index in range(1000)]
+    assert bad(verdict(*rows)) == []
+    assert bad(verdict(*rows, percentiles=(50.0, 99.9))) == ["own_delay_p99_ms", "merged_ratio"]
+
+
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
     assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
     found = verdict(record(), server_changes=["build b1 -> b2"])
