@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from llama_load.comparison.compared_metrics import Metric
-from llama_load.comparison.side import SGLANG, MeasuredRun, Side
+from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.units import quantity
@@ -70,9 +70,6 @@ def _own(index: int, side: Side) -> Iterator[Reason]:
     if blurred := [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]:
         text = f"{_named(side, blurred)} is {BLURRED}: single gaps between its tokens cannot be told apart"
         yield Reason(text, (index,), "itl")
-    if others := [run for run in side.runs if run.tool == SGLANG]:
-        text = f"{SGLANG} divides gaps by the tokens in an event, so its ITL is not the gap between events"
-        yield Reason(f"{_named(side, others)}: {text}", (index,), "itl")
 
 
 def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:

@@ -329,7 +329,7 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
 def _comparison_page(folders: list[Path]) -> str:
     from llama_load.reports.comparison.comparison_page import comparison_page  # with Bokeh, which takes a second
 
-    groups, _ = read_groups([str(folder) for folder in folders], with_samples=True)
+    groups = read_groups([str(folder) for folder in folders], with_samples=True)
     return comparison_page([(group.title, compare(group.sides)) for group in groups])
 
 

@@ -19,6 +19,7 @@ from llama_load.lab.search.search_probe import (
     BESIDE_PER_USER,
     USERS,
     Capacity,
+    Goal,
     Probe,
     ProbePlan,
     ProbeResult,
@@ -26,7 +27,6 @@ from llama_load.lab.search.search_probe import (
     try_twice,
     within_budget,
 )
-from llama_load.metrics.carried_share import CARRIED_SHARE
 
 DOUBLING, BISECTING, REFINING = "doubling", "bisecting", "refining"  # the steps of a search
 LEAST_REQUESTS, PER_USER = 100, 4  # of a probe
@@ -43,21 +43,12 @@ MOST_BRACKETS = 3  # a first probe that met a cold server may miss the goal at a
 MOST_REQUESTS, MOST_PER_USER = 5000, 110
 
 
-@dataclass(frozen=True, slots=True)
-class UserGoal:
-    """The share of requests that must meet all objectives, and the range of users."""
-
-    share: float = CARRIED_SHARE
-    start: int = 1
-    most: int = 4096
-
-
 @dataclass(slots=True)
 class _Search:
     """The probes so far, and the highest level that can be used: beyond it the client or a failure is the limit."""
 
     probe: Probe
-    goal: UserGoal
+    goal: Goal
     draw: random.Random
     results: list[ProbeResult] = field(default_factory=list)
     ceiling: int | None = None
@@ -85,14 +76,14 @@ def requests_at(level: int, step: str) -> int:
     return max(LEAST_REQUESTS, PER_USER * level) * (REFINED if step == REFINING else 1)
 
 
-def search_users(probe: Probe, goal: UserGoal, seed: int = 0) -> Capacity:
+def search_users(probe: Probe, goal: Goal, seed: int = 0) -> Capacity:
     """The most users of whom `goal.share` of the requests meets the objectives."""
     search = _Search(probe, goal, random.Random(seed))
     return _answer(search, within_budget(lambda: _send_probes(search)))
 
 
 def _send_probes(search: _Search) -> None:
-    edge, most = 0, search.goal.most
+    edge, most = 0, search.goal.most_users
     for _ in range(MOST_BRACKETS):
         low, high = _bracket(search, edge)
         if high is None:
@@ -106,7 +97,7 @@ def _send_probes(search: _Search) -> None:
 
 def _bracket(search: _Search, low: int) -> tuple[int, int | None]:
     """The highest level that met the goal (0: none) and the lowest that did not (None: none), next to each other, from `low` on."""
-    high, level = None, min(2 * low, search.goal.most) if low else search.goal.start
+    high, level = None, min(2 * low, search.goal.most_users) if low else 1
     while high is None:
         met = search.at(level, DOUBLING)
         if met is None:
@@ -115,9 +106,9 @@ def _bracket(search: _Search, low: int) -> tuple[int, int | None]:
             high = level
         else:
             low = level
-            if level == search.goal.most:
+            if level == search.goal.most_users:
                 return low, None
-            level = min(2 * level, search.goal.most)
+            level = min(2 * level, search.goal.most_users)
     # Levels that cannot be used bound the bisection, but never the answer.
     while (top := high if search.ceiling is None else min(search.ceiling, high or search.ceiling)) is not None:
         if top - low <= _gap(low):
@@ -141,7 +132,7 @@ def _refine(search: _Search, low: int, high: int) -> None:
     refined: set[int] = set()
     for _ in range(MOST_ROUNDS):
         step = _gap(low)
-        levels = {level for level in (low - step, low, high, high + step) if 1 <= level <= search.goal.most} - refined
+        levels = {level for level in (low - step, low, high, high + step) if 1 <= level <= search.goal.most_users} - refined
         if search.ceiling is not None:
             levels = {level for level in levels if level < search.ceiling}
         if not levels or (refined and not _is_affordable(search, levels)):
@@ -207,7 +198,7 @@ def _answer(search: _Search, why: str) -> Capacity:
               for level in rises(table[:, 0].tolist(), shares.tolist(), errors)]  # fmt: skip
     is_open_above = value is not None and value >= table[-1, 0]
     if is_open_above and not why:
-        why = search.ceiling_fault or f"{search.goal.most} users were the most that the search may try"
+        why = search.ceiling_fault or f"{search.goal.most_users} users were the most that the search may try"
     return Capacity(float(value or 0), low, None if is_open_above else high, search.results, why, notes)
 
 

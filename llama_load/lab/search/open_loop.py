@@ -16,11 +16,9 @@ import numpy as np
 
 from llama_load.lab.search.isotonic import crossing, falling, rises
 from llama_load.lab.search.miss_fit import Root, root
-from llama_load.lab.search.search_probe import Capacity, Probe, ProbePlan, ProbeResult, try_twice, within_budget
-from llama_load.metrics.carried_share import CARRIED_SHARE
+from llama_load.lab.search.search_probe import Capacity, Goal, Probe, ProbePlan, ProbeResult, try_twice, within_budget
 
 LADDER, PILOTING, FITTING = "closed ladder", "pilot", "fitting"  # the steps of a search
-REQUESTS = 1500  # of a probe
 BLOCK, LEAST_BLOCKS, BLOCKS = 4, 2, 4
 LOWEST, HIGHEST = 0.80, 1.03  # of the estimate
 LEAST_OF_LADDER = 30
@@ -41,20 +39,11 @@ UNLIKE = 0.08
 Z_90 = 1.2816
 
 
-@dataclass(frozen=True, slots=True)
-class RateGoal:
-    """The share of requests that must meet all objectives, and the requests of a probe."""
-
-    share: float = CARRIED_SHARE
-    requests: int = REQUESTS
-    most_users: int = 4096
-
-
 @dataclass(slots=True)
 class _Search:
     probe: Probe
     ladder: Probe
-    goal: RateGoal
+    goal: Goal
     draw: random.Random
     steps: list[ProbeResult] = field(default_factory=list)  # of the closed ladder
     most_rps: float = 0.0  # that it sent
@@ -62,7 +51,7 @@ class _Search:
     results: list[ProbeResult] = field(default_factory=list)
 
 
-def search_rate(probe: Probe, ladder: Probe, goal: RateGoal, seed: int = 0) -> Capacity:
+def search_rate(probe: Probe, ladder: Probe, goal: Goal, seed: int = 0) -> Capacity:
     """The rate at which `goal.share` of the requests meets the objectives. `ladder`: a closed loop, whose results have the figure
     `LATENCY`."""
     search = _Search(probe, ladder, goal, random.Random(seed))
@@ -107,7 +96,7 @@ def _pilots(search: _Search, estimate: float) -> float:
     limit, most = 1 - search.goal.share, search.most_rps
     low = high = None
     for _ in range(MOST_PILOTS):
-        result = search.probe(ProbePlan(estimate, min(PILOT, search.goal.requests), PILOTING, search.goal.share))
+        result = search.probe(ProbePlan(estimate, min(PILOT, search.goal.requests_of_rate), PILOTING, search.goal.share))
         search.pilots.append(result)
         if not result.counts:
             break
@@ -132,7 +121,7 @@ def _blocks(search: _Search, estimate: float) -> None:
         search.draw.shuffle(places)
         for place in places:
             rate = estimate * (LOWEST + (HIGHEST - LOWEST) * place)
-            search.results.append(search.probe(ProbePlan(rate, search.goal.requests, FITTING)))
+            search.results.append(search.probe(ProbePlan(rate, search.goal.requests_of_rate, FITTING)))
         fit = _root(search)
         if fit is not None and fit.value > 0:
             estimate = min(max(fit.value, LARGEST_MOVE[0] * estimate), LARGEST_MOVE[1] * estimate)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from llama_load.errors import RunError
 from llama_load.load.segments import FILLING
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.until import T_975
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.
@@ -22,6 +23,15 @@ BESIDE_PER_USER = 1 + FILLING
 # 1 % of searches on queues that stay the same two differ by more.
 LEAST_CHANGE, CHANGE_ERRORS = 0.1, 4.5
 USERS, REQUESTS_PER_S = "users", "requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The share of requests that must meet all objectives, the most users to try, and the requests of a probe of a rate."""
+
+    share: float = CARRIED_SHARE
+    most_users: int = 4096
+    requests_of_rate: int = 1500  # for which the interval was tested
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from llama_load.foreign_text import fence, markdown, printable_lines, redacted
+from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
-from llama_load.lab.sweep.folder import DONE
+from llama_load.lab.sweep.folder import DONE, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.rows import Row, rows_of
@@ -21,7 +19,6 @@ from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
-from llama_load.run_folder import write_whole
 from llama_load.tables import Table, document_lines, table_json, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
@@ -83,9 +80,7 @@ def places(sweep: Sweep) -> list[int]:
 def write_comparison(comparison: SweepComparison) -> list[str]:
     """Write the three files; the lines for a terminal are returned."""
     folder = comparison.sweep.folder.path
-    write_whole(
-        folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(comparison)), indent=1).decode() + "\n").encode()
-    )
+    write_json(folder / JSON, as_json(comparison))
     words = WORDS[comparison.sweep.plan.language]
     sections = [(words["effects"], [effect.text for effect in comparison.effects]), (words["notes"], comparison.notes)]
     lines = document_lines(comparison.title, comparison.tables, sections)
@@ -93,17 +88,10 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
     for name, text in memory.items():
         marks = fence(text)
         lines += [f"## {markdown(name)}", "", f"{marks}text", *text.splitlines(), marks, ""]
-    write_whole(folder / MARKDOWN, redacted("\n".join(lines)).encode())
+    write_text(folder / MARKDOWN, "\n".join(lines))
     over = f"{quantity(len(comparison.sweep.cells), 'cell')}, {comparison.failed} without a result"
-    html = page(
-        title=comparison.title,
-        over=over,
-        tables=comparison.tables,
-        texts=sections,
-        memory=memory,
-        language=comparison.sweep.plan.language,
-    )
-    write_whole(folder / HTML, redacted(html).encode())
+    language = comparison.sweep.plan.language
+    write_text(folder / HTML, page(comparison.title, over, comparison.tables, sections, memory=memory, language=language))
     printed = [line for table in comparison.tables for line in ["", *titled_lines(table)]]
     for heading, sentences in sections:
         printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol
+
+import msgspec
 
 from llama_load.errors import LlamaLoadError, RunError
 from llama_load.foreign_text import printable
@@ -19,7 +22,7 @@ from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.quality import QualityOf
 from llama_load.lab.sweep.rows import Outcome
 from llama_load.lab.sweep.run_cell import CellRun, LocustRuns
-from llama_load.lab.sweep.running_server import CellServer, RunningServer
+from llama_load.lab.sweep.running_server import RunningServer
 
 LAST_WORDS = 2  # lines of a server's log in a reason
 
@@ -34,11 +37,9 @@ class Watcher(Protocol):
         """A cell ended."""
 
 
-class Searcher(Protocol):
-    """Searches the capacity of a cell, or continues a search that was interrupted."""
-
-    def __call__(self, cell: Cell, server: CellServer, url: str, folder: Path, limit_s: float) -> CellRun:
-        """The search of a cell on its server, at `url`; `folder` is the search's."""
+# Searches the capacity of a cell on its server, or continues a search that was interrupted. The folder is the search's; the number
+# is its limit in seconds.
+Searcher = Callable[[Cell, RunningServer, Path, float], CellRun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,64 +66,72 @@ class Sweep:
 
 def run_cells(sweep: Sweep, watcher: Watcher, *, searcher: Searcher | None = None, retry_failed: bool = False) -> None:
     """Run all cells that have not ended. On KeyboardInterrupt the cell is left unfinished and the server stopped."""
-    plan, folder = sweep.plan, sweep.folder
-    server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=plan.cache == EMPTY)
-    quality, runs = QualityOf(plan.perplexity, folder), LocustRuns()
-    try:
+    folder = sweep.folder
+    with CellRunner(sweep.plan, folder, watcher) as runner:
         for cell in sweep.pending(retry_failed=retry_failed):
             if cell.load.search is None or cell.key in folder.ended:  # a search that was interrupted continues
                 folder.put_aside(cell)
-            entry = run_one(cell, plan, folder, server=server, quality=quality, runs=runs, watcher=watcher, searcher=searcher)
-            server.cell_over()
+            entry = runner.run(cell, searcher=searcher)
             folder.note(entry)
             watcher.ended(cell, entry)
-    finally:
+
+
+class CellRunner(AbstractContextManager["CellRunner"]):
+    """Runs cells with Locust. At its end Locust is ended, and the server stopped if it is its own."""
+
+    def __init__(
+        self, plan: Plan, folder: SweepFolder, watcher: Watcher | None = None, *, server: RunningServer | None = None
+    ) -> None:
+        """`server`: of another runner, which stops it."""
+        self._plan, self._folder, self._watcher = plan, folder, watcher
+        self._owns_server = server is None
+        self._server = server or RunningServer(folder.servers, plan.after_a_cell, empties_cache=plan.cache == EMPTY)
+        self._quality, self._locust = QualityOf(plan.perplexity, folder), LocustRuns()
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """End Locust and stop the server."""
         try:
-            runs.close()
+            self._locust.close()
         finally:  # also at a second Ctrl-C
-            server.stop()
+            if self._owns_server:
+                self._server.stop()
 
+    def run(self, cell: Cell, *, limit_s: float | None = None, searcher: Searcher | None = None) -> Ended:
+        """Run a cell on its server, started or kept: how it ended. `limit_s`: instead of the plan's time limit."""
+        began = time.monotonic()
+        entry = self._ended(cell, self._plan.cell_time_limit_s if limit_s is None else limit_s, searcher)
+        if self._owns_server:
+            self._server.cell_over()
+        return msgspec.structs.replace(entry, took_s=time.monotonic() - began)
 
-def run_one(
-    cell: Cell,
-    plan: Plan,
-    folder: SweepFolder,
-    *,
-    server: CellServer,
-    quality: QualityOf,
-    runs: LocustRuns,
-    watcher: Watcher,
-    searcher: Searcher | None = None,
-) -> Ended:
-    """Run a cell on its server, started or kept: how it ended."""
-    began = time.monotonic()
+    def _ended(self, cell: Cell, limit_s: float, searcher: Searcher | None) -> Ended:
+        self._began(cell, "starts the server")
+        try:
+            ready = self._server.ready_for(cell)
+        except LlamaLoadError as error:
+            return Ended(cell.key, FAILED, cell.title, reason=_one_line(f"the server did not start: {error}"))
+        notes = [ready.note] if ready.note else []
+        extra = {} if ready.start_s is None else {"server_start_s": ready.start_s}
+        if self._quality.is_missing(cell):
+            self._began(cell, "measures perplexity")
+        scores, reasons = self._quality.of(cell, ready.url)
+        self._began(cell, "waits for an idle machine")
+        if self._plan.idle_s and (busy := wait_until_idle(self._plan.idle_s)) > QUIET:
+            notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
+        self._began(cell, "runs")
+        if cell.load.search is not None and searcher is not None:
+            done = searcher(cell, self._server, self._folder.run_of(cell), limit_s)
+        else:
+            done = self._locust.run(cell, ready.url, self._folder.run_of(cell), limit_s)
+        why = self._server.has_ended()
+        if done.reason or why:
+            reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))
+            return Ended(cell.key, FAILED, cell.title, _one_line(reason.rstrip(";")), done.exit_code, notes=notes)
+        return Ended(cell.key, DONE, cell.title, "", done.exit_code, extra=extra | scores, extra_reasons=reasons, notes=notes)
 
-    def entry(status: str, **rest: object) -> Ended:
-        return Ended(cell.key, status, cell.title, took_s=time.monotonic() - began, **rest)  # type: ignore[arg-type]
-
-    watcher.began(cell, "starts the server")
-    try:
-        ready = server.ready_for(cell)
-    except LlamaLoadError as error:
-        return entry(FAILED, reason=_one_line(f"the server did not start: {error}"))
-    notes = [ready.note] if ready.note else []
-    extra = {} if ready.start_s is None else {"server_start_s": ready.start_s}
-    watcher.began(cell, "measures perplexity") if quality.is_missing(cell) else None
-    scores, reasons = quality.of(cell, ready.url)
-    extra |= scores
-    watcher.began(cell, "waits for an idle machine")
-    if plan.idle_s and (busy := wait_until_idle(plan.idle_s)) > QUIET:
-        notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
-    watcher.began(cell, "runs")
-    if cell.load.search is not None and searcher is not None:
-        done = searcher(cell, server, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
-    else:
-        done = runs.run(cell, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
-    why = server.has_ended()
-    if done.reason or why:
-        reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))
-        return entry(FAILED, reason=_one_line(reason.rstrip(";")), exit_code=done.exit_code, notes=notes)
-    return entry(DONE, exit_code=done.exit_code, extra=extra, extra_reasons=reasons, notes=notes)
+    def _began(self, cell: Cell, doing: str) -> None:
+        if self._watcher is not None:
+            self._watcher.began(cell, doing)
 
 
 def _one_line(text: str) -> str:

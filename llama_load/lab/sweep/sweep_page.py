@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
-from llama_load.languages import CHINESE
+from llama_load.languages import CHINESE, ENGLISH
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
 from llama_load.reports.html.page import environment, policy
 from llama_load.reports.html.plot import Field, factor_range, source
@@ -16,16 +16,17 @@ MOST_LABEL = 40
 
 
 def page(
-    *,
     title: str,
     over: str,
     tables: Sequence[Table],
-    texts: Sequence[tuple[str, Sequence[str]]],
-    memory: Mapping[str, str],
-    language: str,
+    sections: Sequence[tuple[str, Sequence[str]]],
+    *,
+    memory: Mapping[str, str] = {},
+    language: str = ENGLISH,
     drawn: Sequence[Chart] | None = None,
 ) -> str:
-    """The whole page: tables, charts (`drawn`, or bars of each column), sections of sentences (`texts`), memory by server."""
+    """The whole page: a line `over` the rest, tables, charts (`drawn`, or bars of each column), sections of sentences, memory by
+    server."""
     charts = ChartPage()
     numbered = [(charts.add(chart), chart) for chart in (_charts(tables)[:MOST_CHARTS] if drawn is None else drawn)]
     scripts = [bokeh_script(), page_script()] if numbered else []
@@ -41,7 +42,7 @@ def page(
             tables=tables,
             charts_title="图表" if language == CHINESE else "Charts",
             charts=numbered,
-            sections=[(name, sentences) for name, sentences in texts if sentences],
+            sections=[(name, sentences) for name, sentences in sections if sentences],
             memory=list(memory.items()),
             json=charts.json() if numbered else "",
             scripts=scripts,
