@@ -271,8 +271,11 @@ def test_a_part_whose_figures_lack_requests_is_noted() -> None:
 
 
 def test_fewer_requests_in_flight_than_users_are_noted() -> None:
-    (note,) = (check for check in verdict(record(), users=4).checks if check.name == "peak_in_flight")
-    assert "at most 1 of 4" in note.text
+    """Two users: one has a request of 141 ms, the other ten; 11 x 141 ms in 1410 ms are 1.1 on average."""
+    rows = [record(index, start_ms=141 * max(0, index - 1)) for index in range(11)]
+    (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
+    assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
+    assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
 
 
 def test_several_answers_to_a_request_are_noted() -> None:
