@@ -135,6 +135,18 @@ def try_twice(probe: Probe, plan: ProbePlan, results: list[ProbeResult]) -> Prob
     return results[-1]
 
 
+def batches_by_level(probes: Sequence[ProbeResult]) -> dict[float, NDArray[np.int64]]:
+    """The batches of the probes that count, by level in ascending order."""
+    levels = sorted({probe.level for probe in probes if probe.counts})
+    return {level: np.concatenate([p.batches() for p in probes if p.counts and p.level == level]) for level in levels}
+
+
+def by_level(probes: Sequence[ProbeResult]) -> NDArray[np.float64]:
+    """Level, requests and good requests of each level, ascending: shape (levels, 3)."""
+    rows = [(level, *batches.sum(axis=0)) for level, batches in batches_by_level(probes).items()]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+
 def changes(probes: Sequence[ProbeResult], unit: str) -> list[str]:
     """Sentences for loads whose first and last whole probe differ by over 10 % of the requests and 4.5 standard errors."""
     sentences = []
