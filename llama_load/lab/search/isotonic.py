@@ -58,7 +58,7 @@ def rises(batches: Mapping[float, NDArray[np.int64]]) -> list[float]:
     """Levels whose share is significantly (3 standard errors of the difference) higher than that of some lower level. `batches`:
     requests and good requests of each batch, by level in ascending order."""
     shares = {level: float(part[:, 1].sum() / part[:, 0].sum()) for level, part in batches.items()}
-    errors = {level: _error(part[:, 1] / part[:, 0]) for level, part in batches.items()}
+    errors = {level: error_of(part) if len(part) > 1 else 1.0 for level, part in batches.items()}
     return [
         after
         for place, after in enumerate(shares)
@@ -66,6 +66,7 @@ def rises(batches: Mapping[float, NDArray[np.int64]]) -> list[float]:
     ]
 
 
-def _error(shares: Floats) -> float:
-    """The standard error of their mean."""
-    return float(shares.std(ddof=1) / math.sqrt(len(shares))) if len(shares) > 1 else 1.0
+def error_of(batches: NDArray[np.int64]) -> float:
+    """The standard error of the share of good requests, from the scatter of two batches or more."""
+    shares = batches[:, 1] / batches[:, 0]
+    return float(shares.std(ddof=1)) / math.sqrt(len(shares))

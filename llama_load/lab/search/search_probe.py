@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.errors import RunError
+from llama_load.lab.search.isotonic import error_of
 from llama_load.load.segments import FILLING
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.until import T_975
@@ -82,11 +83,7 @@ class ProbeResult:
     @property
     def error(self) -> float:
         """The standard error of the share, from the scatter of the batches; infinite below two requests."""
-        if len(self.good) < 2:
-            return math.inf
-        batches = self.batches()
-        shares = batches[:, 1] / batches[:, 0]
-        return float(shares.std(ddof=1)) / math.sqrt(len(shares))
+        return error_of(self.batches()) if len(self.good) > 1 else math.inf
 
     @property
     def interval(self) -> tuple[float, float] | None:

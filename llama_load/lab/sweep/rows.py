@@ -26,7 +26,7 @@ from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import request_rows
 from llama_load.run_folder import load_run
-from llama_load.tables.numbers import decimal_size
+from llama_load.tables.numbers import decimal_size, parameters, size
 
 MOST_SUMMARY_BYTES = 64 << 20
 SEARCH_JSON = "search.json"
@@ -182,10 +182,10 @@ def _facts(cell: Cell) -> dict[str, str]:
     if (path := model_path(server)) is not None and (model := gguf_facts(path)) is not None:
         facts |= {
             "model_type": model.model_type,
-            "size": model.size,
-            "params": model.params_text,
+            "size": size(model.tensor_bytes, 2),
+            "params": parameters(model.params),
             "quantization": model.quantization,
-            "file_size": model.file_size,
+            "file_size": decimal_size(model.file_bytes),
         }
     elif path is not None and path.is_dir():
         total = sum(file.stat().st_size for file in path.glob("*.safetensors") if file.is_file())
