@@ -29,9 +29,9 @@ from benchmarks.queues import (
     open_latency_quantile,
     open_waits,
 )
-from llama_load.lab.search.closed import UserGoal, search_users
-from llama_load.lab.search.open_loop import LATENCY, RateGoal, search_rate
-from llama_load.lab.search.search_probe import Capacity, ProbePlan, ProbeResult
+from llama_load.lab.search.closed import search_users
+from llama_load.lab.search.open_loop import LATENCY, search_rate
+from llama_load.lab.search.search_probe import Capacity, Goal, ProbePlan, ProbeResult
 from llama_load.lab.tune.race import race
 from llama_load.metrics.statistics import percentile_interval
 from llama_load.metrics.until import Requests, Until, UntilRule
@@ -94,7 +94,7 @@ def search_of_users(users: int, slots: int, seed: int) -> Capacity:
         ends = starts + waits + services
         return judged(plan, waits[0, first:] <= limit, ends[0, first:], beside=2 * first)
 
-    return search_users(probe, UserGoal(SHARE), seed)
+    return search_users(probe, Goal(SHARE), seed)
 
 
 def search_of_rate(slots: int, limit: float, seed: int) -> Capacity:
@@ -111,7 +111,7 @@ def search_of_rate(slots: int, limit: float, seed: int) -> Capacity:
         latency_ms = 1e3 * float((waits + services)[0, first:].mean())
         return ProbeResult(plan.level, waits[0, first:] <= limit, plan.requests + first, figures={LATENCY: latency_ms})
 
-    return search_rate(probe, ladder, RateGoal(SHARE), seed)
+    return search_rate(probe, ladder, Goal(SHARE), seed)
 
 
 def tally(found: list[Capacity], truth: float, least: float) -> Tally:

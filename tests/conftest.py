@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -21,12 +23,12 @@ from llama_load.bundled import bundled
 from llama_load.observed.records import Records
 from llama_load.processes import PR_SET_PDEATHSIG
 from llama_load.reports.first_screen import FULL_REPORT
-from llama_load.serving.launch import Server, serving, start
+from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.targets.servers import ServerSpec
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.local_ports import free_port
-from tests.fork_server import ForkServer, imports_alike
+from tests.fork_server import LOCUST, SIMULATED, Forked, ForkServer, imports_alike
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
 # get `environment`, without this.)
@@ -45,6 +47,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
+
+Program = Forked | subprocess.Popen[str]  # one that runs
 
 TINY = ModelSize(layers=2, dim=64, heads=4, kv_heads=2, ff=128)
 
@@ -117,15 +121,32 @@ def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> su
 
 def run_program(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """`python -m` with these arguments, to its end; on Linux without most of the cost of a start (`tests.fork_server`)."""
-    if sys.platform != "linux" or not imports_alike(env, environment()):
+    if not can_fork(env):
         return run_to_the_end([sys.executable, "-m", *arguments], cwd=cwd, env=env)
-    server = _idle.pop() if _idle else ForkServer.start(environment())
-    done = server.run(arguments, cwd, env, 100)
-    _idle.append(server)
-    return done
+    return fork_server(LOCUST).run(arguments, cwd, env, 100)
 
 
-_idle: list[ForkServer] = []  # one whose program ran out of time is not used again
+def start_program(
+    arguments: list[str], cwd: Path, env: dict[str, str], log: IO[str] | None = None, modules: tuple[str, ...] = LOCUST
+) -> Program:
+    """`python -m` with these arguments in a process group of its own, likewise; both its streams go to the log, if there is one."""
+    if can_fork(env):
+        return fork_server(modules).fork(arguments, cwd, env, log)
+    out, err = (log, log) if log else (subprocess.PIPE, subprocess.PIPE)
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.Popen(
+        command, stdout=out, stderr=err, text=True, cwd=cwd, env=env, start_new_session=True, preexec_fn=end_with_parent
+    )
+
+
+def can_fork(env: dict[str, str]) -> bool:
+    return sys.platform == "linux" and imports_alike(env, environment())
+
+
+@cache
+def fork_server(modules: tuple[str, ...]) -> ForkServer:
+    """The one of this process of pytest."""
+    return ForkServer.start(environment(), modules)
 
 
 @pytest.fixture
@@ -185,23 +206,18 @@ def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
     """`llama-load serve --simulated` with these flags."""
     port = free_port()
     log = folder / f"simulated-{port}.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "llama_load.cli.main",
-        "serve",
-        "--simulated",
-        "--port",
-        str(port),
-        "--log",
-        str(log),
-        *arguments,
-    ]
-    server = start(command, f"http://127.0.0.1:{port}", folder / "simulated.out")
+    command = ["llama_load.cli.main", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+    out = folder / f"simulated-{port}.out"
+    with out.open("w", encoding="utf-8") as stream:
+        server = start_program(command, folder, environment(), stream, SIMULATED)
     try:
-        yield Simulated(server.url, log)
+        while "listening on" not in (printed := out.read_text(encoding="utf-8")):
+            assert server.poll() is None, printed
+            time.sleep(0.005)
+        yield Simulated(f"http://127.0.0.1:{port}", log)
     finally:
-        server.stop()
+        server.terminate()
+        server.wait(20)
 
 
 @pytest.fixture

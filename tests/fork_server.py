@@ -1,11 +1,13 @@
 """Python programs as forks of a process that has imported what a run needs: a start then takes a third of the CPU time.
 
-Arguments, working folder, environment and streams are those of a start. The parent is another, and modules are imported before the
-program begins: tests of signals, parents and imports start their processes with `subprocess`.
+Arguments, working folder, environment and streams are those of a start. The parent and the command line that others see are not,
+modules are imported before the program begins, and none is freed at its end: tests of parents, imports, and signals during the start
+or the end start their processes with `subprocess`.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -18,36 +20,95 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module, reload
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from select import select
 from tempfile import TemporaryFile
+from typing import IO, Any
 
 # Locust patches before ours is imported, as in a run; what ours does only beside locust.main it does in the fork (`main`).
-PRELOADED = (
-    *("locust", "pyarrow.compute", "pyarrow.parquet", "rich._emoji_codes"),
-    *("llama_load.swarm.lifecycle", "llama_load.users.user", "llama_load.reports.write", "llama_load.cli.main"),
+LOCUST = (
+    *("locust", "_strptime", "gevent.fileobject", "gevent.resolver.thread", "pyarrow.compute", "pyarrow.parquet"),
+    *("rich._emoji_codes", "rich.console", "rich.table", "llama_load.swarm.install", "llama_load.swarm.lifecycle"),
+    *("llama_load.users.user", "llama_load.reports.write", "llama_load.cli.main"),
     "locust.main",
 )
+# A server without a model; nothing of gevent.
+SIMULATED = ("llama_load.cli.main", "llama_load.targets.servers", "llama_load.serving.simulated")
 # The variables that a fork can have otherwise than the server, but for those that imports read.
 VARIABLES = ("LLAMA_LOAD_", "LOCUST_")
 READ_BY_IMPORTS = ("LLAMA_LOAD_LOST_AFTER_S", "LLAMA_LOAD_PORTABLE")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOB_BYTES = 1 << 20
-fork, waitpid = os.fork, os.waitpid  # Locust's import puts gevent's into their places
+STARTS_WITHIN_S = 60  # the server may still be importing
+fork, waitpid = os.fork, os.waitpid  # and select: Locust's import puts gevent's into their places
+
+
+@dataclass
+class Forked:
+    """A program that runs in a process group of its own; like a `subprocess.Popen`, whose streams are files."""
+
+    arguments: Sequence[str]
+    pid: int
+    ended: socket.socket  # gets the exit code
+    out: IO[str]
+    err: IO[str]
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code when it has ended. TimeoutExpired after so many seconds."""
+        if self.returncode is None:
+            if not select([self.ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.arguments, timeout or 0)
+            self.returncode = int(self.ended.recv(32) or -signal.SIGKILL)  # with the server all that it started is killed
+            self.ended.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has printed, when it has ended: stdout and stderr."""
+        self.wait(timeout)
+        for stream in (self.out, self.err):
+            stream.seek(0)
+        return self.out.read(), self.err.read()
+
+    def send_signal(self, number: int) -> None:
+        """To the program alone, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def kill_group(self) -> None:
+        """SIGKILL to it and to what it started in its group, also after its end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @dataclass
 class ForkServer:
-    """A server process, which runs one program at a time."""
+    """A server process. Programs that it started are killed when it ends."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
 
     @classmethod
-    def start(cls, environment: Mapping[str, str]) -> ForkServer:
+    def start(cls, environment: Mapping[str, str], modules: Sequence[str] = LOCUST) -> ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno()), *modules]
             process = subprocess.Popen(
                 command,
                 cwd=Path(__file__).resolve().parent.parent,
@@ -59,24 +120,30 @@ class ForkServer:
             )
         return cls(process, ours)
 
+    def fork(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], log: IO[str] | None = None) -> Forked:
+        """`python -m` with these arguments; both its streams go to the log, if there is one."""
+        job = json.dumps([list(arguments), str(cwd), dict(environment)])
+        if log:
+            out = err = log
+        else:
+            out, err = (TemporaryFile("w+", encoding="utf-8") for _ in range(2))  # noqa: SIM115 - read after the program's end
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self.channel, [job.encode()], [out.fileno(), err.fileno(), theirs.fileno()])
+        if not select([ours], [], [], STARTS_WITHIN_S)[0]:
+            raise TimeoutError("the server of forks does not answer")
+        return Forked(arguments, int(ours.recv(32)), ours, out, err)
+
     def run(
         self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
-        """`python -m` with these arguments, to its end; then its process group is killed. TimeoutError, and the group is killed."""
-        job = json.dumps([list(arguments), str(cwd), dict(environment)])
-        with TemporaryFile("w+", encoding="utf-8") as out, TemporaryFile("w+", encoding="utf-8") as err:
-            socket.send_fds(self.channel, [job.encode()], [out.fileno(), err.fileno()])
-            self.channel.settimeout(60)  # the server may still be importing
-            pid = int(self.channel.recv(32))
-            self.channel.settimeout(timeout_s)
-            try:
-                code = int(self.channel.recv(32))
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
-            for stream in (out, err):
-                stream.seek(0)
-            return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+        """The same, to its end; then its process group is killed. TimeoutExpired, and the group is killed."""
+        program = self.fork(arguments, cwd, environment)
+        try:
+            out, err = program.communicate(timeout_s)
+        finally:
+            program.kill_group()
+        return subprocess.CompletedProcess(arguments, program.wait(), out, err)
 
 
 def imports_alike(environment: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -87,40 +154,85 @@ def imports_alike(environment: Mapping[str, str], other: Mapping[str, str]) -> b
 
 def next_program(channel: socket.socket) -> list[str] | None:
     """Serve until the channel ends (None). In a fork: the program's arguments, when all else is as they want it."""
+    running: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of the process: its pid, and the socket for its exit code
     while True:
-        job, descriptors, _, _ = socket.recv_fds(channel, JOB_BYTES, 2)
+        ended, _, _ = select([channel, *running], [], [])
+        for descriptor in running.keys() & set(ended):
+            pid, tells = running.pop(descriptor)
+            os.close(descriptor)
+            code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
+            with tells, suppress(OSError):
+                tells.send(b"%d" % code)
+        if channel not in ended:
+            continue
+        job, descriptors, _, _ = socket.recv_fds(channel, JOB_BYTES, 3)
         if not job:
             return None
-        arguments, cwd, environment = json.loads(job)
-        if pid := fork():
-            for descriptor in descriptors:
+        pid = fork()
+        if not pid:
+            for descriptor in (channel.detach(), descriptors.pop(), *running):
                 os.close(descriptor)
-            channel.send(b"%d" % pid)
-            channel.send(b"%d" % os.waitstatus_to_exitcode(waitpid(pid, 0)[1]))
-            continue
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.setsid()
-        for number, descriptor in enumerate(descriptors, 1):
-            os.dup2(descriptor, number)
+            for _, tells in running.values():
+                tells.close()
+            return set_up(*json.loads(job), descriptors)
+        tells = socket.socket(fileno=descriptors.pop())
+        for descriptor in descriptors:
             os.close(descriptor)
-        channel.close()
-        os.chdir(cwd)
-        sys.path[0] = cwd
-        os.environ.clear()
-        os.environ.update(environment)
-        return arguments
+        tells.send(b"%d" % pid)
+        running[os.pidfd_open(pid)] = pid, tells
+
+
+def set_up(arguments: list[str], cwd: str, environment: dict[str, str], streams: Sequence[int]) -> list[str]:
+    """Give a fork its streams, folder and environment; its arguments."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()
+    for number, descriptor in enumerate(streams, 1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(cwd)
+    sys.path[0] = cwd
+    os.environ.clear()
+    os.environ.update(environment)
+    return arguments
 
 
 def main() -> None:
+    atexit.register(leave)  # the first one is called last
     channel = socket.socket(fileno=int(sys.argv[1]))
-    for module in PRELOADED:
+    for module in sys.argv[2:]:
         import_module(module)
     gc.freeze()
     program = next_program(channel)
-    if program is not None:
-        sys.argv[1:] = program[1:]
-        reload(import_module("llama_load"))
+    if program is None:
+        return
+    sys.argv[1:] = program[1:]
+    if not hasattr(sys.modules.get(program[0]), "__path__"):  # runpy would warn of a module that is imported
+        sys.modules.pop(program[0], None)
+    run_again("llama_load")
+    try:
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    except SystemExit as ends:
+        exit_code.append(ends.code if isinstance(ends.code, int) else int(ends.code is not None))
+        raise
+    exit_code.append(0)
+
+
+def run_again(name: str) -> None:
+    """Have the next import of a module run it, in its old object: ours looks at who imports it."""
+    module = sys.modules.pop(name)
+    loader: Any = SourceFileLoader
+    loader.create_module = lambda _, spec: module if spec.name == name else None
+
+
+exit_code: list[int] = []
+
+
+def leave() -> None:
+    """End a program at once: to free module after module takes a tenth of a second, as nothing is shared with the server then."""
+    if exit_code:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(exit_code[0])
 
 
 if __name__ == "__main__":

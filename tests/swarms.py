@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from llama_load.wire.local_ports import free_port
-from tests.conftest import SHAREGPT, Finished, end_with_parent, environment
+from tests.conftest import SHAREGPT, Finished, Program, end_with_parent, environment, start_program
 
 
 @dataclass
@@ -27,23 +27,30 @@ class Swarm:
     folder: Path
     port: int
     locustfile: Path
-    master: subprocess.Popen[str]
-    workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    master: Program
+    workers: list[Program] = field(default_factory=list)
 
     @property
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def add_worker(self, *before: str, env: Mapping[str, str] | None = None, port: int | None = None) -> subprocess.Popen[str]:
+    def add_worker(self, *before: str, env: Mapping[str, str] | None = None, port: int | None = None) -> Program:
         """One more worker; `before` is put before its command (unshare); `port` leads to the master by another way."""
         number = len(self.workers)
         place = self.folder / f"worker-{number}"
         place.mkdir()
-        command = [*before, sys.executable, "-m", "locust", "-f", str(self.locustfile), "--worker"]
+        command = ["locust", "-f", str(self.locustfile), "--worker"]
         command += ["--master-host", "127.0.0.1", "--master-port", str(port or self.port), "--loglevel", "WARNING"]
-        log = (place / "log").open("w")
         env = environment() | dict(env or {})
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True, cwd=place, env=env, preexec_fn=end_with_parent)
+        process: Program
+        with (place / "log").open("w") as log:
+            if before:
+                command = [*before, sys.executable, "-m", *command]
+                process = subprocess.Popen(
+                    command, stdout=log, stderr=log, text=True, cwd=place, env=env, preexec_fn=end_with_parent
+                )
+            else:
+                process = start_program(command, place, env, log)
         self.workers.append(process)
         return process
 
@@ -60,7 +67,7 @@ class Swarm:
     def finish(self, timeout_s: float = 60) -> Finished:
         """Wait for the master's end."""
         out, err = self.master.communicate(timeout=timeout_s)
-        return Finished(self.master.returncode, out, err, self.run_dir)
+        return Finished(self.master.wait(), out, err, self.run_dir)
 
 
 @contextmanager
@@ -76,14 +83,11 @@ def swarm(
     """Start a master, with its web UI if that has a port, and this many workers."""
     folder.mkdir(exist_ok=True)
     port = free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--master", "--host", host]
+    command = ["locust", "-f", str(locustfile), "--master", "--host", host]
     command += ["--master-bind-port", str(port), "--loglevel", "WARNING"]
     command += ["--headless", "--expect-workers", str(expect or workers)] if web_port is None else web_ui(web_port)
     command += ["--run-dir", str(folder / "run"), *arguments]
-    pipe = subprocess.PIPE
-    master = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment(), preexec_fn=end_with_parent
-    )
+    master = start_program(command, folder, environment())
     running = Swarm(folder, port, locustfile, master)
     try:
         for _ in range(workers):

@@ -32,7 +32,7 @@ BIN = Path(sys.executable).parent
 # One adds a limit to the service of another file, which is given before it.
 COMPOSE = sorted(path for path in DOCKER.glob("compose-*.yaml") if path.name != "compose-real-time.yaml")
 MANIFESTS = sorted(path for path in (DOCKER / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
-OBJECTS = [document for path in MANIFESTS for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+OBJECTS = [document for path in MANIFESTS for document in yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader)]
 ENV = {"MODEL": "model.gguf", "TARGET": "http://127.0.0.1:8080", "PATH": "/usr/bin:/bin"}
 
 

@@ -59,7 +59,7 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(tmp_path: Path)
         "Path('pids').write_text(f'{os.getpid()} {subprocess.Popen([\"sleep\", \"60\"]).pid}')\ntime.sleep(60)\n"
     )
     server = ForkServer.start(environment())
-    with pytest.raises(TimeoutError):
+    with pytest.raises(subprocess.TimeoutExpired):
         server.run(["hangs"], tmp_path, environment(), 3)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))

@@ -22,21 +22,20 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         "compare",
         help="compare runs: which differences are real, and which runs must not be ranked",
         description="Compare sides, the first of which is the base. A side is a run folder, a folder of run folders (repeats), a "
-        "summary.json, a result JSON of vllm bench serve or vllm-bench, or a text with their printed blocks. Several, separated by "
-        "commas, are repeats of one set-up. Without repeats nothing is proven. A llama-bench table in a text is held against the "
-        "servers' decode speed.",
+        "summary.json, or a result JSON of vllm bench serve or vllm-bench. Several, separated by commas, are repeats of one "
+        "set-up. Without repeats nothing is proven.",
         examples={
             "Five runs of each side, taken in turns, as a gate in CI": "llama-load compare runs/before runs/after "
             "--gate p99_ttft_ms:+5%",
             "Repeats, listed or by a pattern, with labels": "llama-load compare q4=runs/a,runs/b q8='runs/q8-*'",
-            "Blocks printed by vllm bench serve, as Markdown": "llama-load compare vllm.log 'llama.log#Q4_K_M' --format md",
+            "Results of vllm bench serve, as Markdown": "llama-load compare vllm.json llama.json --format md",
         },
     )
     compare.add_argument(
         "sides",
         nargs="+",
-        metavar="[LABEL=]PATH[#PART][,…]",
-        help="runs of one set-up; #PART is a stage of a run, or a block of a text by number or words of its heading",
+        metavar="[LABEL=]PATH[#STAGE][,…]",
+        help="runs of one set-up; #STAGE is a stage of a run",
     )
     compare.add_argument(
         "--gate",
@@ -59,7 +58,7 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="hold the servers' decode speed against the llama-bench tables in this text (repeatable)",
+        help="hold the servers' decode speed against the tests in this file of `llama-bench -o json` (repeatable)",
     )
     compare.set_defaults(run=_compare)
 
@@ -67,14 +66,15 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     from llama_load.comparison.compare import compare
     from llama_load.comparison.gates import exit_code, parse_gate
-    from llama_load.comparison.sources import bench_in, read_groups
+    from llama_load.comparison.llama_bench import bench_tests
+    from llama_load.comparison.sources import read_groups
 
     is_page = arguments.format == "html"
     if is_page and arguments.output is None:
         raise UsageError("--format html needs a file: add --output comparison.html")
     gates = [parse_gate(text) for text in arguments.gate]
-    groups, bench = read_groups(arguments.sides, with_samples=is_page)
-    bench += [row for file in arguments.llama_bench for row in bench_in(file)]
+    groups = read_groups(arguments.sides, with_samples=is_page)
+    bench = [test for file in arguments.llama_bench for test in bench_tests(file)]
     comparisons = [(group.title, compare(group.sides, gates, bench)) for group in groups]
     if gates and any(len(comparison.sides) < 2 for _, comparison in comparisons):
         raise UsageError("--gate needs two sides: the base, and what is held against it")

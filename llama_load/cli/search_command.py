@@ -14,7 +14,7 @@ from llama_load.exit_codes import INTERRUPTED
 from llama_load.metrics.carried_share import CARRIED_SHARE
 
 if TYPE_CHECKING:
-    from llama_load.lab.search.run_search import SearchSettings
+    from llama_load.lab.search.state import SearchSettings
 
 NOTHING_FOUND = 3
 CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
@@ -111,8 +111,8 @@ def _search(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> SearchSettings:
-    from llama_load.lab.search.run_search import SearchSettings
-    from llama_load.lab.search.state import Budget
+    from llama_load.lab.search.search_probe import Goal
+    from llama_load.lab.search.state import Budget, SearchSettings
     from llama_load.options.objectives import parse_objectives
 
     return SearchSettings(
@@ -120,11 +120,9 @@ def _settings(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> 
         serve=serve,
         locust=arguments.locust_words,
         objectives=parse_objectives(goodput),
-        share=arguments.share,
-        most_users=arguments.max_users,
+        goal=Goal(arguments.share, arguments.max_users, arguments.probe_requests),
         seed=arguments.seed,
         budget=Budget(arguments.max_time, arguments.max_requests),
-        probe_requests=arguments.probe_requests,
     )
 
 

@@ -121,7 +121,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
     """The plan, its text and a name for its folder."""
     import yaml
 
-    from llama_load.lab.sweep.llama_bench_rows import refuse_missing
+    from llama_load.comparison.llama_bench import bench_tests
     from llama_load.lab.sweep.located import Faults, parse_yaml
     from llama_load.lab.sweep.read_plan import plan_file, plan_of, read_plan
     from llama_load.lab.sweep.short_form import plan_document
@@ -148,7 +148,8 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
         sets[name] = value
     path = plan_file(arguments.plan)
     plan = read_plan(path, sets)
-    refuse_missing(plan.llama_bench_files)
+    for file in plan.llama_bench_files:
+        bench_tests(Path(printable(file)))  # a bad file is refused before hours are spent on the cells
     return plan, path.read_bytes(), path.stem
 
 

@@ -90,39 +90,38 @@ class RatioWithZeros:
         return 1 - self.p_above(limit)
 
 
-def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.0) -> Ratio | RatioWithZeros | None:
+def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio | RatioWithZeros | None:
     """The ratio of means other / base of values that are not negative, one per run, by Welch's t-test on its logarithm.
 
     Speeds scatter in proportion: the variance of ln(mean) is (standard deviation / mean)^2 / n (delta method). Degrees of freedom
-    after Welch and Satterthwaite, so neither side's scatter is taken for the other's. `rounding`: the values are multiples of it,
-    which adds rounding^2 / 12 to each variance. With a value of 0 the means are tested without logarithms. None with fewer than
-    two runs a side, or with a negative value. Source: Welch, Biometrika 34 (1947).
+    after Welch and Satterthwaite, so neither side's scatter is taken for the other's. With a value of 0 the means are tested
+    without logarithms. None with fewer than two runs a side, or with a negative value. Source: Welch, Biometrika 34 (1947).
     """
     if min(len(base), len(other)) < 2 or min(*base, *other) < 0:
         return None
     if not min(*base, *other):
-        return _with_zeros(base, other, rounding)
-    mean_a, part_a = _mean_and_error2(base, rounding)
-    mean_b, part_b = _mean_and_error2(other, rounding)
+        return _with_zeros(base, other)
+    mean_a, part_a = _mean_and_error2(base)
+    mean_b, part_b = _mean_and_error2(other)
     error2 = part_a + part_b
     freedom = error2**2 / (part_a**2 / (len(base) - 1) + part_b**2 / (len(other) - 1))
     return Ratio(math.log(mean_b / mean_a), math.sqrt(error2), freedom)
 
 
-def _mean_and_error2(values: Sequence[float], rounding: float) -> tuple[float, float]:
+def _mean_and_error2(values: Sequence[float]) -> tuple[float, float]:
     """Their mean, and the square of its relative standard error."""
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value / mean - 1) ** 2 for value in values) / (len(values) - 1)
-    return mean, (max(variance, LEAST_SPREAD**2) + (rounding / mean) ** 2 / 12) / len(values)
+    return mean, max(variance, LEAST_SPREAD**2) / len(values)
 
 
-def _with_zeros(base: Sequence[float], other: Sequence[float], rounding: float) -> RatioWithZeros:
+def _with_zeros(base: Sequence[float], other: Sequence[float]) -> RatioWithZeros:
     mean_a, mean_b = (math.fsum(values) / len(values) for values in (base, other))
     least = (LEAST_SPREAD * max(mean_a, mean_b)) ** 2
 
     def error2(values: Sequence[float], mean: float) -> float:
         variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-        return (max(variance, least) + rounding**2 / 12) / len(values)
+        return max(variance, least) / len(values)
 
     return RatioWithZeros(mean_a, mean_b, error2(base, mean_a), error2(other, mean_b), (len(base), len(other)))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, holm
 from llama_load.comparison.compared_metrics import Metric, metric_of, metrics_in
 from llama_load.comparison.gates import Gate, GateResult, judge_gates
-from llama_load.comparison.llama_bench import BenchRow
+from llama_load.comparison.llama_bench import BenchTest
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason, reasons_against
 from llama_load.comparison.remedy import next_commands
@@ -80,8 +80,8 @@ class Comparison:
         return any(reason.sides == (side,) and not reason.latency for reason in self.reasons)
 
 
-def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[BenchRow] = ()) -> Comparison:
-    """Compare the sides; the first is the base of ratios and gates. `bench`: rows of llama-bench, to hold against them.
+def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[BenchTest] = ()) -> Comparison:
+    """Compare the sides; the first is the base of ratios and gates. `bench`: tests of llama-bench, to hold against them.
 
     A difference is real if its Welch p value (`intervals.ratio_of`), adjusted by Holm over all metrics and sides judged, is at most
     5 %: among identical set-ups at most one comparison in twenty has a false alarm. With one run a side, or runs that did not take

@@ -35,14 +35,14 @@ def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises UsageError."""
     try:
         if not file.is_file():
-            raise UsageError(f"{file} is no file; name a run folder, a result JSON, or a text with the printed results")
+            raise UsageError(f"{file} is no file; name a run folder or a result JSON")
         document = msgspec.json.decode(read_foreign(file, MOST_BYTES))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except TooLarge as error:
         raise UsageError(f"{file} cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not valid JSON: {str(error)[:200]}") from None
+        raise UsageError(f"{file} is not valid JSON: {str(error)[:200]}; vllm bench serve writes it with --save-result") from None
     if not isinstance(document, dict):
         raise UsageError(f"{file} holds no JSON object; name a summary.json or a result of vllm bench serve")
     return document
@@ -72,7 +72,7 @@ def text(value: object) -> str:
 
 
 def identity_of(values: Mapping[str, float | None], part: str = "") -> str:
-    """Equal for the same run read twice, from its folder, a result file or a printed block: by figures that all of these have, with
-    the decimals of a block. No two runs last equally long and have the same mean TTFT and TPOT."""
-    figures = [None if (value := values.get(key)) is None else round(value, 2) for key in _IDENTIFYING]
+    """Equal for the same run read twice, from its folder or a result file: by figures that both have. No two runs last equally long
+    and have the same mean TTFT and TPOT."""
+    figures = [values.get(key) for key in _IDENTIFYING]
     return hashlib.sha256(json.dumps([figures, part]).encode()).hexdigest() if any(figures) else ""

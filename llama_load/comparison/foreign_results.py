@@ -43,10 +43,8 @@ def result_run(file: Path, part: str = "") -> MeasuredRun:
 
 def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
     """The run of a result's object. `part`: a stage of it. Raises UsageError where it is none."""
-    if any(key not in result for key in _NEEDED):
-        raise UsageError(
-            f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(_missing(result))}"
-        )
+    if missing := [key for key in _NEEDED if key not in result]:
+        raise UsageError(f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(missing)}")
     if isinstance(result.get(OURS), dict):
         return _own_run(result, summary_of(result), name, part)
     if part:
@@ -62,7 +60,7 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
         | settings(result),
         load=_load(result),
-        endpoint=endpoint_of(text(result.get("endpoint_type")) or text(result.get("backend"))),
+        endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")) or text(result.get("backend")), ""),
         date=text(result.get("date")),
         identity=identity_of(values),
         label=text(result.get("label")),
@@ -81,18 +79,9 @@ def settings(result: Mapping[str, Any]) -> dict[str, str]:
     return {name: text(value) for name, value in known.items() if value is not None}
 
 
-def endpoint_of(kind: str) -> str:
-    """What an endpoint type of vLLM's sends to: `openai-chat` -> chat; empty if unknown."""
-    return _ENDPOINTS.get(kind, "")
-
-
 def _load(result: Mapping[str, Any]) -> dict[str, str]:
     known = settings(result)
     return {name: known[name] for name in _LOAD if name in known}
-
-
-def _missing(result: Mapping[str, Any]) -> list[str]:
-    return [key for key in _NEEDED if key not in result]
 
 
 def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
@@ -127,7 +116,7 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
         connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
         setup={"measured with": f"{LLAMA_LOAD} {text(summary.ours.get('version'))}".strip()} | setup,
         load=load,
-        endpoint=endpoint_of(text(result.get("endpoint_type"))),
+        endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")), ""),
         date=text(result.get("date")),
         identity=identity_of(values, part),
         label=text(result.get("label")),

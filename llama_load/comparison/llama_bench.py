@@ -1,15 +1,19 @@
-"""llama-bench's Markdown table: the decode speed of each model file, to hold against what a server shows."""
+"""`llama-bench -o json`: its tests, and the decode speed of each model file, to hold against what a server shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from llama_load.foreign_text import printable
+import msgspec
 
-MOST_ROWS = 10_000
-_SPEED = re.compile(r"(?P<speed>\d{1,9}(?:\.\d{1,6})?)(?:\s*±\s*[\d.]+)?")
+from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign
+from llama_load.foreign_text import printable_json
+
+MOST_BYTES, MOST_TESTS = 64 << 20, 100_000
 # The quantizations of GGUF files, and what vLLM serves. `Q4_K - Medium` is how llama-bench writes Q4_K_M.
 _QUANTIZATION = re.compile(
     r"(?<![A-Za-z0-9])(?:i?q\d(?:_(?:k|0|1|nl|xxs|xs|s|m|l))*|tq\d_\d|mxfp4|b?f16|fp16|f32|fp8|fp4|w\d{1,2}a\d{1,2}|awq|gptq|int[48])"
@@ -17,37 +21,51 @@ _QUANTIZATION = re.compile(
     re.IGNORECASE,
 )
 _SIZE_WORDS = {" - small": "_s", " - medium": "_m", " - large": "_l"}
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Given = int | float | bool | str | None  # the value of a flag
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRow:
-    """A row of llama-bench: the model as it names it, the test (`tg128`, `pp512`) and tokens/s."""
+class BenchTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A test, under the names of llama-bench. `avg_ts`: mean tokens/s, `samples_ts`: of each repetition; `model_size`: bytes."""
 
-    model: str
-    test: str
-    tok_per_s: float
+    avg_ts: float
+    samples_ts: list[float] = []
+    n_prompt: Count = 0
+    n_gen: Count = 0
+    n_depth: Count = 0
+    model_filename: str = ""
+    model_type: str = ""
+    model_size: Count = 0
+    model_n_params: Count = 0
+    backends: str = ""
+    n_threads: Given = None
+    n_batch: Given = None
+    n_ubatch: Given = None
+    n_gpu_layers: Given = None
+    flash_attn: Given = None
+
+    @property
+    def name(self) -> str:
+        """As llama-bench prints it: pp512, tg128, pp512+tg128, tg128 @ d4096."""
+        parts = [f"{kind}{tokens}" for kind, tokens in (("pp", self.n_prompt), ("tg", self.n_gen)) if tokens]
+        return ("+".join(parts) or "tg0") + (f" @ d{self.n_depth}" if self.n_depth else "")
 
     @property
     def is_decode(self) -> bool:
         """Whether it is plain generation, without prompts and depth."""
-        return re.fullmatch(r"tg\d+", self.test) is not None
+        return bool(self.n_gen) and not self.n_prompt and not self.n_depth
 
 
-def bench_rows(text: str) -> list[BenchRow]:
-    """The rows of every llama-bench table in a text."""
-    rows: list[BenchRow] = []
-    columns: list[str] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line[:1000].strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
-        if {"model", "test", "t/s"} <= set(cells):
-            columns = cells
-        elif len(cells) == len(columns) and columns and len(rows) < MOST_ROWS:
-            cell_of = dict(zip(columns, cells, strict=True))
-            if (speed := _SPEED.fullmatch(cell_of["t/s"])) is not None:
-                rows.append(BenchRow(printable(cell_of["model"], 200), printable(cell_of["test"], 40), float(speed["speed"])))
-        elif not cells:
-            columns = []
-    return rows
+def bench_tests(file: Path) -> list[BenchTest]:
+    """The tests in a file. UsageError: it cannot be read, or is no output of llama-bench."""
+    try:
+        document = printable_json(msgspec.json.decode(read_foreign(file, MOST_BYTES)))
+        tests: list[BenchTest] = msgspec.convert(document, Annotated[list[BenchTest], msgspec.Meta(max_length=MOST_TESTS)])
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
+        raise UsageError(f"{file} is no output of llama-bench -o json: a list of tests with avg_ts and samples_ts") from None
+    return tests
 
 
 def quantization(text: str) -> str | None:
@@ -59,11 +77,12 @@ def quantization(text: str) -> str | None:
     return None if match is None else "f16" if match[0] == "fp16" else match[0]
 
 
-def decode_speeds(rows: Sequence[BenchRow]) -> dict[str, BenchRow]:
+def decode_speeds(tests: Sequence[BenchTest]) -> dict[str, BenchTest]:
     """The fastest plain generation of each quantization."""
-    fastest: dict[str, BenchRow] = {}
-    for row in rows:
-        name = quantization(row.model)
-        if row.is_decode and name is not None and (name not in fastest or row.tok_per_s > fastest[name].tok_per_s):
-            fastest[name] = row
+    fastest: dict[str, BenchTest] = {}
+    for test in tests:
+        name = quantization(test.model_type)
+        before = fastest[name].avg_ts if name in fastest else 0.0
+        if test.is_decode and name is not None and test.avg_ts > before:
+            fastest[name] = test
     return fastest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from llama_load.comparison.compared_metrics import Metric
-from llama_load.comparison.side import SGLANG, MeasuredRun, Side
+from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.units import quantity
@@ -46,7 +46,7 @@ def reasons_against(sides: Sequence[Side]) -> list[Reason]:
     """Every reason, those of single sides first."""
     own = [reason for index, side in enumerate(sides) for reason in _own(index, side)]
     spoilt = {index for reason in own if not reason.latency for index in reason.sides}
-    good = [index for index, side in enumerate(sides) if side.runs and index not in spoilt]
+    good = [index for index, side in enumerate(sides) if index not in spoilt]
     return own + [reason for a, b in combinations(good, 2) for reason in _between(a, sides[a], b, sides[b])]
 
 
@@ -54,8 +54,6 @@ def reasons_against(sides: Sequence[Side]) -> list[Reason]:
 
 
 def _own(index: int, side: Side) -> Iterator[Reason]:
-    if not side.runs:
-        yield Reason(f"{side.label} was not measured{f': {side.note}' if side.note else ''}", (index,))
     partial = [run for run in side.runs if run.failed > MOST_FAILED * (run.count("completed") + run.failed)]
     if partial:
         run = partial[0]
@@ -70,9 +68,6 @@ def _own(index: int, side: Side) -> Iterator[Reason]:
     if blurred := [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]:
         text = f"{_named(side, blurred)} is {BLURRED}: single gaps between its tokens cannot be told apart"
         yield Reason(text, (index,), "itl")
-    if others := [run for run in side.runs if run.tool == SGLANG]:
-        text = f"{SGLANG} divides gaps by the tokens in an event, so its ITL is not the gap between events"
-        yield Reason(f"{_named(side, others)}: {text}", (index,), "itl")
 
 
 def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:

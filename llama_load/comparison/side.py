@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, ratio_of
 from llama_load.comparison.compared_metrics import Metric
 
-# What measured a run. Their TTFT, TPOT and E2EL mean the same; sglang's ITL does not.
-LLAMA_LOAD, VLLM_BENCH_SERVE, VLLM_BENCH, SGLANG = "llama-load", "vllm bench serve", "vllm-bench", "sglang bench_serving"
+# What measured a run.
+LLAMA_LOAD, VLLM_BENCH_SERVE = "llama-load", "vllm bench serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,8 @@ class MeasuredRun:
     (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown or if each run has its own beginnings; `plan`: equal
     for runs that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
     value, as far as it is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value. `identity`:
-    equal for two readings of the same run. `rounding`: step of the values' last digit (0.01 in a printed block). `label`: its own
-    name, where it has one. `concurrency`: most requests in flight, None if there was no limit. `command`: how to repeat it.
+    equal for two readings of the same run. `label`: its own name, where it has one. `concurrency`: most requests in flight, None
+    if there was no limit. `command`: how to repeat it.
     """
 
     name: str
@@ -47,7 +47,6 @@ class MeasuredRun:
     setup: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
     identity: str = ""
-    rounding: float = 0.0
     label: str = ""
     concurrency: int | None = None
     command: str = ""
@@ -98,11 +97,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A set-up: its label and its runs. No runs: it could not be measured (`note` says why); its cells are NA."""
+    """A set-up: its label and its runs, one at least."""
 
     label: str
     runs: Sequence[MeasuredRun]
-    note: str = ""
 
     def without_copies(self) -> Side:
         """The side with each run once: a copy is no repeat."""
@@ -134,8 +132,7 @@ class Side:
 
 def ratio_between(base: Side, other: Side, key: str) -> Ratio | RatioWithZeros | None:
     """The ratio other / base of a figure; None with fewer than two runs a side (see `intervals.ratio_of`)."""
-    rounding = max((run.rounding for side in (base, other) for run in side.runs), default=0.0)
-    return ratio_of(base.values(key), other.values(key), rounding)
+    return ratio_of(base.values(key), other.values(key))
 
 
 def is_thin(metric: Metric, *sides: Side) -> bool:

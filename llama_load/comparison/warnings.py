@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from llama_load.comparison.llama_bench import BenchRow, decode_speeds, quantization
+from llama_load.comparison.llama_bench import BenchTest, decode_speeds, quantization
 from llama_load.comparison.order import against_order
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.units import quantity
@@ -18,8 +18,8 @@ SAME_SPEED = 0.01
 _FILE = "model file"
 
 
-def warnings_about(sides: Sequence[Side], bench: Sequence[BenchRow] = ()) -> list[str]:
-    """A sentence for each. `bench`: rows of llama-bench."""
+def warnings_about(sides: Sequence[Side], bench: Sequence[BenchTest] = ()) -> list[str]:
+    """A sentence for each. `bench`: tests of llama-bench."""
     return [*_other_file(sides), *_same_file(sides), *_against_bench(sides, bench), *_in_blocks(sides)]
 
 
@@ -52,7 +52,7 @@ def _files_under_one_name(label: str, runs: Sequence[MeasuredRun]) -> Iterator[s
 
 def _same_file(sides: Sequence[Side]) -> Iterator[str]:
     """Labels that name different quantizations, but one served file: by what the servers report, or by the figures."""
-    for a, b in combinations([side for side in sides if side.runs], 2):
+    for a, b in combinations(sides, 2):
         names = _named(a), _named(b)
         if None in names or names[0] == names[1]:
             continue
@@ -90,7 +90,7 @@ def _same_tokens(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> int | No
     return None
 
 
-def _against_bench(sides: Sequence[Side], bench: Sequence[BenchRow]) -> Iterator[str]:
+def _against_bench(sides: Sequence[Side], bench: Sequence[BenchTest]) -> Iterator[str]:
     """A llama.cpp server that decodes a single stream slower or faster than llama-bench does with the same quantization."""
     speeds = decode_speeds(bench)
     for side in sides:
@@ -98,15 +98,14 @@ def _against_bench(sides: Sequence[Side], bench: Sequence[BenchRow]) -> Iterator
         tpot_ms = side.mean("mean_tpot_ms")
         if name is None or name not in speeds or not tpot_ms or not _is_single_llama(side):
             continue
-        served, row = 1000 / tpot_ms, speeds[name]
-        if abs(served / row.tok_per_s - 1) <= MOST_SLOWER:
+        served, test = 1000 / tpot_ms, speeds[name]
+        if abs(served / test.avg_ts - 1) <= MOST_SLOWER:
             continue
-        text = (
-            f"{side.label} decodes {served:.1f} tok/s for one user, llama-bench {row.tok_per_s:.1f} ({row.test}) with {row.model}"
-        )
-        alike = [other for key, other in speeds.items() if key != name and abs(served / other.tok_per_s - 1) <= MOST_SLOWER / 2]
-        closest = min(alike, key=lambda other: abs(served / other.tok_per_s - 1), default=None)
-        likely = "" if closest is None else f"; it has {closest.tok_per_s:.1f} for {closest.model}: was that file served?"
+        bench_speed = f"llama-bench {test.avg_ts:.1f} ({test.name}) with {test.model_type}"
+        text = f"{side.label} decodes {served:.1f} tok/s for one user, {bench_speed}"
+        alike = [other for key, other in speeds.items() if key != name and abs(served / other.avg_ts - 1) <= MOST_SLOWER / 2]
+        closest = min(alike, key=lambda other: abs(served / other.avg_ts - 1), default=None)
+        likely = "" if closest is None else f"; it has {closest.avg_ts:.1f} for {closest.model_type}: was that file served?"
         yield text + likely
 
 
@@ -116,7 +115,7 @@ def _is_single_llama(side: Side) -> bool:
         names = " ".join((side.label, run.setup.get("server", ""), run.setup.get("model", ""), run.setup.get(_FILE, ""))).lower()
         if run.concurrency != 1 or not any(name in names for name in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
             return False
-    return bool(side.runs)
+    return True
 
 
 def _in_blocks(sides: Sequence[Side]) -> Iterator[str]:

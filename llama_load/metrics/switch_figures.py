@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.statistics import median, ratio_of_sums
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 
@@ -69,27 +70,23 @@ def switch_figures(records: Records, *, other_clients: bool = False) -> SwitchFi
     in_class, in_flight = _classes(records, kind)
     is_counted = records.equals("status", OK) & ~records.equals("warmup", True)
     group = np.stack([kind, in_flight, (records.numbers("turn") > 1).astype(np.int64)], axis=1)
-    values = {name: records.numbers(f"{name}_ms") for name in ("ttft", "tpot")}
+    ttft_ms, tpot_ms = records.numbers("ttft_ms"), records.numbers("tpot_ms")
     prompt, cached = records.numbers("prompt_tokens"), records.numbers("cached_tokens")
+    base = is_counted & (in_class == 0)
     figures = []
     for number, name in enumerate(CLASSES):
         chosen = is_counted & (in_class == number)
-        own = {}
-        for latency, value in values.items():
-            base = is_counted & (in_class == 0)
-            own[latency] = _price(value, group, base, chosen) if number else (None, 0)
-        total = prompt[chosen].sum()
-        share = cached[chosen].sum() / total if total > 0 else np.nan
+        ttft, tpot = (_price(values, group, base, chosen) if number else (None, 0) for values in (ttft_ms, tpot_ms))
         figures.append(
             SwitchClass(
                 name,
                 int(chosen.sum()),
                 float(in_flight[chosen].mean()) if chosen.any() else None,
-                None if np.isnan(share) else float(share),
-                _median(values["ttft"][chosen]),
-                _median(values["tpot"][chosen]),
-                *own["ttft"],
-                *own["tpot"],
+                ratio_of_sums(cached[chosen], prompt[chosen]),
+                median(ttft_ms[chosen]),
+                median(tpot_ms[chosen]),
+                *ttft,
+                *tpot,
             )
         )
     adapters = {adapter for _, adapter in kinds}
@@ -145,8 +142,3 @@ def _price(values: Floats, group: Ints, base: Bools, chosen: Bools) -> tuple[flo
             differences.append(np.median(after) - np.median(before))
             weights.append(len(after))
     return (float(np.average(differences, weights=weights)), sum(weights)) if weights else (None, 0)
-
-
-def _median(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else None

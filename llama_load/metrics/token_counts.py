@@ -33,6 +33,8 @@ MARKUP_TOKENS = 16
 LEAST_PER_EVENT = 1.5
 # Characters per token, where the prompts do not give them: English text.
 CHARS_PER_TOKEN, LEAST_PROMPT_TOKENS = 4.0, 200
+# Events with the text of this many tokens on average hold several; a token of English text is sometimes a whole word.
+LONG_EVENT = 1.75
 TOOLS = ("tool_calls", "function_call")
 
 
@@ -74,6 +76,26 @@ def count_gaps(records: Records, counters: ServerCounters | None) -> list[CountG
             CountGap(name, int(rows.sum()), int(tokens[rows].sum()), int(events[rows].sum()), ratio, gap > 0, falls_back, several)
         )
     return gaps
+
+
+def uncounted(records: Records) -> float | None:
+    """The share of the tokens that the events of streams without usage miss, where events were counted as tokens; None without such
+    streams.
+
+    An answer that ended by length has max_tokens tokens, or the context was full. Else the text decides: events of 7 characters and
+    more, or of 1.75 tokens of the prompts, hold several tokens. 20 events of an answer that ended at max_tokens 80: 0.74 (one
+    token may have no event).
+    """
+    rows = records.equals("status", OK) & records.equals("token_source", "events") & ~(records.numbers("choices") > 1)
+    rows &= (records.numbers("token_events") > 0) & ~np.logical_or.reduce([records.equals("finish_reason", name) for name in TOOLS])
+    if not rows.any():
+        return None
+    of = records.where(rows)
+    events, chars, asked = of.numbers("token_events"), np.nan_to_num(of.numbers("output_chars")), of.numbers("max_tokens")
+    by_length = of.equals("finish_reason", "length") & (asked > 0)
+    by_text = np.where(chars >= LONG_EVENT * _usual_chars(records, rows) * events, chars / _usual_chars(records, rows), events)
+    tokens = np.where(by_length, np.maximum(events, asked - _without_event(of)), by_text)
+    return float((tokens - events).sum() / tokens.sum())
 
 
 def as_seen(records: Records, gaps: Sequence[CountGap]) -> Records:
@@ -140,10 +162,15 @@ def _text_of_several(records: Records, rows: NDArray[np.bool_]) -> bool:
     chars = records.numbers("output_chars")[rows].sum()
     if tokens < LEAST_PER_EVENT * events or not chars:
         return False
+    usual = _usual_chars(records, rows)
+    return abs(math.log(chars / tokens / usual)) <= abs(math.log(chars / events / usual))
+
+
+def _usual_chars(records: Records, rows: NDArray[np.bool_]) -> float:
+    """Characters per token of the prompts of these requests."""
     counted = rows & ~np.isnan(records.numbers("prompt_tokens")) & np.isnan(records.numbers("images"))
     sent, of = records.numbers("prompt_chars")[counted].sum(), records.numbers("prompt_tokens")[counted].sum()
-    usual = sent / of if of >= LEAST_PROMPT_TOKENS and sent else CHARS_PER_TOKEN
-    return abs(math.log(chars / tokens / usual)) <= abs(math.log(chars / events / usual))
+    return float(sent / of) if of >= LEAST_PROMPT_TOKENS and sent else CHARS_PER_TOKEN
 
 
 def _confirmed(records: Records, counters: ServerCounters | None) -> bool:

@@ -57,7 +57,7 @@ class ActiveConversation:
 
     def take_next(self) -> None:
         """Wait as long as the record did, and go on with the next turn. Its tool results are those of the model's own calls."""
-        following = self.session.ahead(self.ticket)[0].prompt
+        following = self.ticket.following[0].prompt
         if following is not None and following.delay_s:
             gevent.sleep(following.delay_s)
         ticket = self.session.follow(self.ticket)
@@ -95,7 +95,7 @@ def run_agents(conversation: ActiveConversation, exchange: Callable[[ActiveConve
 
     Every sub-agent has a history of its own, and its turns follow each other. If the user is stopped, all of them are.
     """
-    leases = list(takewhile(_is_of_agent, conversation.session.ahead(conversation.ticket)))
+    leases = list(takewhile(_is_of_agent, conversation.ticket.following))
     if not leases:
         return
     ticket = conversation.ticket
@@ -123,7 +123,7 @@ def _agent(parent: ActiveConversation, leases: Sequence[Lease]) -> ActiveConvers
     prompt = leases[0].prompt
     return replace(
         parent,
-        ticket=replace(parent.ticket, following=tuple(lease.key for lease in leases)),
+        ticket=replace(parent.ticket, following=tuple(leases)),
         history=() if prompt is None else prompt.history,
         renamed={},
     )

@@ -1,6 +1,6 @@
-"""A published comparison of vLLM with llama.cpp (Llama 2 7B on one machine), rebuilt from the blocks that it quotes.
+"""A published comparison of vLLM with llama.cpp (Llama 2 7B on one machine), rebuilt from the results that it quotes.
 
-tests/data/vllm_vs_llama_cpp.txt has the blocks and the llama-bench tables. Of the llama.cpp runs 36 of 64 requests were answered, and
+tests/data/vllm_vs_llama_cpp has them as JSON, with those of llama-bench. Of the llama.cpp runs 36 of 64 requests were answered, and
 its tables rank them none the less.
 """
 
@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import pytest
 
 from llama_load.comparison.compare import HEADLINE, Comparison, compare
+from llama_load.comparison.llama_bench import bench_tests
 from llama_load.comparison.sources import read_groups
 from llama_load.reports.comparison.comparison_tables import side_cell
 from llama_load.reports.comparison.comparison_text import comparison_markdown
 from tests.conftest import REPOSITORY
 
-FILE = REPOSITORY / "tests" / "data" / "vllm_vs_llama_cpp.txt"
+FOLDER = REPOSITORY / "tests" / "data" / "vllm_vs_llama_cpp"
 FP16, W8A8, GPTQ = "Llama-2-7b-chat-hf (FP16 - 13.5GB)", "quantized.w8a8", "GPTQ"
 # The tables as published, without bold: duration, req/s, output and total tok/s, mean TTFT, mean TPOT; and which sides are partial.
 CONCURRENCY = {
@@ -50,13 +51,10 @@ FOUR_BIT = {
 
 
 def rebuilt(labels: Sequence[str]) -> Comparison:
-    """The comparison of these blocks. `LABEL#` alone is ambiguous where one label contains another, so by the exact heading."""
-    groups, bench = read_groups([str(FILE)])
-    by_label = {side.label: side for side in groups[0].sides}
-    sides = [
-        next(side for label, side in by_label.items() if label == wanted or label.endswith(wanted)) for wanted in labels if wanted
-    ]
-    return compare(sides, bench=bench)
+    """The comparison of the runs with these labels, or with labels that end so."""
+    (group,) = read_groups([str(file) for file in sorted(FOLDER.glob("*-c*.json"))])
+    sides = [next(side for side in group.sides if side.label.endswith(label)) for label in labels]
+    return compare(sides, bench=bench_tests(FOLDER / "llama-bench.json"))
 
 
 def labels_of(table: dict[str, str]) -> list[str]:

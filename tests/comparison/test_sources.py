@@ -1,4 +1,4 @@
-"""From arguments to sides: run folders, patterns, stages, results of other tools, texts, and what cannot be read."""
+"""From arguments to sides: run folders, patterns, stages, results of other tools, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from llama_load.analysis.results import analyze
+from llama_load.comparison.foreign_results import result_run
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.setup import differences
 from llama_load.comparison.sources import Group, read_groups
@@ -18,7 +19,6 @@ from llama_load.errors import UsageError
 from llama_load.observed.record import RequestRecord
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import Manifest, RunWriter, StageRecord, load_run
-from tests.comparison.test_printed import BENCH, NEW, OTHER, RUST
 from tests.make_records import MS, manifest, record
 
 VLLM = {
@@ -59,7 +59,7 @@ def write(path: Path, content: Any) -> str:
 
 
 def only(arguments: list[str], **more: Any) -> Group:
-    (group,) = read_groups(arguments, **more)[0]
+    (group,) = read_groups(arguments, **more)
     return group
 
 
@@ -150,7 +150,7 @@ def test_runs_with_random_beginnings_are_known_by_their_plan(tmp_path: Path) -> 
 
 
 def test_a_runs_load_and_endpoint_are_read(tmp_path: Path) -> None:
-    """Of a folder, of a stage, of a result and of a printed block."""
+    """Of a folder, of a stage and of a result; several of our APIs are `openai` to vLLM, which sends that to completions."""
     folder = write_run(tmp_path / "run", *requests(100, 110), about=manifest(users=4, options={"think_time": "2"}))
     read = folder_run(folder)
     assert read.endpoint == "chat"
@@ -164,16 +164,15 @@ def test_a_runs_load_and_endpoint_are_read(tmp_path: Path) -> None:
     assert folder_run(staged(tmp_path / "staged"), "8").load == {"concurrency": "8"}
     (result,) = only([write(tmp_path / "result.json", VLLM)]).sides[0].runs
     assert (result.endpoint, result.load) == ("chat", {"concurrency": "2", "request rate": "inf"})
-    text = f"vllm bench serve --endpoint /v1/completions --max-concurrency 4\n{NEW}"
-    (printed,) = only([write(tmp_path / "log.txt", text)]).sides[0].runs
-    assert (printed.endpoint, printed.load["concurrency"]) == ("completions", "4")
+    for kind, endpoint in {"openai": "completions", "vllm": "completions", "openai-embeddings": "embeddings", "?": ""}.items():
+        assert result_run(Path(write(tmp_path / "result.json", VLLM | {"endpoint_type": kind}))).endpoint == endpoint
 
 
-def test_a_run_is_known_again_in_its_folder_its_summary_and_its_block(tmp_path: Path) -> None:
+def test_a_run_is_known_again_in_its_folder_and_its_summary(tmp_path: Path) -> None:
     """So that a copy never counts as a repeat; another run has another identity."""
     folder = write_run(tmp_path / "run", *requests(100, 110))
     other = write_run(tmp_path / "other", *requests(100, 111))
-    paths = (folder, folder / "summary.json", folder / "summary.txt")
+    paths = (folder, folder / "summary.json")
     assert len({only([str(path)]).sides[0].runs[0].identity for path in paths}) == 1
     assert folder_run(other).identity != folder_run(folder).identity
 
@@ -189,7 +188,7 @@ def staged(folder: Path, slower: float = 1.0) -> Path:
 def test_stages_are_compared_one_by_one(tmp_path: Path) -> None:
     """Of two runs; of one run they are the sides; one of them is named by #."""
     base, slow = staged(tmp_path / "base"), staged(tmp_path / "slow", 2)
-    groups, _ = read_groups([str(base), str(slow)])
+    groups = read_groups([str(base), str(slow)])
     assert [group.title for group in groups] == ["stage 1", "stage 8"]
     assert [side.values("mean_ttft_ms") for side in groups[0].sides] == [[100], [200]]
     assert [side.label for side in only([str(base)]).sides] == ["base 1", "base 8"]
@@ -217,14 +216,6 @@ def test_our_summary_alone(tmp_path: Path) -> None:
     assert side.runs[0].value("mean_ttft_ms") == 105 and side.runs[0].prompts is None
 
 
-def test_a_text_with_several_blocks_is_a_side_for_each(tmp_path: Path) -> None:
-    """But with a label all of them are repeats; # takes one by number, or those whose heading has these words."""
-    file = write(tmp_path / "log.txt", f"# new\n{NEW}\n# rust\n{RUST}\n# rust again\n{RUST}\n{BENCH}")
-    groups, bench = read_groups([file])
-    assert [side.label for side in groups[0].sides] == ["new", "rust", "rust again"] and bench[1].tok_per_s == 33.28
-    assert [len(side.runs) for side in only([f"all={file}", f"{file}#2", f"r={file}#RUST"]).sides] == [3, 1, 2]
-
-
 # ---------------------------------------------------------------------- nonsense
 
 
@@ -240,8 +231,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         write(tmp_path / "cut.json", '{"duration": 1'): "is not valid JSON",
         write(tmp_path / "deep.json", '{"a":' * 5000): "is not valid JSON",
         write(tmp_path / "other.json", {"duration": 1}): "it has no completed, no request_throughput",
-        write(tmp_path / "text.txt", "hello"): "has no printed result",
-        write(tmp_path / "sglang.txt", OTHER) + "#vllm": "has no block 'vllm'",
+        write(tmp_path / "text.txt", "hello"): "is not valid JSON.*--save-result",
         "x=,": "names nothing",
         "/dev/zero": "is no file",
     }

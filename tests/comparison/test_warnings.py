@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from llama_load.comparison.compare import ONE_RUN, compare
 from llama_load.comparison.gates import NOT_JUDGED, parse_gate
-from llama_load.comparison.llama_bench import BenchRow
+from llama_load.comparison.llama_bench import BenchTest, bench_tests, decode_speeds, quantization
 from llama_load.comparison.warnings import warnings_about
 from tests.comparison.sides import run, side
 
@@ -57,8 +60,31 @@ def test_equal_lengths_by_design_are_no_suspicion() -> None:
 def test_llama_bench_is_held_against_single_streams_of_llama_cpp(concurrency: int, server: str, warned: bool) -> None:
     """50 tok/s against 80."""
     served = side("Q8_0", run(concurrency=concurrency, setup={"server": server}))
-    found = warnings_about([served], [BenchRow("llama 3B Q8_0", "tg128", 80.0)])
+    found = warnings_about([served], [BenchTest(model_type="llama 3B Q8_0", n_gen=128, avg_ts=80.0)])
     assert found == ["Q8_0 decodes 50.0 tok/s for one user, llama-bench 80.0 (tg128) with llama 3B Q8_0"] * warned
+
+
+def test_decode_speeds_are_of_plain_generation(tmp_path: Path) -> None:
+    """Prompts, and generation after a long context, are other tests; of one quantization the fastest counts."""
+    q4 = {"model_type": "llama 7B Q4_K - Medium"}
+    tests = [
+        q4 | {"n_prompt": 512, "avg_ts": 958.96},
+        q4 | {"n_gen": 128, "avg_ts": 33.28},
+        q4 | {"n_gen": 128, "avg_ts": 30.0},
+        q4 | {"n_gen": 128, "n_depth": 4096, "avg_ts": 40.0},
+    ]
+    (tmp_path / "bench.json").write_bytes(msgspec.json.encode(tests))
+    read = bench_tests(tmp_path / "bench.json")
+    assert [test.name for test in read] == ["pp512", "tg128", "tg128", "tg128 @ d4096"]
+    assert {name: test.avg_ts for name, test in decode_speeds(read).items()} == {"q4_k_m": 33.28}
+
+
+def test_quantizations_in_labels_files_and_tables_are_spelled_alike() -> None:
+    for text in ("llama 7B Q4_K - Medium", "llama-2-7b.Q4_K_M.gguf", "llama.cpp q4_k_m - c=1"):
+        assert quantization(text) == "q4_k_m"
+    assert quantization("fp16 llama.cpp") == quantization("Llama-2-7b-chat-hf.f16.gguf") == "f16"
+    assert quantization("quantized.w8a8") == "w8a8" and quantization("Llama-2-7B-Chat-GPTQ (3.7GB)") == "gptq"
+    assert quantization("IQ4_XS") == "iq4_xs" and quantization("llama 7B") is None and quantization("q4_k_m_x") is None
 
 
 # ---------------------------------------------------------------------- commands

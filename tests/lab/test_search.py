@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,19 @@ from llama_load.cli.main import main
 from llama_load.errors import UsageError
 from llama_load.lab.search import run_search
 from llama_load.lab.search.capacity_answer import Answer, knee, sentence
-from llama_load.lab.search.closed import UserGoal, search_users
+from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.isotonic import crossing, falling
 from llama_load.lab.search.miss_fit import root
-from llama_load.lab.search.open_loop import LATENCY, RateGoal, search_rate
+from llama_load.lab.search.open_loop import LATENCY, search_rate
 from llama_load.lab.search.real_probe import RealProbes, cause_of
-from llama_load.lab.search.search_probe import BudgetSpentError, Capacity, Probe, ProbePlan, ProbeResult
-from llama_load.lab.search.state import Budget, Present, Searched, SearchState
+from llama_load.lab.search.search_probe import BudgetSpentError, Capacity, Goal, Probe, ProbePlan, ProbeResult
+from llama_load.lab.search.state import Budget, Present, SearchSettings, SearchState
 from llama_load.options.objectives import judge, parse_objectives
 from llama_load.serving.launch import Server
 from tests.conftest import environment, run_to_the_end
 from tests.make_records import failed, record, table
 
-TTFT = parse_objectives(["ttft:2000 tpot:100"])
+SEARCHED = SearchSettings("concurrency", "", (), parse_objectives(["ttft:2000 tpot:100"]))
 
 
 def probe_of(share: Callable[[float], float], fault_from: float = math.inf, fault: str = "the client was too slow") -> Probe:
@@ -42,7 +43,7 @@ def probe_of(share: Callable[[float], float], fault_from: float = math.inf, faul
         level, requests = plan.level, plan.requests
         good = np.floor(np.arange(1, requests + 1) * share(level)) > np.floor(np.arange(requests) * share(level))
         figures = {"output_throughput": 10 * min(level, 8), "mean_tpot_ms": max(1.0, level / 8) * 10, LATENCY: 100.0}
-        by_objective = {TTFT[0].text: share(level), TTFT[1].text: 1.0}
+        by_objective = {name: share(level) if name.startswith("TTFT") else 1.0 for name in SEARCHED.goals}
         return ProbeResult(level, good, requests, fault if level >= fault_from else "", by_objective, figures)
 
     return probe
@@ -96,12 +97,12 @@ def test_a_bracket_of_bisection_alone_excludes_the_truth() -> None:
 
 def test_a_probe_that_cannot_be_used_never_bounds() -> None:
     """20 users are served, but the client is too slow from 12 on: at least 11, and no upper end."""
-    found = search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5, fault_from=12), UserGoal())
+    found = search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5, fault_from=12), Goal())
     assert found.value == 11
     assert found.high is None
     assert "the client was too slow" in found.why
-    assert sentence(Answer(found, TTFT, 0.9, "users")).startswith("at least 11 users within TTFT 2 s and TPOT 100 ms")
-    rate = search_rate(probe_of(lambda _: 1.0, 0.0), probe_of(lambda _: 1.0, 0.0), RateGoal())
+    assert sentence(Answer(SEARCHED, found)).startswith("at least 11 users within TTFT 2 s and TPOT 100 ms")
+    rate = search_rate(probe_of(lambda _: 1.0, 0.0), probe_of(lambda _: 1.0, 0.0), Goal())
     assert (rate.value, rate.low, rate.high) == (None, None, None)
     assert rate.why == "the client was too slow"
 
@@ -115,14 +116,14 @@ def test_levels_at_which_some_probes_cannot_be_used_are_not_in_the_answer() -> N
         is_slow = plan.level == 12 and calls.count(12) % 3 != 1
         return probe_of(lambda level: 1.0 if level <= 12 and not is_slow else 0.5, fault_from=12 if is_slow else math.inf)(plan)
 
-    found = search_users(probe, UserGoal())
+    found = search_users(probe, Goal())
     assert calls.count(12) >= 3
     assert (found.value, found.high) == (11, None)
 
 
 def test_the_sentence_names_what_binds_and_what_to_do() -> None:
-    found = search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5), UserGoal())
-    answer = Answer(found, TTFT, 0.9, "users", slots=4)
+    found = search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5), Goal())
+    answer = Answer(SEARCHED, found, slots=4)
     assert sentence(answer) == (
         "20 users (19 to 21) within TTFT 2 s and TPOT 100 ms for 90 % of requests; TTFT binds: the server works on 4 at once and the "
         "others wait; try -np 8"
@@ -130,14 +131,14 @@ def test_the_sentence_names_what_binds_and_what_to_do() -> None:
     best = knee(answer)
     assert best is not None
     assert best.level == 8  # 80 x 100 tok/s; below it 10 a user x 100, beyond it 80 x less
-    none = search_users(probe_of(lambda _: 0.0), UserGoal())
-    assert sentence(Answer(none, TTFT, 0.9, "users")).startswith("not even one user is served within TTFT 2 s")
+    none = search_users(probe_of(lambda _: 0.0), Goal())
+    assert sentence(Answer(SEARCHED, none)).startswith("not even one user is served within TTFT 2 s")
 
 
 def test_a_curve_that_rises_is_named() -> None:
     """16 users do better than 8: a batch size, a cache."""
     shares = {1: 1.0, 2: 1.0, 4: 0.95, 8: 0.91, 16: 1.0}
-    found = search_users(probe_of(lambda level: shares.get(level, 0.2 if level > 16 else 0.9)), UserGoal())
+    found = search_users(probe_of(lambda level: shares.get(level, 0.2 if level > 16 else 0.9)), Goal())
     assert any("not monotone at 16 users" in note for note in found.notes)
 
 
@@ -163,7 +164,7 @@ def test_a_spent_budget_leaves_the_answer_so_far() -> None:
         sent.append(plan.level)
         return inner(plan)
 
-    found = search_users(probe, UserGoal())
+    found = search_users(probe, Goal())
     assert (found.value, found.high) == (8, None)
     assert found.why == "--max-requests 400 leaves no room"
 
@@ -204,7 +205,7 @@ def test_flags_of_the_load_are_the_searchs_own(capsys: pytest.CaptureFixture[str
 def test_the_state_of_a_search_names_bounds_probes_and_what_runs(tmp_path: Path) -> None:
     """A closed ladder's probes bound no rate; 12 users met the objectives the first time and not in both probes together."""
     budget = Budget(time_s=60.0)
-    state = SearchState(tmp_path, Searched("concurrency", "users", 0.9, ["TTFT 2 s"], budget))
+    state = SearchState(tmp_path, replace(SEARCHED, budget=budget))
 
     def read() -> dict[str, Any]:
         return json.loads((tmp_path / "state.json").read_bytes())

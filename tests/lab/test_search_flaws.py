@@ -17,9 +17,10 @@ import pytest
 from pytest import approx
 
 from llama_load.lab.search.capacity_answer import Answer, sentence
-from llama_load.lab.search.closed import UserGoal, search_users
-from llama_load.lab.search.open_loop import LATENCY, RateGoal, search_rate
-from llama_load.lab.search.search_probe import Capacity, Probe, ProbePlan, ProbeResult, load_text
+from llama_load.lab.search.closed import search_users
+from llama_load.lab.search.open_loop import LATENCY, search_rate
+from llama_load.lab.search.search_probe import Capacity, Goal, Probe, ProbePlan, ProbeResult, load_text
+from llama_load.lab.search.state import SearchSettings
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.options.objectives import parse_objectives
 from llama_load.run_folder import load_run
@@ -40,12 +41,12 @@ def scripted(share: Callable[[ProbePlan, int], float], fault: Callable[[ProbePla
     return probe
 
 
-def said(found: Capacity, unit: str = "users") -> str:
-    return sentence(Answer(found, TTFT, 0.9, unit))
+def said(found: Capacity, vary: str = "concurrency") -> str:
+    return sentence(Answer(SearchSettings(vary, "", (), TTFT), found))
 
 
 def test_a_server_that_fails_at_many_users_is_no_capacity() -> None:
-    found = search_users(scripted(lambda _p, _n: 1.0, lambda plan, _n: "requests failed" if plan.level >= 23 else ""), UserGoal())
+    found = search_users(scripted(lambda _p, _n: 1.0, lambda plan, _n: "requests failed" if plan.level >= 23 else ""), Goal())
     assert (found.value, found.high) == (22, None)
     assert said(found) == "at least 22 users within TTFT 2 s for 90 % of requests: requests failed"
 
@@ -53,7 +54,7 @@ def test_a_server_that_fails_at_many_users_is_no_capacity() -> None:
 def test_a_probe_that_was_cut_by_chance_is_sent_again() -> None:
     """Each fifth probe is cut: the answer is that of the others."""
     found = search_users(
-        scripted(lambda plan, _n: 1.0 if plan.level <= 20 else 0.5, lambda _p, n: "cut" if n % 5 == 2 else ""), UserGoal()
+        scripted(lambda plan, _n: 1.0 if plan.level <= 20 else 0.5, lambda _p, n: "cut" if n % 5 == 2 else ""), Goal()
     )
     assert (found.value, found.low, found.high) == (20, 19, 21)
     assert sum(not each.counts for each in found.probes) >= 2
@@ -61,7 +62,7 @@ def test_a_probe_that_was_cut_by_chance_is_sent_again() -> None:
 
 def test_a_first_probe_on_a_cold_server_is_not_the_capacity() -> None:
     """The first probe, with one user, misses; 20 users are served."""
-    found = search_users(scripted(lambda plan, n: 1.0 if n and plan.level <= 20 else 0.5), UserGoal())
+    found = search_users(scripted(lambda plan, n: 1.0 if n and plan.level <= 20 else 0.5), Goal())
     assert found.value is not None and found.low is not None and found.high is not None
     assert 18 <= found.value <= 20
     assert found.low <= 20 <= found.high
@@ -69,27 +70,27 @@ def test_a_first_probe_on_a_cold_server_is_not_the_capacity() -> None:
 
 def test_a_capacity_that_moves_in_the_middle_is_noticed() -> None:
     """20 users at first, 10 after the eighth probe."""
-    found = search_users(scripted(lambda plan, n: 0.99 if plan.level <= (20 if n < 8 else 10) else 0.4), UserGoal())
+    found = search_users(scripted(lambda plan, n: 0.99 if plan.level <= (20 if n < 8 else 10) else 0.4), Goal())
     assert any("the server changed during the search" in note for note in found.notes)
 
 
 def test_a_server_that_becomes_slower_with_every_probe_is_noticed() -> None:
-    found = search_users(scripted(lambda plan, n: max(0.0, 1.0 - 0.06 * max(0, n - 3)) if plan.level <= 30 else 0.2), UserGoal())
+    found = search_users(scripted(lambda plan, n: max(0.0, 1.0 - 0.06 * max(0, n - 3)) if plan.level <= 30 else 0.2), Goal())
     assert any("the server changed during the search" in note for note in found.notes)
 
 
 def test_objectives_that_are_met_nowhere_or_everywhere() -> None:
-    nowhere = search_users(scripted(lambda _p, _n: 0.2), UserGoal())
+    nowhere = search_users(scripted(lambda _p, _n: 0.2), Goal())
     assert (nowhere.value, nowhere.high) == (0, 1)
-    everywhere = search_users(scripted(lambda _p, _n: 1.0), UserGoal(most=64))
+    everywhere = search_users(scripted(lambda _p, _n: 1.0), Goal(most_users=64))
     assert (everywhere.value, everywhere.high) == (64, None)
     assert said(everywhere).endswith(": 64 users were the most that the search may try")
-    rate = search_rate(scripted(lambda _p, _n: 0.0), scripted(lambda _p, _n: 0.0), RateGoal())
+    rate = search_rate(scripted(lambda _p, _n: 0.0), scripted(lambda _p, _n: 0.0), Goal())
     assert rate.value is None
-    assert said(rate, "requests/s").startswith("no capacity found")
-    always = search_rate(scripted(lambda _p, _n: 1.0), scripted(lambda _p, _n: 1.0), RateGoal(most_users=8))
+    assert said(rate, "rate").startswith("no capacity found")
+    always = search_rate(scripted(lambda _p, _n: 1.0), scripted(lambda _p, _n: 1.0), Goal(most_users=8))
     assert always.high is None
-    assert said(always, "requests/s").startswith("at least ")
+    assert said(always, "rate").startswith("at least ")
 
 
 def test_a_rate_below_one_per_second() -> None:
@@ -102,10 +103,10 @@ def test_a_rate_below_one_per_second() -> None:
         good = np.full(plan.requests, plan.level <= 1)
         return ProbeResult(plan.level, good, plan.requests, figures={LATENCY: 25_000.0 * plan.level})
 
-    found = search_rate(scripted(share), ladder, RateGoal())
+    found = search_rate(scripted(share), ladder, Goal())
     assert found.value == approx(0.03, rel=0.02)
     assert found.low is not None and found.high is not None and found.low <= 0.03 <= found.high
-    assert said(found, "requests/s").startswith("0.0301 requests/s (0.0298 to 0.0305) within")
+    assert said(found, "rate").startswith("0.0301 requests/s (0.0298 to 0.0305) within")
 
 
 def test_loads_are_shown_as_people_write_them() -> None:
@@ -123,7 +124,7 @@ def test_a_share_of_exactly_nine_tenths_meets_the_goal() -> None:
         good = np.arange(plan.requests) % 10 != 9 if plan.level <= 12 else np.zeros(plan.requests, dtype=np.bool_)
         return ProbeResult(plan.level, good, plan.requests)
 
-    assert search_users(probe, UserGoal()).value == 12
+    assert search_users(probe, Goal()).value == 12
 
 
 def search_command(url: str, *more: str) -> list[str]:

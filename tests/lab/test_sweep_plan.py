@@ -381,7 +381,7 @@ def test_two_servers_of_a_kind_are_two_servers() -> None:
         (["nginx -c x"], [], [], "--serve cannot start nginx"),
         (["llama-server 'x"], [], [], "No closing quotation"),
         (["A=1"], [], [], "--serve takes a command"),
-        (["http://x"], [], ["--num-promts", "3"], "did you mean num-prompts?"),
+        (["http://x"], [], ["--num-promts", "3"], "did you mean num-prompts"),
         (["http://x"], [], ["four"], "must be flags"),
     ],
 )

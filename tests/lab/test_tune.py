@@ -6,7 +6,6 @@ import json
 import math
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest import approx
@@ -14,8 +13,8 @@ from pytest import approx
 from benchmarks.search import tuning
 from llama_load.cli.main import main
 from llama_load.lab.sweep.cells import Cell
-from llama_load.lab.sweep.folder import DONE, FAILED, Ended, SweepFolder
-from llama_load.lab.tune import run_tune as tune_run
+from llama_load.lab.sweep.folder import DONE, FAILED, Ended
+from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.tune.race import race
 
 PLAN = """
@@ -64,18 +63,24 @@ def prepared(monkeypatch: pytest.MonkeyPatch, *, fail: str = "") -> list[str]:
     """In place of runs: goodput by the flags, 8 threads twice as fast, 4 slots 1.5 times."""
     ran: list[str] = []
 
-    def run_one(cell: Cell, plan: Any, folder: SweepFolder, **_: Any) -> Ended:
+    def run(runner: CellRunner, cell: Cell) -> Ended:
+        def note(entry: Ended) -> Ended:
+            runner._folder.note(entry)
+            return entry
+
         labels = " ".join(cell.settings.values())
         ran.append(labels)
         if fail and fail in labels:
-            return Ended(cell.key, FAILED, reason="it broke")
+            return note(Ended(cell.key, FAILED, reason="it broke"))
         score = (2.0 if "-t 8" in labels else 1.0) * (1.5 if "-np 4" in labels else 1.0) * (1 + len(ran) % 3 / 1000)
-        run = folder.run_of(cell)
-        run.mkdir(parents=True)
-        (run / "summary.json").write_text(json.dumps({"request_goodput": score, "llama_load": {"verdict": {"words": ["VALID"]}}}))
-        return Ended(cell.key, DONE)
+        folder = runner._folder.run_of(cell)
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(
+            json.dumps({"request_goodput": score, "llama_load": {"verdict": {"words": ["VALID"]}}})
+        )
+        return note(Ended(cell.key, DONE))
 
-    monkeypatch.setattr(tune_run, "run_one", run_one)
+    monkeypatch.setattr(CellRunner, "run", run)
     return ran
 
 

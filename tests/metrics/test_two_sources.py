@@ -3,6 +3,7 @@ truth is known is named, and the clean run beside it is not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,63 @@ def test_tokens_without_an_event_of_their_own_are_explained(explained: list[Requ
     found = of(explained)
     assert "count_gap_ratio" not in bad(found)
     assert found.total.total_output_tokens == REQUESTS * TOKENS
+
+
+def without_usage(**changed: Any) -> list[RequestRecord]:
+    """Answers whose tokens are counted as events, 20 of the 80 that were generated: four tokens an event."""
+    return answers(**{"token_source": "events", "token_events": 20, "output_tokens": 20, "finish_reason": "length"} | changed)
+
+
+@pytest.mark.parametrize("rows", [without_usage(), without_usage(finish_reason="stop")])
+def test_events_of_several_tokens_without_usage_are_named(rows: list[RequestRecord]) -> None:
+    """By max_tokens, or by their text: 16 characters an event, where the prompts have 4 a token."""
+    assert "events hold several" in bad(of(rows))["uncounted_ratio"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"token_events": 79, "output_tokens": 79},  # the last token has no text
+        {"finish_reason": "stop", "output_chars": 20 * 6},  # words of 6 characters
+        {"token_events": 40, "output_tokens": 40, "finish_reason": "tool_calls"},
+        {"choices": 2},
+    ],
+)
+def test_events_of_single_tokens_without_usage_count_as_tokens(changed: dict[str, Any]) -> None:
+    assert "uncounted_ratio" not in bad(of(without_usage(**changed)))
+
+
+def prompts(planned: Sequence[int], got: Sequence[int]) -> list[RequestRecord]:
+    rows = answers(len(planned))
+    return [
+        replace(row, prompt_tokens=tokens, planned_prompt_tokens=plan) for row, tokens, plan in zip(rows, got, planned, strict=True)
+    ]
+
+
+PLANNED = tuple(range(20, 220, 10))
+
+
+@pytest.mark.parametrize("template", [0, 300])
+def test_prompts_that_the_server_counts_twice_are_named(template: int) -> None:
+    """An unknown template adds the same to all prompts; a factor does not."""
+    rows = prompts(PLANNED, [2 * (tokens + template) for tokens in PLANNED])
+    assert "a wrong count" in bad(of(rows, tokenizer="server"))["excess_prompt_ratio"]
+    assert "excess_prompt_ratio" not in bad(of(prompts(PLANNED, [tokens + template for tokens in PLANNED]), tokenizer="server"))
+
+
+def test_prompts_of_one_length_need_a_known_template() -> None:
+    """Twice 500: a template of 500 tokens, if it is not known."""
+    rows = prompts((500,) * 20, (1000,) * 20)
+    (check,) = (check for check in of(rows, tokenizer="server").verdict.checks if check.name == "excess_prompt_ratio")
+    assert (check.ok, check.value) == (True, None)
+    known = of(rows, tokenizer="server", targets=[{"url": "http://h", "template_tokens": 10}])
+    assert "excess_prompt_ratio" in bad(known)
+
+
+def test_an_estimate_shows_a_factor_of_three() -> None:
+    few, many = (prompts(PLANNED, [factor * tokens for tokens in PLANNED]) for factor in (2, 5))
+    assert "excess_prompt_ratio" not in bad(of(few, tokenizer="estimate"))
+    assert "excess_prompt_ratio" in bad(of(many, tokenizer="estimate"))
 
 
 def test_one_server_of_two_that_miscounts_is_named_alone() -> None:

@@ -120,7 +120,7 @@ def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None
     """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
     assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
     assert verdict(record(max_tokens=None)).word == "VALID"
-    assert verdict(record(max_tokens=64, token_source="events")).word == "VALID"
+    assert "cut_by_context_ratio" not in bad(verdict(record(max_tokens=64, token_source="events")))
 
 
 def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
@@ -245,6 +245,44 @@ def test_answers_longer_than_the_run_turn_the_verdict() -> None:
     assert (found.word, bad(found)) == ("NOT COMPARABLE", ["cut_shift"])
 
 
+def test_few_failures_that_waited_long_move_the_latencies() -> None:
+    """300 answers of 140 ms. Two requests failed, below the limit of 1 %: refused after 5 ms they say nothing; after 60 s, by a
+    proxy's limit, the mean grows by 2 * 60 s / 302, to 4 times as much. A first token that came before is known."""
+    answered = [record(index, start_ms=200 * index) for index in range(300)]
+
+    def after(ms: float) -> list[str]:
+        return bad(verdict(*answered, *(failed(300 + index, start_ms=50, end_ms=50 + ms) for index in range(2))))
+
+    assert after(5) == []
+    assert after(60_000) == ["failed_shift"]
+
+
+def test_a_part_whose_figures_lack_requests_is_noted() -> None:
+    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
+    that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
+    rows = [record(index, model="a", first_ms=140_000) for index in range(500)]
+    rows += [record(500 + index, model="b") for index in range(4)]
+    gone = replace(failed(504, end_ms=20_000, kind="cancelled"), model="b")
+    found = verdict(*rows, gone, planned=504, cut_ns=20_000 * MS)
+    assert found.word == "VALID"
+    (note,) = (check for check in found.checks if check.name == "censored_parts")
+    assert "model b (1 of 5" in note.text
+    assert "censored_parts" not in {check.name for check in verdict(*rows).checks}
+
+
+def test_fewer_requests_in_flight_than_users_are_noted() -> None:
+    """Two users: one has a request of 141 ms, the other ten; 11 x 141 ms in 1410 ms are 1.1 on average."""
+    rows = [record(index, start_ms=141 * max(0, index - 1)) for index in range(11)]
+    (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
+    assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
+    assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
+
+
+def test_several_answers_to_a_request_are_noted() -> None:
+    (note,) = (check for check in verdict(record(choices=2), record()).checks if check.name == "answers_per_request")
+    assert "up to 2 answers" in note.text
+
+
 def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:
     answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
     waiting = [cancelled(50 + i, start_ms=14_500, end_ms=15_000) for i in range(5)]
@@ -274,6 +312,16 @@ def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(hosts: str, v
 
 def test_more_in_flight_than_asked_for_is_another_load() -> None:
     assert bad(verdict(record(), record(1), users=1)) == ["excess_in_flight"]
+    # The next request of the same user, 1 ms before the first one ended by clocks that are known within 5 ms.
+    synchronized = replace(WELL, clock_uncertainty_ms=5.0)
+    assert bad(verdict(record(), record(1, start_ms=140), users=1, health=synchronized)) == []
+
+
+def test_the_highest_printed_percentile_sets_the_limits_of_the_clients_errors() -> None:
+    """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50 ms in 5 of 1000 are above p99."""
+    rows = [record(index, merged_events=int(index < 5), own_delay_ms=50.0 if index < 5 else 0.1) for index in range(1000)]
+    assert bad(verdict(*rows)) == []
+    assert bad(verdict(*rows, percentiles=(50.0, 99.9))) == ["own_delay_p99_ms", "merged_ratio"]
 
 
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
@@ -309,7 +357,7 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
     well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
     check = found(well, starved)
     assert not check.ok
-    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert check.text == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
     assert "ulimit -r 1" in (check.remedy or "")
     full = found(replace(starved, priority="real-time, normal while it used over half a core"))
     assert (full.remedy or "").startswith("leave it a core")

@@ -9,12 +9,10 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from bokeh.document import Document
-from bokeh.models import GlyphRenderer, Scatter
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.definitions import EVERY, of_group
@@ -35,6 +33,9 @@ from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.run_folder import Manifest, PreflightRow, Run, StageRecord
 from tests.conftest import REPOSITORY
 from tests.make_records import MS, failed, manifest, record, table
+
+if TYPE_CHECKING:
+    from bokeh.document import Document
 
 # Ends a script, an attribute, a comment, a template; begins a tag, a formula of MathJax; and characters that end a line of JavaScript.
 HOSTILE = (
@@ -236,16 +237,18 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         assert curve is not None
         chart = ecdf_chart(latency, {"all": curve}, total.distributions[latency.key], translator("en"))
         assert chart is not None
-        scales[latency.key] = chart.figure.x_scale.name
+        scales[latency.key] = chart.figure.properties["x_scale"].name
         if latency.key == "itl":
             begin = chart.figure.x_range.properties["start"]
-            drawn = chart.figure.renderers[0].properties["data_source"].properties["data"]
+            drawn = chart.figure.properties["renderers"][0].properties["data_source"].properties["data"]
             assert min(drawn["x"]) >= begin > 0 and max(drawn["y"]) == 1
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 
 
 def test_bokehs_own_models_read_every_chart(tmp_path: Path) -> None:
     """They know each model and each property that is written, and accept its value; data arrive as they were."""
+    from bokeh.models import GlyphRenderer, Scatter  # half a second of every collection
+
     t_ns = np.arange(0, 3000, 500) * MS
     telemetry = Telemetry([Series("host", "host_cpu_seconds_total", {}, t_ns, 2.0 * t_ns / 1e9)])
     staged = staged_results(tmp_path)
@@ -265,6 +268,8 @@ def test_bokehs_own_models_read_every_chart(tmp_path: Path) -> None:
 def charts_of(page: str) -> Document:
     """The charts of a page, read by Bokeh. Raises where something in them is no model or property of Bokeh's, or not its value."""
     (charts,) = [text for attributes, text in Parsed(page).scripts if attributes.get("type") == "application/json"]
+    from bokeh.document import Document
+
     found = json.loads(charts)
     document = Document.from_json(found["docs"]["charts"])
     assert [root.id for root in document.roots] == found["roots"]

@@ -13,29 +13,25 @@ from pathlib import Path
 import pytest
 
 from llama_load.run_folder import RunWriter, load_run
-from tests.conftest import SHAREGPT, Finished, Simulated, end_with_parent, environment, locust_command
+from tests.conftest import SHAREGPT, Finished, Program, Simulated, environment, locust_command, start_program
 from tests.make_records import manifest, record
 from tests.swarms import own_port, wait_until
 
 Run = Callable[..., Finished]
 
 
-def begin(host: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def begin(host: str, folder: Path, *arguments: str) -> Program:
     """A run under way, in the folder above its run folder."""
-    command = locust_command(host, folder, *arguments)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, cwd=folder.parent, env=environment(), preexec_fn=end_with_parent
-    )
+    return start_program(locust_command(host, folder, *arguments)[2:], folder.parent, environment())
 
 
-def end(process: subprocess.Popen[str], folder: Path, timeout_s: float = 60) -> Finished:
+def end(process: Program, folder: Path, timeout_s: float = 60) -> Finished:
     """Wait for its end; a run that does not come to one is killed."""
     try:
         out, err = process.communicate(timeout=timeout_s)
     finally:
         process.kill()
-    return Finished(process.returncode, out, err, folder)
+    return Finished(process.wait(), out, err, folder)
 
 
 @pytest.mark.heavy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from llama_load.run_folder import load_run
 from llama_load.serving.launch import Server
 from llama_load.targets import probe
 from llama_load.users.user import pause_s
-from tests.conftest import PORTABLE, Finished, Simulated, embedded_server, environment, locust_command, run_program
+from tests.conftest import PORTABLE, Finished, Simulated, embedded_server, environment, locust_command, run_program, start_program
 from tests.scripted_server import GOOD_STREAM, ScriptedServer
 from tests.swarms import wait_until
 
@@ -199,13 +198,13 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model:
     with embedded_server(tiny_model, tmp_path) as server:
         folder = tmp_path / "run"
         command = locust_command(server.url, folder, "-u", "4", "--num-prompts", "16", "--max-tokens", "3000", "--warmup", "0")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        process = start_program(command[2:], tmp_path, environment())
         slots = f"{server.url}/slots"
         wait_until(lambda: sum(slot["is_processing"] for slot in requests.get(slots, timeout=5).json()) == 4)
         time.sleep(0.3)
         os.kill(server.pid, signal.SIGKILL)
         out, err = process.communicate(timeout=60)
-    done = Finished(process.returncode, out.decode(), err.decode(), folder)
+    done = Finished(process.wait(), out, err, folder)
     assert done.code == 3, done.err
     assert 4 <= len(done.records.measured()) <= 16
     kinds = {failure["kind"] for failure in done.summary["llama_load"]["failures"]}
@@ -217,21 +216,21 @@ def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Fini
     """A run of four users whose requests take 2.1 s; the signal comes when the warm-up and the first four are on record and the
     next four are under way."""
     command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "100")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = start_program(command[2:], folder.parent, environment())
     wait_until(lambda: (folder / "requests.arrows").exists() and len(load_run(folder).records) >= 5)
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
-    return Finished(process.returncode, out.decode(), err.decode(), folder)
+    return Finished(process.wait(), out, err, folder)
 
 
 @pytest.mark.heavy
 def test_ctrl_c_before_anything_was_sent_is_no_success(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     command = locust_command(simulate().url, tmp_path / "run", "-u", "4", "--num-prompts", "4000")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = start_program(command[2:], tmp_path, environment())
     wait_until((tmp_path / "run" / "run.json").exists)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 3, err
+    assert process.wait() == 3, err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])

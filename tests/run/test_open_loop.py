@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from llama_load.observed.records import Records
 from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, start_program
 from tests.queueing import mean_wait_s, waits_s
 from tests.quiet import undisturbed
 from tests.swarms import indices_of, swarm, wait_until, web_ui
@@ -351,10 +349,8 @@ def test_conversations_come_by_the_schedule_and_go_on_by_themselves(llama_server
 def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """One user in the form, as Locust has it there; as many come as the schedule needs."""
     server, port = simulate("--first-token-ms", "400", "--interval-ms", "10"), free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port), "--run-dir", str(tmp_path / "ui")]
-    process = subprocess.Popen(
-        [*command, "--host", server.url], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path
-    )
+    command = ["locust", "-f", str(SHAREGPT), *web_ui(port), "--run-dir", str(tmp_path / "ui"), "--host", server.url]
+    process = start_program(command, tmp_path, environment())
     page = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: requests.get(page, timeout=10).ok)
@@ -370,8 +366,8 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
         wait_until((tmp_path / "ui" / "summary.json").exists)
     finally:
         process.terminate()
-        out = process.communicate(timeout=20)[0].decode()
-    done = Finished(0, out, "", tmp_path / "ui")
+        out, err = process.communicate(timeout=20)
+    done = Finished(0, out, err, tmp_path / "ui")
     assert done.summary["completed"] == 60
     assert done.summary["llama_load"]["peak_in_flight"] > 4  # 20 a second for 0.4 s each
     assert "Traceback" not in out

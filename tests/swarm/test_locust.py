@@ -15,7 +15,7 @@ import requests
 
 from llama_load.serving.launch import Server
 from llama_load.wire.local_ports import free_port
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_program
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_program, start_program
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
@@ -115,9 +115,9 @@ assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_reque
 def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two runs from the form, each in its own folder; the second is stopped by the button."""
     url, port = simulate("--interval-ms", "5").url, free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
+    command = ["locust", "-f", str(SHAREGPT), *web_ui(port)]
     command += ["--run-dir", str(tmp_path / "ui"), "--host", url, "--warmup", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    process = start_program(command, tmp_path, environment())
     ui = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: requests.get(ui, timeout=10).ok)
@@ -138,7 +138,7 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
         assert process.poll() is None, "a wrong form field must not end the web UI"
     finally:
         process.terminate()
-        out = process.communicate(timeout=20)[0].decode()
+        out = "".join(process.communicate(timeout=20))
     first = Finished(0, out, "", tmp_path / "ui")
     assert first.summary["completed"] == 9
     assert first.manifest["users"] == 3
@@ -175,9 +175,9 @@ def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_loc
 def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """From two users to five: five are in flight, and the most that was asked for is what the run is said to be of."""
     server, port = simulate("--first-token-ms", "90", "--interval-ms", "10"), free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
+    command = ["locust", "-f", str(SHAREGPT), *web_ui(port)]
     command += ["--run-dir", str(tmp_path / "ui"), "--host", server.url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    process = start_program(command, tmp_path, environment())
     ui = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: requests.get(ui, timeout=10).ok)
@@ -190,7 +190,7 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
         wait_until((tmp_path / "ui" / "summary.json").exists)
     finally:
         process.terminate()
-        out = process.communicate(timeout=20)[0].decode()
+        out = "".join(process.communicate(timeout=20))
     done = Finished(0, out, "", tmp_path / "ui")
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
     assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["llama_load"]["peak_in_flight"]) == (5, 5, 5)

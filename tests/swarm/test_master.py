@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import msgspec
 import pyarrow as pa
 import pytest
 from locust import runners
@@ -94,7 +95,7 @@ class Swarm:
 def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
     """It is not acknowledged, so it comes again; then it is written, on the master's axis."""
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 1)
     swarm.deliver(1)
     assert messages.ACK not in swarm.kinds()
     assert swarm.written == []
@@ -106,9 +107,9 @@ def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
 def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     """In a closed loop, too: what it sends could not be put on record. What it wants comes with the answer that makes it known."""
     swarm = Swarm()
-    swarm.run._controller.phase_ended()
+    swarm.run.controller._phase_runner.begin_next()
     gevent.sleep(0.05)
-    swarm.hear(messages.WANT, ended=[], started=[], workload="sharegpt", count=1)
+    swarm.hear(messages.REPORT, started=[], ended=[], wants={"sharegpt": 1})
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
@@ -186,7 +187,7 @@ def test_locust_takes_no_worker_for_lost_that_is_only_slow() -> None:
 def test_one_bad_delivery_fails_alone() -> None:
     """Damaged, or with a number out of all bounds: what came with it is written. (One poisoned batch made 2,380 errors.)"""
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 2)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 2)
     swarm.pong(0.2)
     good = to_batch([record(0, start_ms=(time.monotonic_ns() + AHEAD_NS) / MS, status="cancelled")])
     huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
@@ -212,19 +213,16 @@ def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
         {"late_wakeups": [(1, float("inf"))]},
     ]
     for fields in beyond:
-        last_word = messages.pack({"batches": 0, "health": {"worker": "w", **fields}})
         with pytest.raises(ValueError, match="a number"):
-            swarm.hear(messages.FLUSHED, last_word=last_word)
-    swarm.hear(
-        messages.FLUSHED, last_word=messages.pack({"batches": 0, "health": {"worker": "\x1b[31m", "longest_pause_mono_ns": 7}})
-    )
+            swarm.hear(messages.FLUSHED, batches=0, health={"worker": "w", **fields})
+    swarm.hear(messages.FLUSHED, batches=0, health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
     (health,) = swarm.run._health()
     assert health.worker == messages.short_name("w")
 
 
 def test_instants_stay_within_bounds_when_they_are_shifted() -> None:
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 1)
     swarm.hear(messages.PONG, asked_ns=time.monotonic_ns() - 1000, worker_ns=-(2**60))
     for number, start_ms in enumerate(((2**62 - 10**12) / MS, (2**61 - 10**12) / MS), 1):
         batch = to_batch([record(0, start_ms=start_ms, status="cancelled")])
@@ -238,17 +236,17 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     """Records have a connection of their own, and in a large swarm starts are reported together: the set of requests that are
     being sent would grow for as long as the run lasts."""
     swarm = Swarm()
-    swarm.run._controller.phase_ended()
+    swarm.run.controller._phase_runner.begin_next()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
-    swarm.hear(messages.WANT, ended=[], started=[[False, 0]], workload="sharegpt", count=0)
+    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 1
     swarm.deliver(1)
     with gevent.Timeout(5):
         while swarm.run.sending():
             gevent.sleep(0.01)
-    swarm.hear(messages.STARTED, keys=[[False, 0]])
+    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 0
 
 
@@ -257,15 +255,15 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     200. (The numbers of all batches were kept: 3 MiB per worker and hour.)"""
     swarm = Swarm(requests=10_000, users=50)
     run, sizes = swarm.run, []
-    run._controller.phase_ended()
+    run.controller._phase_runner.begin_next()
     while not run._workers["w"].clock.is_known:
         swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 50})
     for index in range(600):
         started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
         batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
-        run.on_message(messages.STARTED, "w", {"keys": [(False, index)]})
+        run.on_message(messages.REPORT, "w", {"started": [(False, index)], "ended": [], "wants": {}})
         run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
-        run.on_message(messages.WANT, "w", {"ended": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        run.on_message(messages.REPORT, "w", {"started": [], "ended": [(False, index, False)], "wants": {"sharegpt": 1}})
         if index % 50 == 49:
             with gevent.Timeout(10):
                 while len(run._workers["w"].received) < index + 1 or run.sending():
@@ -276,7 +274,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
             swarm.written.clear()
         if index in (199, 599):
             sizes.append(
-                contained(run._workers, run._ingest._queue, run._ingest._waiting, run._controller.dispatcher.ledger.workers)
+                contained(run._workers, run._ingest._queue, run._ingest._waiting, run.controller.dispatcher.ledger.workers)
             )
     assert sizes[1] <= sizes[0] + 20
 
@@ -297,8 +295,8 @@ def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
     settings = SessionSettings(BodyOptions(extra=extra), Timeouts(), save_texts=False)
     config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
-    sent = messages.pack(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
+    sent = msgspec.msgpack.encode(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
     assert b"geheim" not in sent
     own: Any = SimpleNamespace(headers=headers, extra_body=extra)
-    with_keys = with_own_keys(messages.unpack_config(sent), own)
+    with_keys = with_own_keys(msgspec.msgpack.decode(sent, type=messages.RunConfig), own)
     assert (with_keys.targets[0].headers, with_keys.settings) == (headers, settings)

@@ -6,8 +6,6 @@ import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +25,7 @@ from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages, swarm_key
 from llama_load.swarm.sockets import FRAME_BYTES, MOST_CUT_OFF, Client, Server
 from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
-from tests.conftest import SHAREGPT, Simulated, environment
+from tests.conftest import SHAREGPT, Simulated, environment, start_program
 from tests.json_server import json_server
 from tests.swarms import own_port, swarm, wait_until
 
@@ -442,10 +440,10 @@ def test_a_worker_without_the_servers_key_says_so(tmp_path: Path, simulate: Call
 def test_processes_have_a_key_and_listen_on_loopback(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
     server = simulate("--interval-ms", "20")
     ports = own_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--headless", "--processes", "2", *ports, "--host", server.url]
+    command = ["locust", "-f", str(SHAREGPT), "--headless", "--processes", "2", *ports, "--host", server.url]
     command += ["-u", "2", "--num-prompts", "20", "--max-tokens", "20", "--run-dir", str(tmp_path / "run"), "--loglevel", "WARNING"]
     command += ["--api-key", CANARY]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path)
+    process = start_program(command, tmp_path, environment())
 
     def listens() -> bool:
         return any(each.laddr and each.laddr.port == int(ports[1]) for each in psutil.net_connections("tcp"))
@@ -455,7 +453,7 @@ def test_processes_have_a_key_and_listen_on_loopback(tmp_path: Path, simulate: C
     peer = Eavesdropper(int(ports[1]))
     out, err = process.communicate(timeout=60)
     peer.client.close(linger=0)
-    assert process.returncode == 0, err
+    assert process.wait() == 0, err
     assert bound == {"127.0.0.1"}
     assert "not authenticated" not in err
     assert "a connection was refused" in err  # or broken during its handshake

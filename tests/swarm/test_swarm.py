@@ -21,7 +21,7 @@ from llama_load import __version__
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
-from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command
+from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command, start_program
 from tests.scripted_server import ScriptedServer
 from tests.swarms import Swarm, indices_of, own_port, prompts_of, slow_link, swarm, wait_until
 
@@ -335,7 +335,7 @@ def test_workers_of_processes_end_with_their_master(tmp_path: Path) -> None:
     workers: list[psutil.Process] = []
     with ScriptedServer(["hold"]) as server:
         command = locust_command(server.url, tmp_path / "run", "--processes", "2", *own_port())
-        master = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), cwd=tmp_path)
+        master = start_program(command[2:], tmp_path, environment())
         try:
             wait_until(lambda: server.connections > 0)
             workers = psutil.Process(master.pid).children()

@@ -28,7 +28,7 @@ from llama_load.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
 from llama_load.telemetry.source import Endpoint, SamplerConfig, Source, SourceError, Value
-from tests.conftest import Finished, locust_command
+from tests.conftest import Finished, environment, locust_command, start_program
 from tests.json_server import json_server
 from tests.scripted_server import ScriptedServer
 
@@ -178,7 +178,7 @@ def test_a_killed_run_leaves_no_sampler_and_its_report_has_the_samples(
 ) -> None:
     folder = tmp_path / "run"
     command = locust_command(llama_server.url, folder, "-u", "1", "--num-prompts", "5000", "--telemetry-interval", "0.1")
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = start_program(command[2:], tmp_path, environment())
     deadline_s = time.monotonic() + 60
     while not (folder / "requests.arrows").exists() and time.monotonic() < deadline_s:
         time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from llama_load.wire.local_ports import free_port
-from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.conftest import Finished, Simulated, environment, locust_command, start_program
 from tests.swarms import own_port, wait_until
 
 
@@ -29,7 +28,7 @@ def test_live_figures_are_those_of_the_records(simulate: Callable[..., Simulated
     command += ["--metrics-port", str(port), "--at-end", "wait"]
     command += ["--processes", "2", *own_port()]
     url = f"http://127.0.0.1:{port}/metrics"
-    process = subprocess.Popen(command, env=environment(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = start_program(command[2:], tmp_path, environment())
     try:
         wait_until(lambda: samples(url).get("llama_load_ttft_seconds_count", 0) > 0)
         seen = samples(url)
@@ -42,7 +41,7 @@ def test_live_figures_are_those_of_the_records(simulate: Callable[..., Simulated
         err = process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    done = Finished(process.returncode, "", err.decode(), tmp_path / "run")
+    done = Finished(process.wait(), "", err, tmp_path / "run")
     assert done.code == 0, done.err
     assert done.summary["completed"] == 40
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ import requests
 from llama_load.options.flag import PAGE_PATHS, Kind
 from llama_load.options.flags import FLAGS
 from llama_load.wire.local_ports import free_port
-from tests.conftest import SHAREGPT, environment
+from tests.conftest import SHAREGPT, environment, start_program
 from tests.json_server import JsonServer, json_server
 from tests.swarms import wait_until
 from tests.web.web_pages import llm_page
@@ -57,10 +55,10 @@ def server() -> Iterator[JsonServer]:
 @pytest.fixture(scope="module")
 def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder, port = tmp_path_factory.mktemp("ui"), free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--web-port", str(port), "--host", server.url, "--class-picker"]
+    command = ["locust", "-f", str(SHAREGPT), "--web-port", str(port), "--host", server.url, "--class-picker"]
     command += ["--header", f"X-Team: {CANARY}", "--extra-body", f'{{"auth_token": "{BODY_CANARY}"}}']
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment() | {"LLAMA_LOAD_API_KEY": CANARY})
+        process = start_program(command, folder, environment() | {"LLAMA_LOAD_API_KEY": CANARY}, log)
     found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
     try:
         wait_until(lambda: requests.get(found.url, timeout=10).ok)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from typing import Any
 import requests
 
 from llama_load.wire.local_ports import free_port
-from tests.conftest import SHAREGPT, end_with_parent, environment
+from tests.conftest import SHAREGPT, Program, environment, start_program
 from tests.swarms import wait_until
 
 
@@ -25,7 +23,7 @@ class LlmPage:
 
     url: str
     folder: Path
-    process: subprocess.Popen[bytes]
+    process: Program
 
     @property
     def log(self) -> str:
@@ -62,11 +60,9 @@ class LlmPage:
 def llm_page(folder: Path, *arguments: str, locustfile: Path = SHAREGPT, **env: str) -> Iterator[LlmPage]:
     """Start Locust with its web UI in this folder."""
     port = free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--web-port", str(port), *arguments]
+    command = ["locust", "-f", str(locustfile), "--web-port", str(port), *arguments]
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=folder, env=environment() | env, preexec_fn=end_with_parent, start_new_session=True
-        )
+        process = start_program(command, folder, environment() | env, log)
     page = LlmPage(f"http://127.0.0.1:{port}/llm", folder, process)
     try:
         wait_until(lambda: requests.get(page.url, timeout=10).ok)

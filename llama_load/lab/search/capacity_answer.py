@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
-from llama_load.options.objectives import Objective
+from llama_load.lab.search.state import SearchSettings
 from llama_load.targets.servers import kind_named
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A capacity with what was searched: `unit` is users or requests/s; `slots` and `backend` (its kind) are the server's, if it
-    reports them."""
+    """A capacity and what was searched. `slots` and `backend` (its kind) are the server's, if it reports them."""
 
+    settings: SearchSettings
     capacity: Capacity
-    objectives: Sequence[Objective]
-    share: float
-    unit: str
     slots: int | None = None
     backend: str = ""
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
     @property
     def curve(self) -> list[ProbeResult]:
         """The probes of the searched load in order of their level; a closed ladder before a search of rates is not among them."""
-        return sorted((probe for probe in self.capacity.probes if probe.unit == self.unit), key=lambda probe: probe.level)
+        probes = [probe for probe in self.capacity.probes if probe.unit == self.settings.unit]
+        return sorted(probes, key=lambda probe: probe.level)
 
     def number(self, value: float) -> str:
         """20, or 7.31: three digits of a rate."""
-        return f"{value:.0f}" if self.unit == USERS else f"{value:.3g}"
+        return f"{value:.0f}" if self.settings.unit == USERS else f"{value:.3g}"
 
     @property
     def binding(self) -> str | None:
         """The objective that the fewest requests met above the capacity; None if none was missed."""
         value = self.capacity.value or 0.0
-        beyond = [probe for probe in self.curve if probe.counts and probe.level > value and probe.share < self.share]
+        beyond = [probe for probe in self.curve if probe.counts and probe.level > value and probe.share < self.settings.goal.share]
         if not beyond:
             return None
         shares = beyond[0].by_objective
@@ -45,12 +43,12 @@ class Answer:
 
 def sentence(answer: Answer) -> str:
     """`20 users (19 to 21) within TTFT 2 s and TPOT 100 ms; TTFT binds: …`, without a full stop."""
-    capacity, number = answer.capacity, answer.number
-    goals = " and ".join(objective.text for objective in answer.objectives) + f" for {100 * answer.share:g} % of requests"
+    capacity, settings, number = answer.capacity, answer.settings, answer.number
+    goals = f"{' and '.join(settings.goals)} for {100 * settings.goal.share:g} % of requests"
     why = f": {capacity.why}" if capacity.why else ""
     if capacity.value is None:
         return f"no capacity found{why}"
-    noun = "user" if answer.unit == USERS and capacity.value == 1 else answer.unit
+    noun = "user" if settings.unit == USERS and capacity.value == 1 else settings.unit
     if capacity.value == 0:
         text = f"not even one user is served within {goals}{why}"
     elif capacity.high is None or capacity.low is None:
@@ -66,11 +64,10 @@ def _reason(answer: Answer) -> str:
     binding = answer.binding
     if binding is None:
         return ""
-    name = next((objective.name for objective in answer.objectives if objective.text == binding), binding)
-    reason = f"; {name} binds"
-    metric = next((objective.slo.metric for objective in answer.objectives if objective.text == binding), "")
+    objective = next(objective for objective in answer.settings.objectives if objective.text == binding)
+    reason, metric = f"; {objective.name} binds", objective.slo.metric
     slots = answer.slots
-    if metric == "ttft" and slots is not None and answer.unit == USERS and (answer.capacity.value or 0) >= slots:
+    if metric == "ttft" and slots is not None and answer.settings.unit == USERS and (answer.capacity.value or 0) >= slots:
         return f"{reason}: the server works on {slots} at once and the others wait; try -np {2 * slots}"
     why = {
         "ttft": "requests wait, or their prompts take too long to process",
@@ -85,17 +82,17 @@ def margins(answer: Answer) -> list[str]:
     met = [
         probe
         for probe in answer.curve
-        if probe.counts and probe.share >= answer.share and probe.level <= (answer.capacity.value or 0)
+        if probe.counts and probe.share >= answer.settings.goal.share and probe.level <= (answer.capacity.value or 0)
     ]
     if not met:
         return []
     lines = []
-    for objective in answer.objectives:
+    for objective in answer.settings.objectives:
         reached = met[-1].figures.get(f"reached {objective.text}")
         if reached is not None:
             used = f"{100 * reached / objective.slo.limit_ms:.0f} % of {objective.slo.limit_ms:g} ms"
-            load = f"{answer.number(met[-1].level)} {answer.unit}"
-            lines.append(f"{objective.name}: p{100 * answer.share:g} is {reached:.4g} ms at {load}, {used}")
+            load = f"{answer.number(met[-1].level)} {answer.settings.unit}"
+            lines.append(f"{objective.name}: p{100 * answer.settings.goal.share:g} is {reached:.4g} ms at {load}, {used}")
     return lines
 
 

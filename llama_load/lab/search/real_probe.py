@@ -24,18 +24,15 @@ from llama_load.lab.search.search_probe import (
     ProbeResult,
     load_text,
 )
-from llama_load.lab.search.state import Budget, Present, SearchState
+from llama_load.lab.search.state import Present, SearchSettings, SearchState
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import DONE, Ended, SweepFolder
 from llama_load.lab.sweep.locustfile_flags import merged
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan
-from llama_load.lab.sweep.quality import QualityOf
-from llama_load.lab.sweep.run_cell import LocustRuns
-from llama_load.lab.sweep.runner import Watcher, run_one
-from llama_load.lab.sweep.running_server import CellServer
+from llama_load.lab.sweep.runner import CellRunner
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
-from llama_load.options.objectives import Objective, judge
+from llama_load.options.objectives import judge
 from llama_load.run_folder import load_run
 from llama_load.units import quantity
 
@@ -56,22 +53,9 @@ LEAST_S = 5.0
 class RealProbes:
     """Runs probes one after the other. Probes that ended before an interruption are read from their folders, in the same order."""
 
-    def __init__(
-        self,
-        *,
-        plan: Plan,
-        folder: SweepFolder,
-        objectives: tuple[Objective, ...],
-        share: float,
-        budget: Budget,
-        watcher: Watcher,
-        server: CellServer,
-        state: SearchState,
-    ) -> None:
-        self._plan, self._folder, self._objectives, self._share = plan, folder, objectives, share
-        self._budget, self._watcher, self._state = budget, watcher, state
-        self._server = server
-        self._quality, self._locust = QualityOf(None, folder), LocustRuns()
+    def __init__(self, settings: SearchSettings, plan: Plan, folder: SweepFolder, cells: CellRunner, state: SearchState) -> None:
+        self._plan, self._folder, self._cells, self._state = plan, folder, cells, state
+        self._objectives, self._share, self._budget = settings.objectives, settings.goal.share, settings.budget
         self._number = self._sent = 0
         self._spent_s = 0.0
         self.slots: int | None = None
@@ -89,13 +73,6 @@ class RealProbes:
         """An open loop."""
         load: FlagValues = {"request-rate": [f"{probe.level:.6g}"], "num-prompts": [probe.requests]}
         return self._probe(probe, load, most=probe.requests, first=round(OPEN_WARMUP * probe.requests), unit=REQUESTS_PER_S)
-
-    def close(self) -> None:
-        """End Locust, and stop the server if the search started it."""
-        try:
-            self._locust.close()
-        finally:  # also at a second Ctrl-C
-            self._server.stop()
 
     def _probe(self, probe: ProbePlan, load: FlagValues, *, most: int, first: int, unit: str) -> ProbeResult:
         """`most`: requests that it may send; `first`: measured ones that are not judged."""
@@ -130,15 +107,9 @@ class RealProbes:
 
     def _run(self, cell: Cell, most: int) -> Ended:
         left_s = self._left_s(most)
-        self._folder.put_aside(cell)
-        plan = self._plan if left_s is None else replace(self._plan, cell_time_limit_s=left_s)
-        began = time.monotonic()
-        entry = run_one(
-            cell, plan, self._folder, server=self._server, quality=self._quality, runs=self._locust, watcher=self._watcher
-        )
-        if left_s is not None and time.monotonic() - began >= left_s:
+        entry = self._cells.run(cell, limit_s=left_s)
+        if left_s is not None and entry.took_s >= left_s:
             raise BudgetSpentError(f"--max-time {self._budget.time_s:g} s was over in the middle of a probe")
-        self._folder.note(entry)
         return entry
 
     def _left_s(self, most: int) -> float | None:

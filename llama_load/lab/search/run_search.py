@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,22 @@ import yaml
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.lab.search.capacity_answer import Answer, sentence
-from llama_load.lab.search.closed import UserGoal, search_users
-from llama_load.lab.search.open_loop import REQUESTS, RateGoal, search_rate
+from llama_load.lab.search.closed import search_users
+from llama_load.lab.search.open_loop import search_rate
 from llama_load.lab.search.real_probe import RealProbes
 from llama_load.lab.search.report import write_search
-from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Capacity
-from llama_load.lab.search.state import ENDED, FAILED, INTERRUPTED, Budget, Searched, SearchState
+from llama_load.lab.search.search_probe import Capacity, Goal
+from llama_load.lab.search.state import ENDED, FAILED, INTERRUPTED, Budget, SearchSettings, SearchState
 from llama_load.lab.sweep.cells import Cell, expand
-from llama_load.lab.sweep.folder import SERVERS, Ended, open_folder
+from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.grammar import CONCURRENCY, KEEP, RATE, SET_BY_SEARCH
 from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.run_cell import CellRun
-from llama_load.lab.sweep.running_server import CellServer, Ready, RunningServer
+from llama_load.lab.sweep.runner import CellRunner
+from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.lab.sweep.short_form import plan_document
-from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.options.objectives import Objective, parse_objectives
 from llama_load.plain_http import NoAnswerError, request
 from llama_load.version import __version__
@@ -35,23 +36,8 @@ from llama_load.version import __version__
 # Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM Studio, Ollama, text-generation-webui.
 USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
 LOOK_S = 0.5
-# Of a search in a sweep.
-MOST_USERS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """What is searched: `vary` concurrency or rate; `serve` the server's command or URL; `locust` arguments."""
-
-    vary: str
-    serve: str
-    locust: Sequence[str]
-    objectives: tuple[Objective, ...]
-    share: float
-    most_users: int
-    seed: int
-    budget: Budget
-    probe_requests: int
+# Keys of a search in a plan.
+_GOAL = {"share": "share", "max-users": "most_users", "probe-requests": "requests_of_rate"}
 
 
 def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
@@ -72,29 +58,10 @@ def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
 def search(settings: SearchSettings, out: Path, say: Callable[[str], None]) -> Answer:
     """Search, or continue what was interrupted in the same folder. UsageError: the folder is that of another search."""
     plan, text = plan_for(settings)
-    server = RunningServer(out / SERVERS, plan.after_a_cell, empties_cache=False)
-    return _search(settings, plan, text, out, server=server, say=say)
+    return _search(settings, plan, text, out, say=say)
 
 
-class _OfCell:
-    """The server of a sweep's cell, which all probes of its search share."""
-
-    def __init__(self, server: CellServer, url: str) -> None:
-        self._server, self._url = server, url
-
-    def ready_for(self, _cell: Cell) -> Ready:
-        """See `CellServer`."""
-        return Ready(self._url, None)
-
-    def has_ended(self) -> str:
-        """See `CellServer`."""
-        return self._server.has_ended()
-
-    def stop(self) -> None:
-        """See `CellServer`. (The sweep stops it.)"""
-
-
-def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s: float) -> CellRun:
+def search_cell(cell: Cell, server: RunningServer, folder: Path, limit_s: float) -> CellRun:
     """Search the capacity of a sweep's cell, or continue that; see `sweep.runner.Searcher`. The folder is that of a search."""
     given = dict(cell.load.search or {})
     settings = SearchSettings(
@@ -102,11 +69,9 @@ def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s:
         serve="",
         locust=(),
         objectives=parse_objectives(given["goodput"]),
-        share=given.get("share", CARRIED_SHARE),
-        most_users=given.get("max-users", MOST_USERS),
+        goal=Goal(**{name: given[key] for key, name in _GOAL.items() if key in given}),
         seed=int(cell.flags["seed"][0]),
         budget=Budget(min(limit_s, given.get("max-time", limit_s)), given.get("max-requests")),
-        probe_requests=given.get("probe-requests", REQUESTS),
     )
     flags = {name: values for name, values in cell.flags.items() if name != "seed"}
     plan = Plan(
@@ -118,7 +83,7 @@ def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s:
         idle_s=0,
     )
     try:
-        answer = _search(settings, plan, cell.title.encode(), folder, server=_OfCell(server, url))
+        answer = _search(settings, plan, cell.title.encode(), folder, server=server)
     except LlamaLoadError as error:
         return CellRun(1, str(error))
     write_search(answer, folder, cell.title)
@@ -127,64 +92,44 @@ def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s:
     return CellRun(0, "")
 
 
-class _Silent:
-    """A watcher of probes: their state is shown instead."""
-
-    def began(self, cell: Cell, doing: str) -> None:
-        """See `runner.Watcher`."""
-
-    def ended(self, cell: Cell, entry: Ended) -> None:
-        """See `runner.Watcher`."""
-
-
 def _probe_flags(flags: FlagValues, objectives: Sequence[Objective]) -> FlagValues:
     general = [objective.slo.text for objective in objectives if not objective.workload]
     return flags | {"no-report-html": [True]} | ({"goodput": [" ".join(general)]} if general else {})
 
 
 def _search(
-    settings: SearchSettings, plan: Plan, text: bytes, out: Path, *, server: CellServer, say: Callable[[str], None] = lambda _: None
+    settings: SearchSettings,
+    plan: Plan,
+    text: bytes,
+    out: Path,
+    *,
+    server: RunningServer | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Answer:
+    """`server`: of the cell whose capacity is searched."""
     # Probes are not known beforehand: what is searched stands for them where a folder is continued.
-    goals = [objective.text for objective in settings.objectives]
-    about = f"{settings.vary} {goals} {settings.share} {settings.most_users} {settings.probe_requests}"
+    about = f"{settings.vary} {settings.goals} {settings.goal}"
     key = hashlib.sha256(about.encode()).hexdigest()[:16]
-    folder = open_folder(out, [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)], text, __version__)
-    unit = REQUESTS_PER_S if settings.vary == RATE else USERS
-    searched = Searched(settings.vary, unit, settings.share, goals, settings.budget)
-    state = SearchState(out, searched, say)
-    probes = RealProbes(
-        plan=plan,
-        folder=folder,
-        objectives=settings.objectives,
-        share=settings.share,
-        budget=settings.budget,
-        watcher=_Silent(),
-        server=server,
-        state=state,
-    )
-    try:
-        capacity = _capacity(settings, probes)
-        answer = Answer(capacity, settings.objectives, settings.share, unit, probes.slots, probes.backend, list(probes.notes))
-        state.over(ENDED, sentence(answer))
-    except KeyboardInterrupt:
-        state.over(INTERRUPTED, "interrupted; it continues with the same --out")
-        raise
-    except LlamaLoadError as error:
-        state.over(FAILED, str(error))
-        raise
-    finally:
-        probes.close()
-        folder.close()
+    cells = [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)]
+    with closing(open_folder(out, cells, text, __version__)) as folder, CellRunner(plan, folder, server=server) as runner:
+        state = SearchState(out, settings, say)
+        probes = RealProbes(settings, plan, folder, runner, state)
+        try:
+            answer = Answer(settings, _capacity(settings, probes), probes.slots, probes.backend, list(probes.notes))
+            state.over(ENDED, sentence(answer))
+        except KeyboardInterrupt:
+            state.over(INTERRUPTED, "interrupted; it continues with the same --out")
+            raise
+        except LlamaLoadError as error:
+            state.over(FAILED, str(error))
+            raise
     return answer
 
 
 def _capacity(settings: SearchSettings, probes: RealProbes) -> Capacity:
     if settings.vary == RATE:
-        return search_rate(
-            probes.rate, probes.users, RateGoal(settings.share, settings.probe_requests, settings.most_users), settings.seed
-        )
-    return search_users(probes.users, UserGoal(settings.share, most=settings.most_users), settings.seed)
+        return search_rate(probes.rate, probes.users, settings.goal, settings.seed)
+    return search_users(probes.users, settings.goal, settings.seed)
 
 
 def find_server(ports: Sequence[int] = USUAL_PORTS) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from llama_load.foreign_text import redacted
-from llama_load.lab.search.search_probe import ProbeResult, load_text
-from llama_load.run_folder import write_whole
+from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Goal, ProbeResult, by_level, load_text
+from llama_load.lab.sweep.folder import write_json
+from llama_load.lab.sweep.grammar import RATE
+from llama_load.options.objectives import Objective
 from llama_load.version import __version__
 
 STATE = "state.json"
@@ -29,14 +28,26 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """What is searched. `unit`: of the answer."""
+class SearchSettings:
+    """What is searched: `vary` concurrency or rate; `serve` the server's command or URL; `locust` arguments."""
 
     vary: str
-    unit: str
-    share: float
-    objectives: Sequence[str]
-    budget: Budget
+    serve: str
+    locust: Sequence[str]
+    objectives: tuple[Objective, ...]
+    goal: Goal = field(default_factory=Goal)
+    seed: int = 0
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def unit(self) -> str:
+        """Of the capacity."""
+        return REQUESTS_PER_S if self.vary == RATE else USERS
+
+    @property
+    def goals(self) -> list[str]:
+        """The objectives in words."""
+        return [objective.text for objective in self.objectives]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,9 @@ class Present:
 class SearchState:
     """The state of one search, kept in its folder."""
 
-    def __init__(self, folder: Path, searched: Searched, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path, settings: SearchSettings, say: Callable[[str], None] = lambda _: None) -> None:
         """`say` gets a sentence for each probe that ends now."""
-        self._file, self._searched, self._say = folder / STATE, searched, say
+        self._file, self._settings, self._say = folder / STATE, settings, say
         self._began_s = time.time()
         self._present: Present | None = None
         self._probes: list[ProbeResult] = []
@@ -87,16 +98,10 @@ class SearchState:
 
     def bounds(self) -> tuple[float | None, float | None]:
         """The highest load that met the objectives, and the lowest above it that did not, by the probes so far; None: none yet."""
-        of_level: dict[float, list[ProbeResult]] = {}
-        for probe in self._probes:
-            if probe.counts and probe.unit == self._searched.unit:
-                of_level.setdefault(probe.level, []).append(probe)
-        shares = {
-            level: sum(int(probe.good.sum()) for probe in probes) / sum(len(probe.good) for probe in probes)
-            for level, probes in of_level.items()
-        }
-        low = max((level for level, share in shares.items() if share >= self._searched.share), default=None)
-        missed = [level for level, share in shares.items() if share < self._searched.share]
+        table = by_level([probe for probe in self._probes if probe.unit == self._settings.unit]).tolist()
+        shares = {level: good / count for level, count, good in table}
+        low = max((level for level, share in shares.items() if share >= self._settings.goal.share), default=None)
+        missed = [level for level, share in shares.items() if share < self._settings.goal.share]
         return low, min((level for level in missed if low is None or level > low), default=None)
 
     def _write(self, state: str, sentence: str) -> None:
@@ -106,17 +111,17 @@ class SearchState:
             "state": state,
             "pid": os.getpid(),
             "sentence": sentence,
-            "vary": self._searched.vary,
-            "unit": self._searched.unit,
-            "share": self._searched.share,
-            "objectives": list(self._searched.objectives),
+            "vary": self._settings.vary,
+            "unit": self._settings.unit,
+            "share": self._settings.goal.share,
+            "objectives": self._settings.goals,
             "began_s": self._began_s,
             "updated_s": time.time(),
-            "limits": asdict(self._searched.budget),
+            "limits": asdict(self._settings.budget),
             "spent": {"time_s": self._spent_s, "requests": sum(probe.sent for probe in self._probes)},
             "low": low,
             "high": high,
             "present": None if self._present is None else asdict(self._present),
             "probes": [probe.as_json() for probe in self._probes],
         }
-        write_whole(self._file, redacted(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n").encode())
+        write_json(self._file, value)

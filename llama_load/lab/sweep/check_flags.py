@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 
 from llama_load.lab.sweep.cells import MOST_CELLS, Cell, conditions
 from llama_load.lab.sweep.flag_values import flag_faults, placeholders
 from llama_load.lab.sweep.grammar import KEEP, KINDS, LOAD, URL
 from llama_load.lab.sweep.located import Faults, Node
-from llama_load.lab.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Workload
-
-Parts = tuple[tuple[PlannedServer, ...], tuple[Load, ...], tuple[Workload, ...], tuple[Setting, ...], FlagValues]
+from llama_load.lab.sweep.plan import FlagValues, Plan, PlannedServer, Setting
 
 
 def check_names(root: Node, faults: Faults) -> None:
@@ -40,23 +39,21 @@ def check_names(root: Node, faults: Faults) -> None:
                 faults.add(text, f"{where}: no setting of vary is named {name}; settings are {settings}")
 
 
-def check_values(root: Node, parts: Parts, numbers: Mapping[int, int], faults: Faults) -> tuple[()]:
+def check_values(root: Node, plan: Plan, numbers: Mapping[int, int], faults: Faults) -> None:
     """Values of flags that `locust` would refuse in any of the cells. `numbers`: places of loads and workloads, by their id."""
-    servers, loads, workloads, settings, flags = parts
     usable = tuple(
         setting
-        for setting in settings
+        for setting in plan.settings
         if setting.labels and {len(setting.labels)} == {len(setting.values), *(len(values) for _, values in setting.targets)}
     )
-    some_server = servers or (PlannedServer("", URL, {}, ""),)  # those of the plan may have faults of their own
+    some_server = plan.servers or (PlannedServer("", URL, {}, ""),)  # those of the plan may have faults of their own
     seen = set()
-    for cell in islice(conditions(Plan(some_server, loads, workloads, usable, flags=flags, after_a_cell=KEEP)), MOST_CELLS):
+    for cell in islice(conditions(replace(plan, servers=some_server, settings=usable, after_a_cell=KEEP)), MOST_CELLS):
         key = repr((id(cell.load), id(cell.workload), cell.flags))
         for name, sentence in flag_faults(cell.flags) if key not in seen else ():
-            where, path = _origin(name, cell, usable, flags, numbers)
+            where, path = _origin(name, cell, usable, plan.flags, numbers)
             faults.add(root.at(*path), f"{where}: {sentence}")
         seen.add(key)
-    return ()
 
 
 def _origin(

@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from llama_load.foreign_text import fence, markdown, printable_lines, redacted
+from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
-from llama_load.lab.sweep.folder import DONE
+from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.rows import Row, rows_of
@@ -21,7 +19,6 @@ from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
-from llama_load.run_folder import write_whole
 from llama_load.tables import Table, document_lines, table_json, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
@@ -54,21 +51,21 @@ class SweepComparison:
     @property
     def failed(self) -> int:
         """Cells without a whole run."""
-        return sum(self.sweep.outcome(cell).reason != "" for cell in self.sweep.cells)
+        return sum(self.sweep.entry(cell).reason != "" for cell in self.sweep.cells)
 
 
 def compare_cells(sweep: Sweep) -> SweepComparison:
     """Read the runs of all cells."""
-    rows = [
-        row for cell, place in zip(sweep.cells, places(sweep), strict=True) for row in rows_of(cell, sweep.outcome(cell), place)
-    ]
+    rows: list[Row] = []
+    for cell, place in zip(sweep.cells, places(sweep), strict=True):
+        rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
     own = list(rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))
     notes = []
     for cell in sweep.cells:
         name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
-        notes += [f"{name}: {note}" for note in sweep.folder.ended[cell.key].notes] if cell.key in sweep.folder.ended else []
+        notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
     return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
@@ -83,9 +80,7 @@ def places(sweep: Sweep) -> list[int]:
 def write_comparison(comparison: SweepComparison) -> list[str]:
     """Write the three files; the lines for a terminal are returned."""
     folder = comparison.sweep.folder.path
-    write_whole(
-        folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(comparison)), indent=1).decode() + "\n").encode()
-    )
+    write_json(folder / JSON, as_json(comparison))
     words = WORDS[comparison.sweep.plan.language]
     sections = [(words["effects"], [effect.text for effect in comparison.effects]), (words["notes"], comparison.notes)]
     lines = document_lines(comparison.title, comparison.tables, sections)
@@ -93,17 +88,10 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
     for name, text in memory.items():
         marks = fence(text)
         lines += [f"## {markdown(name)}", "", f"{marks}text", *text.splitlines(), marks, ""]
-    write_whole(folder / MARKDOWN, redacted("\n".join(lines)).encode())
+    write_text(folder / MARKDOWN, "\n".join(lines))
     over = f"{quantity(len(comparison.sweep.cells), 'cell')}, {comparison.failed} without a result"
-    html = page(
-        title=comparison.title,
-        over=over,
-        tables=comparison.tables,
-        texts=sections,
-        memory=memory,
-        language=comparison.sweep.plan.language,
-    )
-    write_whole(folder / HTML, redacted(html).encode())
+    language = comparison.sweep.plan.language
+    write_text(folder / HTML, page(comparison.title, over, comparison.tables, sections, memory=memory, language=language))
     printed = [line for table in comparison.tables for line in ["", *titled_lines(table)]]
     for heading, sentences in sections:
         printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
@@ -117,7 +105,7 @@ def as_json(comparison: SweepComparison) -> dict[str, Any]:
     sweep = comparison.sweep
     cells = []
     for cell in sweep.cells:
-        outcome, entry = sweep.outcome(cell), sweep.folder.ended.get(cell.key)
+        entry, run = sweep.entry(cell), sweep.folder.run_of(cell).relative_to(sweep.folder.path)
         cells.append({
             "title": cell.title,
             "server": cell.server.name,
@@ -125,12 +113,12 @@ def as_json(comparison: SweepComparison) -> dict[str, Any]:
             "workload": cell.workload.label,
             "load": cell.load.label,
             "repeat": cell.repeat,
-            "status": "not run" if entry is None else entry.status,
-            "reason": outcome.reason,
-            "run": str(outcome.folder.relative_to(sweep.folder.path)) if entry is not None and entry.status == DONE else None,
-            "took_s": None if entry is None else entry.took_s,
-            "extra": outcome.extra,
-            "notes": [] if entry is None else entry.notes,
+            "status": entry.status,
+            "reason": entry.reason,
+            "run": str(run) if entry.status == DONE else None,
+            "took_s": None if entry.status == NOT_RUN else entry.took_s,
+            "extra": entry.extra,
+            "notes": entry.notes,
         })  # fmt: skip
     return {
         "version": __version__,

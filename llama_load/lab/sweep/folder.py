@@ -18,11 +18,12 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign
+from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
 from llama_load.run_folder import FolderLock, lock_folder, write_whole
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
-DONE, FAILED, PERPLEXITY = "done", "failed", "perplexity"
+DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"
 SERVERS = "servers"
 MOST_JOURNAL_BYTES = 256 << 20
 
@@ -137,3 +138,13 @@ def _about(path: Path) -> About | None:
 
 def _digest(cells: Sequence[Cell]) -> str:
     return hashlib.sha256("\n".join(sorted(cell.key for cell in cells)).encode()).hexdigest()
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file at once, without the secrets that are known."""
+    write_whole(file, redacted(text).encode())
+
+
+def write_json(file: Path, value: object) -> None:
+    """Write a value as indented JSON; see `write_text`."""
+    write_text(file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")

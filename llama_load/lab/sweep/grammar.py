@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from llama_load.lab.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Object, Scalar, Shape, Text, YesNo
+from llama_load.lab.sweep.shapes import ANY_SCALAR, YES_NO, Key, ListOf, Number, Object, Text, map_of
 from llama_load.languages import LANGUAGES
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.slo import parse_slo
@@ -21,18 +20,15 @@ CELLS, REQUESTS = ROW_KINDS = ("cells", "requests")
 TEST = re.compile(r"(pp|tg)([1-9]\d{0,6})")
 
 _TEXTS = ListOf(Text(), least=0, or_one=True)
-_FLAGS = MapOf(ListOf(Scalar(), or_one=True))
-
-
-def _no_path(name: Any) -> str:
-    return "" if re.fullmatch(r"[^/\\\0-\x1f]{1,200}", str(name)) and not str(name).startswith(".") else "must be a plain name"
-
+_VALUES = ListOf(ANY_SCALAR, or_one=True)
+_FLAGS = map_of(_VALUES)
+PLAIN_NAME = re.compile(r"(?!\.)[^/\\\0-\x1f]{1,200}")  # of servers and settings
 
 _STARTED = {
     "model": Key(Text(), "the model: a .gguf file, or what `vllm serve` takes"),
     "args": Key(_TEXTS, "further flags of the server, as one text or a list; {name} is replaced by the setting of that name"),
     "program": Key(Text(), "path of llama-server or vllm, or of the Python that has llama_cpp (default: from PATH)"),
-    "env": Key(MapOf(Scalar()), "environment variables of the server"),
+    "env": Key(map_of(ANY_SCALAR), "environment variables of the server"),
     "wrap": Key(_TEXTS, "a command put before the server's, such as numactl --interleave=all"),
     "alongside": Key(ListOf(_TEXTS), "commands that run while the server runs, such as a scheduler: a list of commands"),
     "set-up": Key(ListOf(_TEXTS), "commands that run to their end before the server starts"),
@@ -82,13 +78,13 @@ COLUMN = Object(
         "decimals": Key(Number(0, 9, is_whole=True), "digits behind the point"),
         "scale": Key(Number(-1e12, 1e12), "multiply by this, such as 0.001 for seconds"),
         "unit": Key(Text(), "text behind the figure, such as s"),
-        "spread": Key(YesNo(), "add ± standard deviation (default: where there are repeats)"),
+        "spread": Key(YES_NO, "add ± standard deviation (default: where there are repeats)"),
         "align": Key(Text(("left", "right", "center", "none")), "alignment"),
         "width": Key(Number(1, 200, is_whole=True), "least width in characters (styles padded and llama-bench)"),
-        "labels": Key(MapOf(Text()), "texts to show instead of these values"),
-        "where": Key(MapOf(_TEXTS), "take it from the cells with these settings (or repeat); puts several cells into one row"),
-        "loss-against": Key(MapOf(_TEXTS), "show the loss in per cent against the cells with these settings"),
-        "cost-against": Key(MapOf(_TEXTS), "of tokens/s: show the ms that a token takes longer than in these cells"),
+        "labels": Key(map_of(Text()), "texts to show instead of these values"),
+        "where": Key(map_of(_TEXTS), "take it from the cells with these settings (or repeat); puts several cells into one row"),
+        "loss-against": Key(map_of(_TEXTS), "show the loss in per cent against the cells with these settings"),
+        "cost-against": Key(map_of(_TEXTS), "of tokens/s: show the ms that a token takes longer than in these cells"),
     },
     or_text="value",
 )
@@ -96,7 +92,7 @@ TABLE = Object({
     "columns": Key(ListOf(COLUMN), "the columns in their order", required=True),
     "title": Key(Text(), "its heading"),
     "rows": Key(Text(ROW_KINDS), "a row per cell (default: repeats and their spread in one row) or per request"),
-    "where": Key(MapOf(_TEXTS), "only rows with these values, by column name"),
+    "where": Key(map_of(_TEXTS), "only rows with these values, by column name"),
     "group-by": Key(Text(), "a table for each value of this"),
     "sort-by": Key(_TEXTS, "order of the rows (default: the plan's)"),
     "style": Key(Text(STYLES), "how Markdown is laid out (default padded)"),
@@ -142,10 +138,9 @@ def _load_fault(load: Any) -> str:
     return "depth needs tests, such as tests: [pp512, tg128]" if "depth" in load and "tests" not in load else ""
 
 
-class _Load:
-    """A shape: flags of locust by name, and our own keys beside them."""
-
-    keys: ClassVar[Mapping[str, Key]] = {
+# Flags of locust by name, and our own keys beside them.
+LOAD = Object(
+    {
         "label": Key(Text(), "its name in tables (default: its flags)"),
         "tests": Key(
             _TEXTS, "tests as llama-bench names them: pp512 processes 512 tokens, tg128 generates 128; one request at a time"
@@ -156,35 +151,16 @@ class _Load:
         "search": Key(SEARCH, "search the capacity of each cell, instead of running one load"),
         "servers": Key(_TEXTS, "only for these servers (default: all)"),
         "takes-s": Key(Number(0, 1e7), "estimated seconds of a cell, for --dry-run"),
-    }
-
-    def check(self, node: Any, where: str, faults: Any) -> Any:
-        if not isinstance(node.value, dict):
-            return _FLAGS.check(node, where, faults)
-        before = len(faults.lines)
-        checked: dict[str, Any] = {}
-        for name, child in node.value.items():
-            shape: Shape = self.keys[name].shape if name in self.keys else ListOf(Scalar(), or_one=True)
-            checked[name] = shape.check(child, f"{where}.{name}", faults)
-        if len(faults.lines) == before and (fault := _load_fault(checked)):
-            faults.add(node, f"{where}: {fault}")
-        return checked
-
-    def schema(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {name: key.shape.schema() | {"description": key.help} for name, key in self.keys.items()},
-            "additionalProperties": ListOf(Scalar(), or_one=True).schema(),
-        }
-
-
-LOAD = _Load()
+    },
+    others=_VALUES,
+    fault=_load_fault,
+)
 PLAN = Object({
-    "servers": Key(MapOf(SERVER, least=1), "the servers by name: how to start them, or their URLs", required=True),
+    "servers": Key(map_of(SERVER, least=1), "the servers by name: how to start them, or their URLs", required=True),
     "load": Key(ListOf(LOAD, or_one=True), "loads: flags of `locust` without dashes: {u: 8, num-prompts: 64}", required=True),
     "workload": Key(ListOf(WORKLOAD, or_one=True), "locustfiles (default: sharegpt_chat); tests always use synthetic"),
     "vary": Key(
-        MapOf(MapOf(ListOf(Scalar(), or_one=True), least=1)),
+        map_of(map_of(_VALUES, least=1)),
         "settings by name, each with what it changes and the values: SERVER.model, SERVER.args+ (added to args), SERVER.env.NAME, "
         "SERVER.url (of one that already runs; empty: start it), or flags.NAME; without SERVER. it changes all servers that are "
         "started. One value instead of a list stands for all; an empty SERVER.model leaves the server out. `values` alone fill "
@@ -217,9 +193,10 @@ PLAN = Object({
     ),
     "title": Key(Text(), "heading of the comparison"),
     "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
-    "set": Key(MapOf(ListOf(Scalar(), least=0, or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"),
+    "set": Key(
+        map_of(ListOf(ANY_SCALAR, least=0, or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"
+    ),
 })  # fmt: skip
-NAME_FAULT = Checked(Text(), _no_path)
 
 
 def json_schema() -> dict[str, Any]:

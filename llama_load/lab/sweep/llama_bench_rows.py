@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from llama_load.errors import UsageError
-from llama_load.foreign_text import printable, printable_json
-from llama_load.lab.sweep.gguf_facts import GgufFacts
+from llama_load.comparison.llama_bench import BenchTest, bench_tests
 from llama_load.lab.sweep.rows import Row
+from llama_load.tables.numbers import parameters, size
 
 NAME = "llama-bench"
-MOST_BYTES, MOST_TESTS = 64 << 20, 100_000
 # Its fields, as settings are usually named in plans, and the flags that set them.
 _FIELDS = {
     "threads": ("n_threads", "-t"),
@@ -28,56 +22,24 @@ _FIELDS = {
 
 def rows_of_file(path: Path, place: int) -> list[Row]:
     """A row per test, with its samples. UsageError: the file is no output of llama-bench."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        tests = printable_json(msgspec.json.decode(data)) if len(data) <= MOST_BYTES else None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        tests = None
-    if not isinstance(tests, list) or len(tests) > MOST_TESTS or not all(_is_test(test) for test in tests):
-        raise UsageError(f"{path} is no output of llama-bench -o json: a list of tests with avg_ts and samples_ts")
-    return [_row(test, place + number) for number, test in enumerate(tests)]
+    return [_row(test, place + number) for number, test in enumerate(bench_tests(path))]
 
 
-def _is_test(test: Any) -> bool:
-    if not isinstance(test, Mapping) or not isinstance(test.get("avg_ts"), int | float):
-        return False
-    samples = test.get("samples_ts", [])
-    return isinstance(samples, list) and all(isinstance(sample, int | float) for sample in samples)
-
-
-def _row(test: Mapping[str, Any], place: int) -> Row:
-    prompt, generated, depth = (_whole(test.get(name)) for name in ("n_prompt", "n_gen", "n_depth"))
-    name = f"pp{prompt}+tg{generated}" if prompt and generated else f"pp{prompt}" if prompt else f"tg{generated}"
-    label = f"{name} @ d{depth}" if depth else name
-    size, params = _whole(test.get("model_size")), _whole(test.get("n_params") or test.get("model_n_params"))
-    model = GgufFacts("", "", "", params, size, 0)
-    words = [word for field, flag in _FIELDS.values() if field in test for word in (flag, str(test[field]))]
+def _row(test: BenchTest, place: int) -> Row:
+    given = {name: value for name, (field, _) in _FIELDS.items() if (value := getattr(test, field)) is not None}
     facts = {
         "server": NAME,
-        "backend": str(test.get("backends") or ""),
-        "model": re.split(r"[/\\]", str(test.get("model_filename") or ""))[-1],
-        "model_type": str(test.get("model_type") or ""),
-        "size": model.size,
-        "params": model.params_text,
-        "load": label,
-        "test": label,
-        "depth": str(depth),
+        "backend": test.backends,
+        "model": re.split(r"[/\\]", test.model_filename)[-1],
+        "model_type": test.model_type,
+        "size": size(test.model_size, 2),
+        "params": parameters(test.model_n_params),
+        "load": test.name,
+        "test": test.name,
+        "depth": str(test.n_depth),
         "workload": NAME,
         "verdict": "",
-        **{setting: str(test[field]) for setting, (field, _) in _FIELDS.items() if field in test},
+        **{name: str(value) for name, value in given.items()},
     }
-    samples = [float(sample) for sample in test.get("samples_ts") or [test["avg_ts"]]]
-    return Row(facts=facts, repeat=1, place=place, samples={"ts": samples}, words=words)
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else 0
-
-
-def refuse_missing(files: tuple[str, ...]) -> None:
-    """UsageError: a file is missing or no output of llama-bench, before hours are spent on the cells."""
-    for file in files:
-        rows_of_file(Path(printable(file)), 0)
+    words = [word for name, value in given.items() for word in (_FIELDS[name][1], str(value))]
+    return Row(facts=facts, repeat=1, place=place, samples={"ts": test.samples_ts or [test.avg_ts]}, words=words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,8 @@ MOST_NODES = 100_000  # aliases may repeat parts of a small file very often, and
 MOST_CHARS = 1 << 20  # of all texts, likewise
 _TAG = "tag:yaml.org,2002:"
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
-_BOOLS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,100}|0[0-7_]{1,100}|0b[01_]{1,100}|0x[0-9a-fA-F_]{1,100})")
-_FLOAT = re.compile(r"[-+]?(?:\.inf|\.nan|(?=\.?[0-9])[0-9_]{0,100}\.?[0-9_]{0,100}(?:e[-+]?[0-9]{1,5})?)", re.IGNORECASE)
+_TEXTS, _CONSTRUCTED = ("str", "value", "timestamp"), ("null", "bool", "int", "float")
+MOST_DIGITS = 100
 _SUBSTITUTION = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -94,13 +94,14 @@ def read_yaml(path: Path, faults: Faults) -> Node:
     return parse_yaml(data, str(path), faults)
 
 
-def parse_yaml(data: bytes | str, source: str, faults: Faults) -> Node:
-    """The document as nodes. UsageError: not YAML, or too deep or too large once its aliases are followed."""
+def parse_yaml(data: bytes | str, source: str, faults: Faults, line: int = 0) -> Node:
+    """The document as nodes, all at one `line` if it is given. UsageError: not YAML, or too deep or too large once its aliases are
+    followed."""
     import yaml
 
     if len(data) > MOST_BYTES:
         raise UsageError(f"{source} is larger than a plan may be ({MOST_BYTES >> 10} KiB)")
-    reader = _Reader(faults)
+    reader = _Reader(faults, line)
     try:
         loader = yaml.SafeLoader(data)
         try:
@@ -130,12 +131,15 @@ class _TooMany(Exception):
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours. None of PyYAML's constructors run: they follow aliases in keys and merges without bound, and
-    raise what their authors did not foresee. Sexagesimals (1:30) and dates are texts."""
+    """Turns PyYAML's nodes into ours. PyYAML's constructors read scalars alone: they follow aliases in keys and merges without
+    bound, and raise what their authors did not foresee. Sexagesimals (1:30) and dates are texts."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Faults, only_line: int) -> None:
+        from yaml.constructor import SafeConstructor
+
         self.line = 1  # where it is
-        self._faults, self._count, self._chars = faults, 0, 0
+        self._faults, self._only_line, self._count, self._chars = faults, only_line, 0, 0
+        self._constructor = SafeConstructor()
 
     def node(self, node: yaml.Node) -> Node:
         """A node and all below it."""
@@ -152,7 +156,7 @@ class _Reader:
 
     def _next(self, node: yaml.Node) -> int:
         """The node's line. Each node counts as often as aliases and merges lead to it."""
-        self.line = int(node.start_mark.line) + 1
+        self.line = self._line_of(node)
         self._count += 1
         if self._count > MOST_NODES:
             raise _TooMany
@@ -163,7 +167,10 @@ class _Reader:
             self._fault(node, f"the tag {printable(str(node.tag).replace(_TAG, '!!'), 100)} is not allowed; leave it out")
 
     def _fault(self, node: yaml.Node, sentence: str) -> None:
-        self._faults.add(Node(None, int(node.start_mark.line) + 1), sentence)
+        self._faults.add(Node(None, self._line_of(node)), sentence)
+
+    def _line_of(self, node: yaml.Node) -> int:
+        return self._only_line or int(node.start_mark.line) + 1
 
     def _members(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
         """The nodes by key. What `<<` merges in comes first, so that the node's own keys replace it."""
@@ -198,42 +205,15 @@ class _Reader:
         if _UNUSABLE.search(text):
             self._fault(node, f"{printable(text, 60)!r} has characters that no file name or flag can hold")
             return None
-        word = text.lower()
-        if kind in ("str", "value", "timestamp"):
+        if kind in _TEXTS or (kind in ("int", "float") and ":" in text):
             return text
-        if kind == "null" and word in ("", "~", "null"):
-            return None
-        if kind == "bool" and word in _BOOLS:
-            return _BOOLS[word]
-        if kind in ("int", "float"):
-            if ":" in text:
-                return text
-            if (number := _number(word, kind)) is not None:
-                return number
-        if kind in ("null", "bool", "int", "float"):
-            self._fault(node, f"{printable(text, 60)!r} cannot be read as {kind}")
-        else:
+        if kind not in _CONSTRUCTED:
             self._check_tag(node)
-        return None
-
-
-def _number(text: str, kind: str) -> int | float | None:
-    """A number as YAML 1.1 writes it; None if it is none, or has hundreds of digits."""
-    plain = text.replace("_", "")
-    if kind == "int":
-        if _INTEGER.fullmatch(text) is None:
             return None
-        digits = plain.lstrip("+-")
-        base = {"0b": 2, "0x": 16}.get(digits[:2], 8 if digits.startswith("0") and len(digits) > 1 else 10)
-        try:
-            return int(plain, base)
-        except ValueError:  # 0x_
-            return None
-    if _FLOAT.fullmatch(text) is None:
-        return None
-    try:
-        return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
-    except ValueError:  # ._
+        if len(text) <= MOST_DIGITS:
+            with suppress(ValueError, IndexError, KeyError, OverflowError):
+                return getattr(self._constructor, f"construct_yaml_{kind}")(node)
+        self._fault(node, f"{printable(text, 60)!r} cannot be read as {kind}")
         return None
 
 
@@ -264,12 +244,5 @@ class _Substitution:
             self._faults.add(Node(None, node.line), f"the plan has over {MOST_CHARS:,} characters once every ${{name}} is replaced")
             return Node(None, node.line)
         if _SUBSTITUTION.fullmatch(node.value):
-            return _at(parse_yaml(self._values[names[0]], f"the value of {node.value}", self._faults), node.line)
+            return parse_yaml(self._values[names[0]], f"the value of {node.value}", self._faults, node.line)
         return Node(_SUBSTITUTION.sub(lambda match: self._values[match[1]], node.value), node.line)
-
-
-def _at(node: Node, line: int) -> Node:
-    """The same values, all at this line."""
-    if isinstance(node.value, dict):
-        return Node({key: _at(child, line) for key, child in node.value.items()}, line)
-    return Node([_at(child, line) for child in node.value], line) if isinstance(node.value, list) else Node(node.value, line)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from llama_load.errors import did_you_mean
 from llama_load.lab.sweep.plan import FlagValues
 from llama_load.options.flag import Kind
 from llama_load.options.flags import FLAGS, OF_LOCUST
@@ -51,8 +51,7 @@ def flag_fault(name: str, locustfiles: str = "") -> str:
     option = f"-{name}" if len(name) == 1 else f"--{name}"
     if name in _KNOWN or re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", locustfiles):
         return ""
-    near = difflib.get_close_matches(name, _KNOWN, 1)
-    return f"locust has no flag {name}; " + (f"did you mean {near[0]}?" if near else "llama-load flags lists them")
+    return f"locust has no flag {name}{did_you_mean(name, _KNOWN) or '; llama-load flags lists them'}"
 
 
 def flag_words(flags: FlagValues) -> list[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.check_flags import check_names, check_values
-from llama_load.lab.sweep.grammar import KINDS, LOAD, NAME_FAULT, PLAN, URL
+from llama_load.lab.sweep.grammar import KINDS, LOAD, PLAIN_NAME, PLAN, URL
 from llama_load.lab.sweep.located import Faults, Node, read_yaml, substituted
 from llama_load.lab.sweep.locustfile_flags import flag_fault, texts_of
 from llama_load.lab.sweep.plan import (
@@ -60,7 +60,8 @@ def plan_of(root: Node, sets: Mapping[str, str], faults: Faults) -> Plan:
     if isinstance(root.value, dict):
         for part in ("servers", "vary"):
             for name, node in _members(root, part).items():
-                NAME_FAULT.check(Node(name, node.line), f"the name {part}.{name}", faults)
+                if not PLAIN_NAME.fullmatch(name):
+                    faults.add(node, f"the name {part}.{name}: must be a plain name")
     # Where shapes are wrong, the rest is checked as far as that goes, so that all faults are reported at once.
     wrong = (KeyError, TypeError, ValueError, AttributeError) if faults.lines else ()
     plan = None
@@ -109,36 +110,37 @@ class _Builder:
     def plan(self, wrong: tuple[type[Exception], ...]) -> Plan:
         """The plan, if there are no faults. Errors of the classes `wrong` end a part of the checks, not all of them."""
         raw = self._raw
-
-        def part(read: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        servers: tuple[PlannedServer, ...] = ()
+        workloads: tuple[Workload, ...] = ()
+        tables: tuple[Table, ...] = ()
+        settings: list[Setting] = []
+        loads: list[Load] = []
+        with suppress(*wrong):
+            servers = tuple(self._server(name, raw_server) for name, raw_server in raw["servers"].items())
+        for name, targets in (raw.get("vary") or {}).items():
             with suppress(*wrong):
-                return read()
-            return ()
-
-        def parts(read: Callable[..., Sequence[Any]], all_raw: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-            return tuple(
-                item for arguments in all_raw for item in part(partial(lambda name, raw: tuple(read(name, raw)), *arguments))
-            )
-
-        servers = part(lambda: tuple(self._server(name, raw_server) for name, raw_server in raw["servers"].items()))
-        settings = parts(lambda name, targets: [self._setting(name, targets, servers)], (raw.get("vary") or {}).items())
-        loads = parts(self._loads, enumerate(raw.get("load") or []))
-        part(lambda: self._labels(servers, loads))
-        workloads = part(lambda: self._workloads(raw.get("workload")))
-        part(lambda: self._flags("flags", raw.get("flags", {}), "flags"))
+                settings.append(self._setting(name, targets, servers))
+        for number, load in enumerate(raw.get("load") or []):
+            with suppress(*wrong):
+                loads += self._loads(number, load)
+        with suppress(*wrong):
+            self._check_labels(servers, loads)
+        with suppress(*wrong):
+            workloads = self._workloads(raw.get("workload"))
+        with suppress(*wrong):
+            self._check_flags("flags", raw.get("flags", {}), "flags")
         check_names(self._root, self._faults)
-        flags = raw.get("flags") or {}
-        part(lambda: check_values(self._root, (servers, loads, workloads, settings, flags), self._numbers, self._faults))
+        plan = Plan(servers, tuple(loads), workloads, tuple(settings), flags=raw.get("flags") or {})
+        with suppress(*wrong):
+            check_values(self._root, plan, self._numbers, self._faults)
         dimensions = set(raw.get("vary") or {})
-        tables = part(lambda: tuple(self._table(number, table, dimensions) for number, table in enumerate(raw.get("tables", []))))
-        part(lambda: self._effects(dimensions))
+        with suppress(*wrong):
+            tables = tuple(self._table(number, table, dimensions) for number, table in enumerate(raw.get("tables", [])))
+        with suppress(*wrong):
+            self._check_effects(dimensions)
         perplexity = raw.get("perplexity")
-        return Plan(
-            servers,
-            loads,
-            workloads,
-            settings,
-            flags=raw.get("flags", {}),
+        return replace(
+            plan,
             perplexity=None if perplexity is None else PerplexityPlan(**perplexity),
             llama_bench_files=tuple(raw.get("rows-from", {}).get("llama-bench", [])),
             tables=tables,
@@ -150,18 +152,16 @@ class _Builder:
             },
         )
 
-    def _labels(self, servers: tuple[PlannedServer, ...], loads: tuple[Load, ...]) -> tuple[str, ...]:
+    def _check_labels(self, servers: Sequence[PlannedServer], loads: Sequence[Load]) -> None:
         for server in servers:
             labels = [load.label for load in loads if server.name in (load.servers or (server.name,))]
             for label in sorted({label for label in labels if labels.count(label) > 1}):
                 self._fault("load", f"two loads of {server.name} are labelled {label}; give each its own label")
-        return ()
 
-    def _effects(self, dimensions: set[str]) -> tuple[str, ...]:
+    def _check_effects(self, dimensions: set[str]) -> None:
         for name in self._raw.get("effects", []):
             if fault := value_fault(name, dimensions):
                 self._fault("effects", f"effects: {fault}")
-        return ()
 
     def _fault(self, part: str, sentence: str, *path: str | int) -> None:
         """A fault at the deepest node that the path of names and places leads to."""
@@ -245,7 +245,7 @@ class _Builder:
 
     def _loads(self, number: int, raw: dict[str, Any]) -> list[Load]:
         flags: FlagValues = {name: value for name, value in raw.items() if name not in LOAD.keys}
-        self._flags(f"load[{number + 1}]", flags, "load", number)
+        self._check_flags(f"load[{number + 1}]", flags, "load", number)
         for name in raw.get("servers", []):
             if name not in self._raw["servers"]:
                 self._fault("load", f"load[{number + 1}]: there is no server {name}; servers are {', '.join(self._raw['servers'])}")
@@ -261,11 +261,10 @@ class _Builder:
         self._numbers[id(load)] = number
         return [load]
 
-    def _flags(self, where: str, flags: FlagValues, part: str, *path: str | int) -> tuple[str, ...]:
+    def _check_flags(self, where: str, flags: FlagValues, part: str, *path: str | int) -> None:
         for name in flags:
             if fault := flag_fault(name, self._locustfiles):
                 self._fault(part, f"{where}: {fault}", *path, name)
-        return ()
 
     def _workloads(self, raw: list[dict[str, Any]] | None) -> tuple[Workload, ...]:
         workloads = []
@@ -275,7 +274,7 @@ class _Builder:
             if not (path.is_file() or ("/" not in entry["file"] and packed.is_file())):
                 known = ", ".join(sorted(file.stem for file in bundled("locustfiles").glob("*.py")))
                 self._fault("workload", f"workload: there is no locustfile {path}; give the path of one, or one of {known}")
-            self._flags("workload", entry.get("flags", {}), "workload", number, "flags")
+            self._check_flags("workload", entry.get("flags", {}), "workload", number, "flags")
             workloads.append(
                 Workload(str(path if path.is_file() else packed), entry.get("label", path.stem), entry.get("flags", {}))
             )

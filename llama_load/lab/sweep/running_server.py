@@ -6,7 +6,6 @@ import re
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -35,21 +34,8 @@ class Ready:
     note: str = ""
 
 
-class CellServer(Protocol):
-    """The server of a cell, however it is kept."""
-
-    def ready_for(self, cell: Cell) -> Ready:
-        """The server of a cell, started or kept. UsageError, RunError: it cannot be started."""
-
-    def has_ended(self) -> str:
-        """Why the server ended; empty while it runs."""
-
-    def stop(self) -> None:
-        """Stop the server, if one runs."""
-
-
 class RunningServer:
-    """At most one server at a time."""
+    """At most one server at a time. It goes on for cells with the same settings, until it is stopped."""
 
     def __init__(self, folder: Path, after_a_cell: str, *, empties_cache: bool) -> None:
         self._folder, self._keeps, self._empties_cache = folder, after_a_cell == KEEP, empties_cache
@@ -65,7 +51,7 @@ class RunningServer:
             url = str(cell.server.settings[URL]).rstrip("/")
             return Ready(url, None, empty_cache(url) if self._empties_cache else "")
         settings = digest(cell.server)
-        if self._keeps and self._server is not None and self._settings == settings and not self._server.ended():
+        if self._server is not None and self._settings == settings and not self._server.ended():
             return Ready(self._server.url, None, empty_cache(self._server.url) if self._empties_cache else "")
         self.stop()
         self._log_folder = self._folder / cell.folder

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from llama_load.errors import did_you_mean
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.located import Faults, Node
 from llama_load.units import quantity
@@ -30,7 +30,7 @@ class Text:
 
     def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The text."""
-        if isinstance(node.value, bool) or not isinstance(node.value, str | int | float | datetime.date):
+        if isinstance(node.value, bool) or not isinstance(node.value, str | int | float):
             return _other(node, where, "a text", faults)
         text = str(node.value)
         if self.choices and text not in self.choices:
@@ -64,31 +64,24 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class YesNo:
-    """true or false."""
-
-    def check(self, node: Node, where: str, faults: Faults) -> Any:
-        """The value."""
-        return node.value if isinstance(node.value, bool) else _other(node, where, "true or false", faults)
-
-    def schema(self) -> dict[str, Any]:
-        """A boolean."""
-        return {"type": "boolean"}
-
-
-@dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text, a number, or true or false."""
+    """A value of one of these types; `expected`: what it is, in words; `names`: the types' names in JSON Schema."""
+
+    types: tuple[type, ...]
+    expected: str
+    names: str | list[str]
 
     def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The value."""
-        if not isinstance(node.value, str | int | float | bool):
-            return _other(node, where, "a text, a number, or true or false", faults)
-        return node.value
+        return node.value if isinstance(node.value, self.types) else _other(node, where, self.expected, faults)
 
     def schema(self) -> dict[str, Any]:
-        """Any of the three."""
-        return {"type": ["string", "number", "boolean"]}
+        """Any of the types."""
+        return {"type": self.names}
+
+
+YES_NO = Scalar((bool,), "true or false", "boolean")
+ANY_SCALAR = Scalar((str, int, float, bool), "a text, a number, or true or false", ["string", "number", "boolean"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +107,6 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
-    """Values of one shape by names that the plan chooses."""
-
-    item: Shape
-    least: int = 0
-
-    def check(self, node: Node, where: str, faults: Faults) -> Any:
-        """The values by name."""
-        if not isinstance(node.value, dict):
-            return _other(node, where, "names with values", faults)
-        if len(node.value) < self.least:
-            return _other(node, where, f"at least {self.least} name", faults)
-        return {name: self.item.check(child, f"{where}.{name}", faults) for name, child in node.value.items()}
-
-    def schema(self) -> dict[str, Any]:
-        """An object with any properties."""
-        return {"type": "object", "additionalProperties": self.item.schema(), "minProperties": self.least}
-
-
-@dataclass(frozen=True, slots=True)
 class Key:
     """A key of an object: its shape and what it means."""
 
@@ -144,40 +117,56 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """Fixed keys; `one_of` names keys of which exactly one is given. `or_text`: a text instead stands for this key."""
+    """Keys with their shapes. `others`: the shape under further names, which the plan chooses; `least`: how many names it has;
+    `one_of`: keys of which exactly one is given; `or_text`: a text instead stands for this key; `fault`: what is wrong with values
+    whose shapes are good, or nothing."""
 
-    keys: Mapping[str, Key]
+    keys: Mapping[str, Key] = field(default_factory=dict)
+    others: Shape | None = None
+    least: int = 0
     one_of: tuple[str, ...] = ()
     or_text: str = ""
+    fault: Callable[[Any], str] = lambda _: ""
 
     def check(self, node: Node, where: str, faults: Faults) -> Any:
-        """The values of the keys given."""
+        """The values by key."""
         if self.or_text and isinstance(node.value, str):
             return {self.or_text: self.keys[self.or_text].shape.check(node, where, faults)}
         if not isinstance(node.value, dict):
-            return _other(node, where, f"keys such as {', '.join(list(self.keys)[:3])}", faults)
+            keys = f"keys such as {', '.join(list(self.keys)[:3])}"
+            return _other(node, where, keys if self.others is None else "names with values", faults)
+        if len(node.value) < self.least:
+            return _other(node, where, f"at least {self.least} name", faults)
+        before = len(faults.lines)
         checked = {}
         for name, child in node.value.items():
             place = f"{where}.{name}" if where else name
-            if name not in self.keys:
-                faults.add(child, f"{place}: there is no such key; {_nearest(name, self.keys)}")
+            shape = self.keys[name].shape if name in self.keys else self.others
+            if shape is None:
+                near = did_you_mean(name, list(self.keys)) or f"; known are {', '.join(self.keys)}"
+                faults.add(child, f"{place}: there is no such key{near}")
             else:
-                checked[name] = self.keys[name].shape.check(child, place, faults)
+                checked[name] = shape.check(child, place, faults)
         for name, key in self.keys.items():
             if key.required and name not in node.value:
                 faults.add(node, f"{where + ': ' if where else ''}{name} is missing: {key.help}")
         if self.one_of and len(given := [name for name in self.one_of if name in node.value]) != 1:
             has = " and ".join(given) or "none"
             faults.add(node, f"{where}: give exactly one of {', '.join(self.one_of)}; it has {has}")
+        if len(faults.lines) == before and (sentence := self.fault(checked)):
+            faults.add(node, f"{where}: {sentence}")
         return checked
 
     def schema(self) -> dict[str, Any]:
         """An object with these properties."""
-        described = {
+        described: dict[str, Any] = {
             "type": "object",
-            "additionalProperties": False,
-            "properties": {name: key.shape.schema() | {"description": key.help} for name, key in self.keys.items()},
+            "additionalProperties": False if self.others is None else self.others.schema(),
         }
+        if self.keys:
+            described["properties"] = {name: key.shape.schema() | {"description": key.help} for name, key in self.keys.items()}
+        if self.least:
+            described["minProperties"] = self.least
         if required := [name for name, key in self.keys.items() if key.required]:
             described["required"] = required
         if self.one_of:
@@ -185,37 +174,14 @@ class Object:
         return {"anyOf": [described, {"type": "string"}]} if self.or_text else described
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Another shape, with a further check of its value: `fault` returns a sentence, or nothing if it is good."""
-
-    shape: Shape
-    fault: Callable[[Any], str] = field(compare=False)
-
-    def check(self, node: Node, where: str, faults: Faults) -> Any:
-        """The value of the other shape."""
-        before = len(faults.lines)
-        value = self.shape.check(node, where, faults)
-        if len(faults.lines) == before and (sentence := self.fault(value)):
-            faults.add(node, f"{where}: {sentence}")
-        return value
-
-    def schema(self) -> dict[str, Any]:
-        """That of the other shape."""
-        return self.shape.schema()
+def map_of(item: Shape, least: int = 0) -> Object:
+    """Values of one shape by names that the plan chooses."""
+    return Object(others=item, least=least)
 
 
-def _other(node: Node, where: str, expected: str, faults: Faults) -> Any:
+def _other(node: Node, where: str, expected: str, faults: Faults) -> None:
     kinds = {dict: "keys with values", list: "a list", type(None): "nothing"}
     if node.value in ([], {}):
         kinds = {dict: "no keys", list: "an empty list"}
     got = kinds.get(type(node.value)) or repr(printable(str(node.value), 40))
     faults.add(node, f"{where or 'the plan'} must be {expected}, got {got}")
-    return None
-
-
-def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"

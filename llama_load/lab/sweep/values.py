@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llama_load.analysis.keys import threshold_keys
+from llama_load.errors import did_you_mean
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.languages import CHINESE
 
@@ -123,8 +123,8 @@ def value_fault(name: str, settings: Collection[str], rows: str = "") -> str:
         return f"{name} is a value of single requests; it needs rows: {REQUESTS}"
     if name in BY_KEY or name in threshold_keys(_PERCENTILES):
         return ""
-    near = difflib.get_close_matches(name, [*BY_KEY, *settings, *threshold_keys(_PERCENTILES)], 1)
-    return f"there is no value {name}; " + (f"did you mean {near[0]}?" if near else "docs/sweep-plans.md lists them")
+    near = did_you_mean(name, [*BY_KEY, *settings, *threshold_keys(_PERCENTILES)])
+    return f"there is no value {name}{near or '; docs/sweep-plans.md lists them'}"
 
 
 def describe(name: str) -> Value:

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from llama_load.analysis.run_summary import read_summary
 from llama_load.errors import RunError, UsageError
-from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell, expand
-from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder
+from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder, write_json, write_text
 from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.plan import Plan
-from llama_load.lab.sweep.quality import QualityOf
-from llama_load.lab.sweep.run_cell import LocustRuns
-from llama_load.lab.sweep.runner import Watcher, run_one
-from llama_load.lab.sweep.running_server import RunningServer
+from llama_load.lab.sweep.runner import CellRunner, Watcher
 from llama_load.lab.sweep.server_spec import spec_of
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
-from llama_load.languages import ENGLISH
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
-from llama_load.run_folder import write_whole
 from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
 from llama_load.targets.servers import start_of
@@ -61,10 +54,8 @@ class Tuned:
 class _Runner:
     """Runs cells with the machinery of sweeps; those that ended before an interruption are read from their folders."""
 
-    def __init__(self, plan: Plan, folder: SweepFolder, watcher: Watcher) -> None:
-        self._plan, self._folder, self._watcher = plan, folder, watcher
-        self._server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=False)
-        self._quality, self._locust = QualityOf(None, folder), LocustRuns()
+    def __init__(self, cells: CellRunner, folder: SweepFolder) -> None:
+        self._cells, self._folder = cells, folder
         self.runs = 0
 
     def score(self, cell: Cell) -> float | None:
@@ -72,30 +63,11 @@ class _Runner:
         self.runs += 1
         entry = self._folder.ended.get(cell.key)
         if entry is None:
-            self._folder.put_aside(cell)
-            entry = run_one(
-                cell,
-                self._plan,
-                self._folder,
-                server=self._server,
-                quality=self._quality,
-                runs=self._locust,
-                watcher=self._watcher,
-            )
-            self._server.cell_over()
-            self._folder.note(entry)
-            self._watcher.ended(cell, entry)
+            entry = self._cells.run(cell)
         if entry.status != DONE:
             return None
         summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
         return None if {INCOMPLETE, FAILED} & set(summary.words) else summary.numbers(SCORE).get(SCORE)
-
-    def close(self) -> None:
-        """End Locust and stop the server."""
-        try:
-            self._locust.close()
-        finally:  # also at a second Ctrl-C
-            self._server.stop()
 
 
 def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> Tuned:
@@ -103,21 +75,17 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     stages = stages_of(plan)
     if plan.servers[0].kind == URL:
         raise UsageError("tune starts the server with each setting; give its command in the plan instead of a URL")
-    plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]})
-    folder = open_folder(out, expand(plan), text, __version__)
-    runner = _Runner(plan, folder, watcher)
+    plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]}, perplexity=None)
     chosen: dict[str, int] = {}
     races = []
-    try:
+    with closing(open_folder(out, expand(plan), text, __version__)) as folder, CellRunner(plan, folder, watcher) as cells:
+        runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
             raced, labels = _race(plan, stage, chosen, runner, number)
             if not any(raced.scores):
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
             chosen |= places_of(stage, raced.winner)
             races.append(StageRace(stage, raced, labels))
-    finally:
-        runner.close()
-        folder.close()
     best = cells_of(plan, stages[-1], chosen, 0)[_number_of(stages[-1], chosen)]
     spec = with_model(spec_of(best.server))
     command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
@@ -193,11 +161,8 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
             for race, text in zip(tuned.races, sentences, strict=True)
         ],
     }
-    write_whole(folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n").encode())
+    write_json(folder / JSON, document)
     sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
-    write_whole(folder / MARKDOWN, redacted("\n".join(document_lines(title, tables, sections))).encode())
-    over = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
-    write_whole(
-        folder / HTML, redacted(page(title=title, over=over, tables=tables, texts=sections, memory={}, language=ENGLISH)).encode()
-    )
+    write_text(folder / MARKDOWN, "\n".join(document_lines(title, tables, sections)))
+    write_text(folder / HTML, page(title, f"{tuned.command} ({quantity(tuned.runs, 'run')})", tables, sections))
     return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *titled_lines(table)])]

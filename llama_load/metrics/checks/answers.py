@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,9 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.statistics import describe, least_count
+from llama_load.metrics.statistics import describe, is_enough, least_count
 from llama_load.metrics.summary import all_events
+from llama_load.metrics.token_counts import uncounted
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
 
@@ -26,7 +28,7 @@ LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 def prompt_cache(evidence: Evidence) -> list[Check]:
     """Whether prompts came from a cache unintentionally. Evidence and error rate: see `metrics.prompt_cache`."""
     prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
-    return cache_checks(prompts, evidence.cache, evidence.stage_number)
+    return cache_checks(prompts, evidence.counters, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:
@@ -56,7 +58,10 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
         yield limited("buffered_ratio", lumps, lumpy)
-    yield limited("merged_ratio", ratio, text)
+    # A merged event makes one gap twice as long: the highest printed percentile is right if fewer gaps are above it.
+    highest = max((p for p in evidence.percentiles if is_enough(int(total), p)), default=99.0)
+    limit = min(LIMITS["merged_ratio"].limit, 1 - highest / 100)
+    yield replace(limited("merged_ratio", ratio, text), limit=limit, ok=ratio <= limit)
 
 
 def first_merged(evidence: Evidence) -> Iterator[Check]:
@@ -153,8 +158,17 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
+    if (choices := evidence.records.numbers("choices")).size and (most := np.nanmax(choices, initial=1)) > 1:
+        text = f"requests ask for up to {most:.0f} answers: tokens and gaps of all count, so TPOT and ITL are not of one answer"
+        yield information("answers_per_request", most, text)
+    if (share := uncounted(evidence.records)) is not None:
+        text = "the stream events have the lengths of single tokens"
+        if share > LIMITS["uncounted_ratio"].limit:
+            text = f"{share:.0%} of the tokens were not counted: events hold several, by max_tokens or by their text"
+        yield limited("uncounted_ratio", share, text)
     if planned := figures.prompt_token_sources.get("plan", 0):
-        text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
+        how = "estimated from their characters" if evidence.cache.estimated else "counted before the run"
+        text = f"prompt tokens of {quantity(planned, 'request')} were {how}, without the chat template"
         yield information("counted_prompt_requests", planned, text)
 
 

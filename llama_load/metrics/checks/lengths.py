@@ -20,6 +20,8 @@ PLAN_RATIO, PLAN_TOKENS, ESTIMATE_FACTOR = 0.02, 8, 3.0
 CUT_SHARE, LEAST_CUT, CUT_SPAN = 0.05, 5, 1.3
 # A limit collects all longer prompts: so many times as many have its length as any other one. Else lengths are merely alike.
 CUT_PEAK = 3
+# The share of the prompts that may have fewer tokens beyond the plan than an unknown chat template adds to the others.
+TEMPLATE_QUANTILE = 0.1
 # Counted stream events may exceed the tokens by one in this many.
 EVENTS_PER_EXTRA = 50
 
@@ -78,9 +80,7 @@ def prompts_shortened(evidence: Evidence) -> Iterator[Check]:
     length whose planned lengths differ. No statistics: an honest server's count includes every token that was sent.
     """
     name, ok = "shortened_prompt_ratio", evidence.records.ok()
-    got, planned = ok.numbers("prompt_tokens"), ok.numbers("planned_prompt_tokens")
-    reported = ok.equals("prompt_token_source", "usage") | ok.equals("prompt_token_source", "timings")
-    known = reported & ~np.isnan(got) & (planned > 0)
+    got, planned, known = _both_counts(ok)
     if not known.any():
         yield limited(name, None, "prompt tokens are not known from two sources (the count before the run, the server)")
         return
@@ -95,6 +95,44 @@ def prompts_shortened(evidence: Evidence) -> Iterator[Check]:
         how = "as an estimate expects" if by_estimate else "as counted before the run"
         text = f"{quantity(total, 'prompt')} {'has' if total == 1 else 'have'} their tokens by the server's count, {how}"
     yield limited(name, count / total, text)
+
+
+def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
+    """Prompts that have more tokens by the server's count than were sent: the count is wrong, or something was added to them.
+
+    Evidence: the count before the run by a tokenizer, with the chat template where it is known, within 2 % and 8 tokens. An unknown
+    template adds the same to all prompts (the 10th percentile of the differences), so prompts of one length show nothing. An
+    estimate shows nothing below a factor of 3. No statistics.
+    """
+    name, ok = "excess_prompt_ratio", evidence.records.ok()
+    got, planned, known = _both_counts(ok)
+    if not known.any():
+        return
+    got, planned = got[known], planned[known]
+    most = planned * (ESTIMATE_FACTOR if evidence.cache.estimated else 1 + PLAN_RATIO) + PLAN_TOKENS
+    template = 0.0 if evidence.cache.template_known else max(0.0, float(np.quantile(got - planned, TEMPLATE_QUANTILE)))
+    excess = got > most + template
+    if not excess.any() and evidence.cache.estimated:
+        text = "the prompts were counted by an estimate: that the server counts too many tokens would not show; give --tokenizer"
+        yield limited(name, None, text)
+        return
+    if not excess.any() and (got > most).all() and not evidence.cache.template_known:
+        text = (
+            f"all prompts have {template:.0f} tokens more by the server's count than were sent: its chat template, or a wrong count"
+        )
+        yield limited(name, None, text)
+        return
+    text = f"{int(excess.sum())} of {quantity(len(got), 'prompt')} have more tokens by the server's count than were sent"
+    if excess.any():
+        text += f" (mean {got[excess].mean():.1f} of {planned[excess].mean():.1f}): a wrong count, or something was added to them"
+    yield limited(name, float(excess.mean()), text)
+
+
+def _both_counts(ok: Records) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Prompt tokens by the server's count, those planned, and which requests have both."""
+    got, planned = ok.numbers("prompt_tokens"), ok.numbers("planned_prompt_tokens")
+    reported = ok.equals("prompt_token_source", "usage") | ok.equals("prompt_token_source", "timings")
+    return got, planned, np.asarray(reported & ~np.isnan(got) & (planned > 0))
 
 
 def requested(records: Records) -> NDArray[np.float64]:

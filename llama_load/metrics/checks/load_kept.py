@@ -10,13 +10,22 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import known
 from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.units import NS_PER_MS, quantity
+
+# A closed loop with a smaller share of its users in flight, on average, is another load.
+LEAST_IN_FLIGHT = 0.8
+# Columns whose values have tables of their own, and their names.
+PARTS = {"workload": "workload", "model": "model", "adapter": "adapter", "host": "host", "turn": "turn"}
+# The most parts that a sentence names.
+MOST_PARTS = 5
 
 
 def stages(figures: list[StageFigures]) -> Iterator[Check]:
@@ -68,11 +77,10 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
-    """Requests in flight at one instant beyond the configured concurrency."""
-    most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
-    if (agents := evidence.sent.has("agent")).any():  # which run beside each other, as configured
-        most = peak_in_flight(evidence.sent.where(~agents))
-    users = evidence.users
+    """Requests in flight at one instant beyond the configured concurrency, by more than the workers' clocks explain."""
+    records = evidence.sent.where(~evidence.sent.has("agent"))  # sub-agents run beside each other, as configured
+    clocks_ms = max((worker.clock_uncertainty_ms or 0.0 for worker in evidence.health), default=0.0)
+    most, users = peak_in_flight(records, within_ns=round(2 * clocks_ms * NS_PER_MS)), evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 
@@ -86,6 +94,14 @@ def users(evidence: Evidence) -> Iterator[Check]:
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
         yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
+    if evidence.users is not None and evidence.gap_ms is None and seconds and evidence.beside is None:
+        records = evidence.records
+        in_flight_ns = (records.instants("ended_mono_ns") - records.instants("started_mono_ns")).sum()
+        mean, most = float(in_flight_ns) / NS_PER_MS / 1e3 / seconds, evidence.figures.peak_in_flight
+        if most < evidence.users or mean < LEAST_IN_FLIGHT * evidence.users:
+            text = f"of {evidence.users} configured requests {mean:.1f} were in flight on average, {most} at most: "
+            text += "the figures are those of a lower load (few requests for so many users, or waits of users)"
+            yield information("mean_in_flight", mean, text)
 
 
 def cut(evidence: Evidence) -> Iterator[Check]:
@@ -93,37 +109,76 @@ def cut(evidence: Evidence) -> Iterator[Check]:
     the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
     if evidence.cut_ns is None:
         return
-    records, cut_ns = (
-        evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED))),
-        evidence.cut_ns,
-    )
-    is_late = records.instants("ended_mono_ns") > cut_ns
+    records = evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED)))
+    ended_ns = records.instants("ended_mono_ns")
+    is_late = ended_ns > evidence.cut_ns
     is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
     if is_cut.any():
-        yield from _cut(records, is_cut, cut_ns, evidence.percentiles)
+        text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
+        until_ns = np.minimum(ended_ns[is_cut], evidence.cut_ns)
+        yield cut_check(
+            "cut_shift", text, records.where(~is_cut), records.where(is_cut), until_ns, percentiles=evidence.percentiles
+        )
     elif is_late.any():
         tpot_ms = records.numbers("tpot_ms")
-        after = tpot_ms[is_late]
-        shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
+        shift = cut_shift(tpot_ms[~is_late], known(tpot_ms[is_late]), np.zeros(0), evidence.percentiles)
         text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
-def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: Sequence[float]) -> Iterator[Check]:
-    started, first = records.instants("started_mono_ns"), records.optional_instants("first_token_mono_ns")
-    waited_ms = (np.minimum(records.instants("ended_mono_ns"), cut_ns) - started) / NS_PER_MS
-    ttft_ms, e2el_ms = records.numbers("ttft_ms")[~is_cut], records.numbers("e2el_ms")[~is_cut]
-    has_first = is_cut & (first >= 0) & (first <= cut_ns)
-    shifts = {"E2EL": cut_shift(e2el_ms, np.zeros(0), waited_ms[is_cut], percentiles)}
-    if not np.isnan(ttft_ms).all():
+def failed_late(evidence: Evidence) -> Iterator[Check]:
+    """How far requests that failed would move the latencies of the others, if it were known how long they would have taken. One
+    that failed after a long wait was slow; one that was refused at once says nothing. Above the limit of failures the verdict is
+    FAILED anyway."""
+    failed, ok = evidence.records.failed(), evidence.records.ok()
+    if len(failed) and len(ok) and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+        text = f"{len(failed)} of {quantity(len(failed) + len(ok), 'request')} failed and are in no latency"
+        yield cut_check("failed_shift", text, ok, failed, failed.instants("ended_mono_ns"), percentiles=evidence.percentiles)
+
+
+def censored_parts(evidence: Evidence) -> Iterator[Check]:
+    """Workloads, models, adapters, hosts and turns whose own figures lack requests that were cut, given up, or failed, by how far
+    these would move their latencies, or by their share of failures. They may be too few to move the figures of the run."""
+    moved = []
+    for column, name in PARTS.items():
+        values = evidence.records.values_of(column)
+        for value in values if len(values) > 1 else ():
+            part = evidence.records.where(evidence.records.equals(column, value))
+            ok, missing = part.ok(), part.where(~part.equals("status", OK))
+            if not len(missing) or not len(ok):
+                continue
+            latency, shift = _shift(ok, missing, missing.instants("ended_mono_ns"), evidence.percentiles)
+            failed = len(part.failed()) / len(part)
+            if shift > LIMITS["cut_shift"].limit or failed > LIMITS["failure_ratio"].limit:
+                how = f"{latency} {shift:+.0%}" if math.isfinite(shift) else f"percentiles of {latency} are unknown"
+                moved.append((max(shift, failed), f"{name} {value} ({len(missing)} of {len(part)}: {how})"))
+    if moved:
+        moved.sort(key=lambda part: -part[0])
+        more = f", and {len(moved) - MOST_PARTS} others" if len(moved) > MOST_PARTS else ""
+        text = "figures of some parts lack requests that were cut, given up or failed, and move with them: "
+        yield information("censored_parts", len(moved), text + ", ".join(text for _, text in moved[:MOST_PARTS]) + more)
+
+
+def cut_check(
+    check: str, text: str, answered: Records, cut: Records, until_ns: NDArray[np.int64], *, percentiles: Sequence[float]
+) -> Check:
+    """How far the requests in `cut`, which ended at `until_ns` before their answer did, would move the latencies of `answered`."""
+    latency, shift = _shift(answered, cut, until_ns, percentiles)
+    if math.isinf(shift):
+        return limited(check, shift, f"{text}: percentiles of {latency} are unknown")
+    return limited(check, shift, f"{text}; counting them moves {latency} by {shift:.1%}")
+
+
+def _shift(answered: Records, cut: Records, until_ns: NDArray[np.int64], percentiles: Sequence[float]) -> tuple[str, float]:
+    """The latency that the requests in `cut` move most, and by how much."""
+    started, first = cut.instants("started_mono_ns"), cut.optional_instants("first_token_mono_ns")
+    waited_ms, has_first = (until_ns - started) / NS_PER_MS, (first >= 0) & (first <= until_ns)
+    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, percentiles)}
+    if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
         first_ms = (first - started)[has_first] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
-    name = max(shifts, key=shifts.__getitem__)
-    text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
-    if math.isinf(shifts[name]):
-        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
-        return
-    yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
+    latency = max(shifts, key=shifts.__getitem__)
+    return latency, shifts[latency]
 
 
 def imbalance(evidence: Evidence) -> Iterator[Check]:
