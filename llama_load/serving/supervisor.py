@@ -21,11 +21,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import psutil
 
 from llama_load.plain_http import NoAnswerError, request, tls_context
@@ -85,18 +86,6 @@ class Job:
     clean_up: Sequence[Sequence[str]] = ()
     commands_log: str = os.devnull
     is_for_one_client: bool = False  # see `ServerSpec`
-
-    def line(self) -> bytes:
-        """As a line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-
-def job_of(line: bytes) -> Job:
-    """What `Job.line` wrote."""
-    found = json.loads(line)
-    for name in ("companions", "workers"):
-        found[name] = [Process(**each) for each in found[name]]
-    return Job(**found | {"server": Process(**found["server"])})
 
 
 class Supervisor:
@@ -350,7 +339,7 @@ def tail(log: str) -> str:
 def main() -> NoReturn:
     """Read the job from stdin and run it."""
     adopt_orphans()  # what a server's processes leave behind becomes our child, so that we find it
-    Supervisor(job_of(_line())).run()
+    Supervisor(msgspec.convert(json.loads(_line()), Job)).run()
     sys.exit(0)
 
 

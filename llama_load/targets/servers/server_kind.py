@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from llama_load.targets.json_fields import ListedModel
 from llama_load.targets.servers.server_start import ServerStart
 
-# A pattern for a line of the log, and the fields of `LogFacts` that a match gives.
+# A pattern for a line of the log, and the fields of a `ServerDescription` that a match gives.
 LogFact = tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]
 
 
@@ -113,7 +113,7 @@ class ServerKind:
     adapters, which requests choose by id. `slots_note`: what a user must know of them.
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
     `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `starts`: the ways to start it.
-    `flags`: its flags by the fields of `CommandFacts`. `log_facts`: what its log says of it.
+    `flags`: its flags by the fields of a `ServerDescription`. `log_facts`: what its log says of it.
     """
 
     name: ClassVar[str] = "openai"

@@ -89,10 +89,7 @@ class VllmKind(ServerKind):
         "batch": ("--max-num-batched-tokens",),
         "slots": ("--max-num-seqs",),
     }
-    log_facts = (
-        (re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),
-        (re.compile(r"GPU KV cache size: (\d[\d,]{0,15}) tokens"), lambda m: {"kv_tokens": int(m[1].replace(",", ""))}),
-    )
+    log_facts = ((re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),)
 
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
