@@ -107,15 +107,16 @@ class VirtualRun:
         self.manifest = manifest(end=None, users=users, stages=stages)
         self.prepared: Any = SimpleNamespace(
             options=SimpleNamespace(balance="round-robin"),
-            model=model,
-            segments=segments,
-            warmup=warmup,
-            filling=filling,
-            weights={WORKLOAD: 1.0},
+            load=SimpleNamespace(
+                model=model,
+                segments=segments,
+                warmup=warmup,
+                filling=filling,
+                weights={WORKLOAD: 1.0},
+                run_time_s=run_time_s,
+            ),
             plans={},
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)],
-            is_open=any(segment.scheduled_s is not None for segment in segments),
-            run_time_s=run_time_s,
             writer=SimpleNamespace(manifest=self.manifest, write_manifest=self._write_manifest),
         )
         for name, value in changed.items():

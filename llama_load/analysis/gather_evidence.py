@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.failure_kind import LIMIT, FailureKind
 from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import FailureContext
-from llama_load.metrics.prompt_cache import PromptTable
+from llama_load.metrics.probe_figures import ProbeFigures, probe_figures
+from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.time_sums import TimeParts
+from llama_load.metrics.token_counts import CountGap
 from llama_load.observed.other_requests import in_all
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.window import Window
 from llama_load.observed.worker_health import within
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
 # Flags of llama-server that load a draft model.
-DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+DRAFT_FLAGS = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
+# Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
+GUESSED_HEAD_TOKENS = 40
 
 
-def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: PromptTable, parts: TimeParts | None) -> Evidence:
+def evidence_of_run(
+    run: Run,
+    measured: Records,
+    figures: Summary,
+    *,
+    parts: TimeParts | None,
+    count_gaps: Sequence[CountGap],
+    probes: ProbeFigures | None,
+) -> Evidence:
     """The evidence of a whole run: its measured requests, their figures, the prompts of all requests."""
     manifest = run.manifest
+    cache = cache_evidence(manifest)
     return Evidence(
         records=measured,
         figures=figures,
@@ -56,62 +71,88 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         fixed_lengths=manifest.fixed_lengths,
         server_changes=manifest.server_changes,
         counters=manifest.counters,
-        uptime_s=min(_known_numbers(manifest, "uptime_s"), default=None),
+        uptime_s=min(_numbers(manifest, "uptime_s"), default=None),
         unexplained=_unexplained(run.records if manifest.hands_over else measured, parts, manifest.counters),
         server_endings=[server.ended for server in manifest.servers if server.ended],
         hang_ups=manifest.hang_ups,
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
-        draft_models=[server.url for server in manifest.servers if _has_draft_model(server.command)],
+        draft_models=[server.url for server in manifest.servers if DRAFT_FLAGS & _flags(server.command)],
         failure_context=_failure_context(run),
-        prompts=prompts,
+        prompts=PromptTable(run.records, cache),
+        count_gaps=count_gaps,
+        probes=probes,
         recorded_history=manifest.options.get("history") == "recorded",
         shortened_conversations=_shortened(manifest),
         conversations=manifest.conversations,
         others=in_all(worker.others for worker in manifest.workers),
-        cache=cache_evidence(manifest),
+        cache=cache,
     )
 
 
 def evidence_of_stage(
-    run: Run,
-    of_stage: Records,
-    figures: Summary,
-    number: int,
-    record: StageRecord,
-    *,
-    prompts: PromptTable,
-    parts: TimeParts | None,
+    whole: Evidence, of_stage: Records, figures: Summary, *, number: int, record: StageRecord, parts: TimeParts | None
 ) -> Evidence:
-    """The evidence of a stage: its requests, including those that ended after it, and its figures."""
-    manifest = run.manifest
-    is_open = record.rate_rps is not None
-    begun_ns, ended_ns = record.begun_mono_ns, record.ended_mono_ns
-    return Evidence(
+    """The evidence of a stage: its requests, including those that ended after it, and its figures. `whole`: that of the run."""
+    is_open, begun_ns, ended_ns = record.rate_rps is not None, record.begun_mono_ns or 0, record.ended_mono_ns
+    return replace(
+        whole,
         records=of_stage,
         figures=figures,
+        beside=None,
         stage=record.name,
-        users=manifest.max_in_flight if is_open else record.users,
+        stage_number=number,
+        users=whole.users if is_open else record.users,
         gap_ms=_mean_gap_ms(of_stage),
         is_steady=record.start is None,
-        cut_ns=record.ended_mono_ns if record.is_timed else None,
+        cut_ns=ended_ns if record.is_timed else None,
         unsent=record.unsent if is_open else None,
-        percentiles=manifest.percentiles,
-        health=[] if ended_ns is None else [within(worker, begun_ns or 0, ended_ns) for worker in manifest.workers],
-        slots=_slots(manifest),
-        length_means_full=_length_means_full(manifest),
-        fixed_lengths=manifest.fixed_lengths,
-        prompts=prompts,
-        cache=cache_evidence(manifest),
-        stage_number=number,
+        health=[] if ended_ns is None else [within(worker, begun_ns, ended_ns) for worker in whole.health],
         counters=record.counters,
         unexplained=_unexplained(of_stage, parts, record.counters),
-        failure_context=_failure_context(run),
     )
 
 
-def _has_draft_model(command: str | None) -> bool:
-    """Whether a llama-server's command names a draft model."""
-    return any(word.partition("=")[0] in DRAFT_FLAGS for word in (command or "").split())
+def cache_evidence(manifest: Manifest) -> CacheEvidence:
+    """The evidence about the prompt cache besides the records. Where only a template's total length is known, it counts as its
+    head."""
+    guess = GUESSED_HEAD_TOKENS if manifest.endpoint in WITH_TEMPLATE else 0
+    heads = {}
+    for target in manifest.targets:
+        reported = (target.get(name) for name in ("head_tokens", "template_tokens"))
+        heads[str(target.get("url"))] = next((tokens for tokens in reported if tokens is not None), guess)
+    return CacheEvidence(
+        intended=manifest.cache_meant,
+        is_off=manifest.cache_off,
+        head_tokens=heads,
+        prefix_tokens=manifest.prefix_tokens or 0,
+        shared_tokens=manifest.shared_tokens,
+        estimated=manifest.tokenizer == "estimate",
+        counters=manifest.counters,
+        stage_counters=[stage.counters for stage in manifest.stages],
+        sent_before=manifest.prompts_sent_before,
+    )
+
+
+def _flags(command: str | None) -> set[str]:
+    """The words of a server's command, without values that `=` joins to them."""
+    return {word.partition("=")[0] for word in (command or "").split()}
+
+
+def probes_of(run: Run, window: Window) -> ProbeFigures | None:
+    """The figures of the probes; None without --probe-rate. Where their file cannot be read, there are no probes in them."""
+    manifest = run.manifest
+    if manifest.probe_rate_rps is None:
+        return None
+    return probe_figures(
+        run.records.where(~run.records.has("request_id")) if run.probes is None else run.probes,
+        run.records,
+        window,
+        rate_rps=manifest.probe_rate_rps,
+        stages=[(stage.name, stage.begun_mono_ns, stage.ended_mono_ns) for stage in manifest.stages],
+        missing=manifest.probes_unwritten,
+        skipped=manifest.probes_skipped,
+        lost_neighbours=sum(len(gone.possibly_sent) + len(gone.possibly_sent_warmup) for gone in manifest.lost),
+    )
 
 
 def cut_ns(manifest: Manifest, measured: Records) -> int | None:
@@ -160,14 +201,14 @@ def _unexplained(records: Records, parts: TimeParts | None, counters: ServerCoun
     return None
 
 
-def _known_numbers(manifest: Manifest, name: str) -> list[float]:
+def _numbers(manifest: Manifest, name: str) -> list[float]:
     """A fact of the targets that report it as a number."""
-    return [float(value) for target in manifest.targets if isinstance(value := target.get(name), int | float)]
+    return [value for target in manifest.targets if isinstance(value := target.get(name), int | float)]
 
 
 def _whole_numbers(manifest: Manifest, name: str) -> list[int]:
     """A fact of the targets that report it as a positive whole number."""
-    return [value for target in manifest.targets if isinstance(value := target.get(name), int) and value > 0]
+    return [value for value in _numbers(manifest, name) if isinstance(value, int) and value > 0]
 
 
 def _limits_s(options: Mapping[str, Any]) -> dict[str, float]:

@@ -48,7 +48,7 @@ def flat_result(
         "request_rate": "inf" if rate is None and manifest.arrival is None else rate,
         "burstiness": manifest.burstiness,
         "max_concurrency": most,
-        **{figure.key: getattr(figures, figure.attribute) for figure in FIGURES},
+        **{figure.key: figure.of(figures) for figure in FIGURES},
     }
     scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
     for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_load import exit_codes
-from llama_load.analysis.cache_evidence import cache_evidence
-from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage
+from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage, probes_of
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.own_counters import without_probes
-from llama_load.analysis.probe_analysis import probes_of
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
@@ -20,10 +18,10 @@ from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
+from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
 from llama_load.metrics.probe_figures import ProbeFigures
-from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
@@ -138,11 +136,12 @@ def analyze(run: Run) -> Results:
         own = measured.where(measured.has("agent") == of_agents)
         return {turn: figures(of(turn)) for turn in sorted(own.values_of("turn"))}
 
-    prompts = PromptTable(run.records, cache_evidence(manifest))
     parts = time_parts(run)
+    probes = probes_of(run, window)
+    evidence = evidence_of_run(run, measured, total, parts=parts.total, count_gaps=gaps, probes=probes)
+    constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     stages = [
-        _stage(run, measured, slos, number, record, prompts=prompts, parts=parts.by_stage.get(record.name))
-        for number, record in enumerate(manifest.stages)
+        _stage(evidence, slos, number, record, parts.by_stage.get(record.name)) for number, record in enumerate(manifest.stages)
     ]
     hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
     groups: dict[str, dict[Any, Summary]] = {
@@ -152,9 +151,6 @@ def analyze(run: Run) -> Results:
         "adapter": grouped("adapter"),
         "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
-    probes = probes_of(run, measured, window)
-    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps, probes=probes)
-    constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
@@ -229,23 +225,14 @@ def _thresholds(
     return threshold_results
 
 
-def _stage(
-    run: Run,
-    measured: Records,
-    slos: tuple[Slo, ...],
-    number: int,
-    record: StageRecord,
-    *,
-    prompts: PromptTable,
-    parts: TimeParts | None,
-) -> StageFigures:
-    """The figures of a stage, and the checks of it that are not ok."""
-    own, crossing = completed_within(measured, number, record.ended_mono_ns)
-    figures = summarize(own, run.manifest.percentiles, slos)
+def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecord, parts: TimeParts | None) -> StageFigures:
+    """The figures of a stage, and the checks of it that are not ok. `run`: the evidence of the whole run."""
+    own, crossing = completed_within(run.records, number, record.ended_mono_ns)
+    figures = summarize(own, run.percentiles, slos)
     if record.is_timed and record.ended_mono_ns is not None and record.begun_mono_ns is not None:
         window = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
-        figures = with_window_rates(figures, measured, window, slos)
-    of_stage = measured.where(measured.equals("stage", number))
+        figures = with_window_rates(figures, run.records, window, slos)
+    of_stage = run.records.where(run.records.equals("stage", number))
     return StageFigures(
         record.name,
         record.users,
@@ -257,7 +244,7 @@ def _stage(
         peak=peak_begun(of_stage),
         lost=record.lost,
         unsent=record.unsent,
-        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts, parts=parts)),
+        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number=number, record=record, parts=parts)),
         counters=record.counters,
         conversations=conversation_figures(of_stage),
     )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llama_load.metrics.conversation_figures import rows_by_conversation
+from llama_load.metrics.statistics import median, ratio_of_sums
 from llama_load.observed.records import Records
 
 # A header may name a new replica in every answer.
@@ -88,10 +88,6 @@ def _turns_before(measured: Records) -> dict[int, int]:
 
 
 def _later_turns(measured: Records, rows: Sequence[int]) -> LaterTurns:
-    chosen: NDArray[np.bool_] = np.zeros(len(measured), dtype=np.bool_)
-    chosen[np.array(rows, dtype=np.int64)] = True
-    ok = measured.where(chosen).ok() if rows else measured.where(chosen)
-    ttft, prompt, cached = (ok.numbers(name) for name in ("ttft_ms", "prompt_tokens", "cached_tokens"))
-    ttft = ttft[~np.isnan(ttft)]
-    share = cached.sum() / prompt.sum() if len(prompt) and prompt.sum() > 0 else np.nan
-    return LaterTurns(len(ok), float(np.median(ttft)) if len(ttft) else None, None if np.isnan(share) else float(share))
+    ok = measured.where(np.isin(np.arange(len(measured)), rows)).ok()
+    ttft_ms, cached, prompt = (ok.numbers(name) for name in ("ttft_ms", "cached_tokens", "prompt_tokens"))
+    return LaterTurns(len(ok), median(ttft_ms), ratio_of_sums(cached, prompt))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from llama_load.metrics.statistics import mean, median
 from llama_load.metrics.summary import output_counts
 from llama_load.observed.records import Records
 
@@ -38,15 +36,7 @@ def _figures(form: str, ok: Records) -> FormFigures:
         requests=len(ok),
         valid_ratio=float(ok.equals("valid_answer", True)[is_checked].mean()) if is_checked.any() else None,
         cut_ratio=float(ok.equals("finish_reason", "length").mean()),
-        mean_output_tokens=_mean(output_counts(ok)),
-        median_ttft_ms=_median(ok.numbers("ttft_ms")),
-        median_tpot_ms=_median(ok.numbers("tpot_ms")),
+        mean_output_tokens=mean(output_counts(ok)),
+        median_ttft_ms=median(ok.numbers("ttft_ms")),
+        median_tpot_ms=median(ok.numbers("tpot_ms")),
     )
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return None if np.isnan(values).all() else float(np.nanmean(values))
-
-
-def _median(values: NDArray[np.float64]) -> float | None:
-    return None if np.isnan(values).all() else float(np.nanmedian(values))

@@ -382,6 +382,13 @@ LIMITS = {
         "a single-threaded client queues its own work above this",
         "use more workers; `llama-load calibrate --for 2000x50` estimates how many",
     ),
+    "first_merged_shift": Limit(
+        CLIENT_BOUND,
+        0.05,
+        SEEN,
+        "a first token that is read together with the second has the second one's arrival time: TTFT is too large",
+        "fewer streams per worker (`--processes`); else the server or a proxy sends them together",
+    ),
     "master_lag_s": Limit(
         CLIENT_BOUND,
         5.0,

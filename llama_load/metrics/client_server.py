@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llama_load.metrics.intervals import Durations
+from llama_load.metrics.statistics import mean, total
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.units import NS_PER_MS
@@ -43,7 +44,7 @@ def side_by_side(records: Records, counters: ServerCounters | None) -> list[Side
         ("prompt tokens", "prompt_tokens", counters.prompt_tokens),
     ):
         if server is not None:
-            pairs.append(SidePair(name, _total(ok.numbers(column)), server, coarse=True))
+            pairs.append(SidePair(name, total(ok.numbers(column)), server, coarse=True))
     if counters.requests is not None:
         pairs.append(SidePair("requests", len(records), counters.requests, coarse=True))
     return pairs
@@ -56,8 +57,8 @@ def _of_answers(ok: Records) -> list[SidePair]:
     both = ~np.isnan(prefill_ms) & ~np.isnan(prompt_ms)
     decoded = ~np.isnan(decode_ms) & ~np.isnan(predict_ms)
     return [
-        SidePair("headers to first token (ms)", _mean(prefill_ms[both]), _mean(prompt_ms[both])),
-        SidePair("first to last token (ms)", _mean(decode_ms[decoded]), _mean(predict_ms[decoded])),
+        SidePair("headers to first token (ms)", mean(prefill_ms[both]), mean(prompt_ms[both])),
+        SidePair("first to last token (ms)", mean(decode_ms[decoded]), mean(predict_ms[decoded])),
     ]
 
 
@@ -65,9 +66,9 @@ def _of_histograms(ok: Records, times: ServerTimes) -> list[SidePair]:
     """From vLLM's histograms: sums / requests. The client's times are without connecting, which the server does not see."""
     connect_ms = np.nan_to_num(ok.numbers("connect_ms")) + np.nan_to_num(ok.numbers("tls_ms"))
     return [
-        SidePair("TTFT (ms)", _mean(ok.numbers("ttft_ms") - connect_ms), times.ttft_ms / times.requests, coarse=True),
-        SidePair(E2EL, _mean(ok.numbers("e2el_ms") - connect_ms), times.e2el_ms / times.requests, coarse=True),
-        SidePair("first to last token (ms)", _mean(_decode_ms(ok)), times.decode_ms / times.requests, coarse=True),
+        SidePair("TTFT (ms)", mean(ok.numbers("ttft_ms") - connect_ms), times.ttft_ms / times.requests, coarse=True),
+        SidePair(E2EL, mean(ok.numbers("e2el_ms") - connect_ms), times.e2el_ms / times.requests, coarse=True),
+        SidePair("first to last token (ms)", mean(_decode_ms(ok)), times.decode_ms / times.requests, coarse=True),
         SidePair("wait in the queue (ms)", None, times.queue_ms / times.requests, coarse=True),
         SidePair("prefill (ms)", None, times.prefill_ms / times.requests, coarse=True),
     ]
@@ -81,12 +82,3 @@ def _until_headers_ms(ok: Records) -> Durations:
 def _decode_ms(ok: Records) -> Durations:
     """Last - first token, of streamed answers."""
     return ok.numbers("e2el_ms") - ok.numbers("ttft_ms")
-
-
-def _mean(values: Durations) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
-
-
-def _total(values: Durations) -> float | None:
-    return None if not len(values) or np.isnan(values).any() else float(values.sum())

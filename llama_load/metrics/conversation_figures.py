@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.censoring import ProductLimit
+from llama_load.metrics.rates import most_at_once
 from llama_load.observed.record import CANCELLED
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
@@ -20,9 +23,11 @@ Instants = NDArray[np.int64]
 class ConversationFigures:
     """`ended` of `count` conversations were sent to their last turn, `failed` had a failed request. A conversation is alive from
     its first start to its last end, waits included: `peak` at once, `mean_alive` on average over the time of all of them, with
-    `mean_in_flight` requests; `waiting_ratio` is the share of this time in which a conversation has no request in flight.
+    `mean_in_flight` requests; `waiting_ratio` is the share of this time in which a conversation has no request in flight. Two
+    conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one at a time: mean 1.5, peak 2, 0.6
+    requests in flight, waiting 0.6.
 
-    `duration_s` and `without_waits_s` are percentiles (see `survival_percentile`) of the time alive, and of the part of it with a
+    `duration_s` and `without_waits_s` are percentiles (see `_percentiles`) of the time alive, and of the part of it with a
     request in flight. Turns, tokens and the cached share are of the conversations that ended; None: none did, or not reported."""
 
     count: int
@@ -40,40 +45,6 @@ class ConversationFigures:
     without_waits_s: dict[str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class AliveFigures:
-    """How many conversations are alive, see `ConversationFigures`."""
-
-    peak: int
-    mean: float | None
-    mean_in_flight: float | None
-    waiting_ratio: float | None
-
-
-def alive_figures(begun_ns: Instants, over_ns: Instants, busy_ns: Instants, request_ns: int) -> AliveFigures:
-    """How many conversations are alive, from when each begins and is over, how long it has a request in flight, and the time of
-    all requests together.
-
-    mean = sum(over - begun) / (last over - first begun), requests likewise; waiting = 1 - sum(busy) / sum(over - begun).
-    Two conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one at a time: mean 1.5, peak 2,
-    0.6 requests in flight, waiting 0.6.
-    """
-    span_ns, alive_ns = int(over_ns.max() - begun_ns.min()), int((over_ns - begun_ns).sum())
-    return AliveFigures(
-        peak=peak_alive(begun_ns, over_ns),
-        mean=alive_ns / span_ns if span_ns else None,
-        mean_in_flight=request_ns / span_ns if span_ns else None,
-        waiting_ratio=1 - int(busy_ns.sum()) / alive_ns if alive_ns else None,
-    )
-
-
-def peak_alive(begun_ns: Instants, over_ns: Instants) -> int:
-    """The most intervals that overlap; one that ends at the instant of another's start does not overlap it."""
-    instants = np.concatenate([begun_ns, over_ns])
-    steps = np.concatenate([np.ones(len(begun_ns)), -np.ones(len(over_ns))])
-    return int(np.cumsum(steps[np.lexsort((steps, instants))]).max())
-
-
 def peak_begun(measured: Records) -> int:
     """The most conversations alive at once, a single request counting as one: how many users of a closed loop had work."""
     started_ns, ended_ns = measured.instants("started_mono_ns"), measured.instants("ended_mono_ns")
@@ -85,23 +56,7 @@ def peak_begun(measured: Records) -> int:
         alone[places] = False
     begun = [started_ns[alone], np.array([started_ns[places].min() for places in of_several], dtype=np.int64)]
     over = [ended_ns[alone], np.array([ended_ns[places].max() for places in of_several], dtype=np.int64)]
-    return peak_alive(np.concatenate(begun), np.concatenate(over))
-
-
-def survival_percentile(lengths: NDArray[np.float64], ended: NDArray[np.bool_], p: float) -> float | None:
-    """A percentile of lengths of which some are cut off, by Kaplan and Meier; None where it lies beyond what was observed.
-
-    1, 2, 3, 4 s, the third one cut off: a quarter ends at 1 s, half at 2 s, all at 4 s. Without those cut off, percentiles would be
-    too small, because long conversations are cut off most often.
-    """
-    alive = 1.0
-    order = np.lexsort((~ended, lengths))  # of equal lengths the ended ones first
-    for place, index in enumerate(order):
-        if ended[index]:
-            alive *= 1 - 1 / (len(order) - place)
-            if 1 - alive >= p / 100 - 1e-9:
-                return float(lengths[index])
-    return None
+    return most_at_once(np.concatenate(begun), np.concatenate(over))
 
 
 def conversation_figures(measured: Records, cut_ns: int | None = None) -> ConversationFigures | None:
@@ -117,8 +72,8 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
     last = np.array([ended_ns[places].max() for places in chats], dtype=np.int64)
     over = last if cut_ns is None else np.where(ended, last, np.maximum(last, cut_ns))
     busy = np.array([_union_ns(started_ns[places], ended_ns[places]) for places in chats], dtype=np.int64)
-    every = np.concatenate(chats)
-    alive = alive_figures(begun, over, busy, int((ended_ns - started_ns)[every].sum()))
+    request_ns = int((ended_ns - started_ns)[np.concatenate(chats)].sum())
+    span_ns, alive_ns = int(over.max() - begun.min()), int((over - begun).sum())
     whole = [places for places, is_over in zip(chats, ended, strict=True) if is_over]
     turns, prompt, output, cached = (
         _mean(values, whole)
@@ -131,17 +86,24 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
         count=len(chats),
         ended=int(ended.sum()),
         failed=sum(bool(is_failed[places].any()) for places in chats),
-        peak=alive.peak,
-        mean_alive=alive.mean,
-        mean_in_flight=alive.mean_in_flight,
-        waiting_ratio=alive.waiting_ratio,
+        peak=most_at_once(begun, over),
+        mean_alive=alive_ns / span_ns if span_ns else None,
+        mean_in_flight=request_ns / span_ns if span_ns else None,
+        waiting_ratio=1 - int(busy.sum()) / alive_ns if alive_ns else None,
         turns=turns,
         prompt_tokens=prompt,
         output_tokens=output,
         cached_ratio=None if not prompt or cached is None else cached / prompt,
-        duration_s={f"p{p:g}": survival_percentile((over - begun) / NS_PER_S, ended, p) for p in PERCENTILES},
-        without_waits_s={f"p{p:g}": survival_percentile(busy / NS_PER_S, ended, p) for p in PERCENTILES},
+        duration_s=_percentiles((over - begun) / NS_PER_S, ended),
+        without_waits_s=_percentiles(busy / NS_PER_S, ended),
     )
+
+
+def _percentiles(lengths: NDArray[np.float64], ended: NDArray[np.bool_]) -> dict[str, float | None]:
+    """Percentiles of lengths of which some are cut off, by Kaplan and Meier; None where one lies beyond what was observed. Without
+    those cut off they would be too small, because long conversations are cut off most often."""
+    estimate = ProductLimit(lengths[ended], lengths[~ended])
+    return {f"p{p:g}": value if math.isfinite(value := estimate.percentile(p)) else None for p in PERCENTILES}
 
 
 def _conversations(measured: Records) -> list[NDArray[np.int64]]:

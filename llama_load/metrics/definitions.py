@@ -7,10 +7,16 @@ Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
 
-from llama_load.metrics import latencies as request
+from llama_load.metrics import latencies
+
+if TYPE_CHECKING:  # help texts need this table without numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from llama_load.observed.records import Records
 
 # The groups of latencies: of every request; of scheduled requests (open loop); details of the connection, the server, the answer.
 EVERY, SCHEDULED = "every", "scheduled"
@@ -20,13 +26,14 @@ CONNECTION, SERVER, ANSWER = DETAILS = ("connection", "server", "answer")
 HIGHER, LOWER = "higher", "lower"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Latency:
     """A latency of a request, in ms; a run has its distribution.
 
     `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title` the
     headline of its section there (empty: no section), `open_loop` its name in the open-loop section (empty: not shown there).
-    Its value is the sum of `columns` of requests.parquet; `function` computes it, with formula and source in its docstring.
+    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its docstring; `sum_of`: the columns whose
+    sum it is, where it has no column KEY_ms.
     `is_objective`: --goodput accepts it. A detail is shown if it has values; with `is_always_shown` always; with
     `differs_from` only if its mean differs from that latency's.
     """
@@ -34,101 +41,64 @@ class Latency:
     key: str
     name: str
     title: str = ""
+    _: KW_ONLY
     open_loop: str = ""
-    columns: tuple[str, ...]
-    function: Callable[..., Any]
+    sum_of: tuple[str, ...] = ()
     group: str = EVERY
     is_objective: bool = False
     is_always_shown: bool = False
     differs_from: str = ""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of requests.parquet whose sum it is."""
+        return self.sum_of or (f"{self.key}_ms",)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of `metrics.latencies` that computes it."""
+        function: Callable[..., Any] = getattr(latencies, f"{self.key}_ms")
+        return function
+
+    @property
     def is_pooled(self) -> bool:
         """Whether a request has several values, pooled over all requests."""
-        return self.columns == ("itl_ms",)
+        return self.key == "itl"
+
+    def of_each(self, ok: Records) -> NDArray[np.float64]:
+        """Its value for each request, ms, NaN where a request has none. Not for one that is pooled."""
+        first, *others = map(ok.numbers, self.columns)
+        return sum(others, first)
 
 
 LATENCIES = (
+    Latency("ttft", "TTFT", "Time to First Token", is_objective=True),
+    Latency("tpot", "TPOT", "Time per Output Token (excl. 1st token)", is_objective=True),
+    Latency("itl", "ITL", "Inter-token Latency"),
+    Latency("e2el", "E2EL", "End-to-end Latency", is_objective=True),
+    Latency("client_queue", "Client Queue Time", "Client-side Queueing", group=SCHEDULED),
     Latency(
-        key="ttft",
-        name="TTFT",
-        title="Time to First Token",
-        columns=("ttft_ms",),
-        function=request.ttft_ms,
-        is_objective=True,
-    ),
-    Latency(
-        key="tpot",
-        name="TPOT",
-        title="Time per Output Token (excl. 1st token)",
-        columns=("tpot_ms",),
-        function=request.tpot_ms,
-        is_objective=True,
-    ),
-    Latency(key="itl", name="ITL", title="Inter-token Latency", columns=("itl_ms",), function=request.itl_ms),
-    Latency(
-        key="e2el",
-        name="E2EL",
-        title="End-to-end Latency",
-        columns=("e2el_ms",),
-        function=request.e2el_ms,
-        is_objective=True,
-    ),
-    Latency(
-        key="client_queue",
-        name="Client Queue Time",
-        title="Client-side Queueing",
-        columns=("client_queue_ms",),
-        function=request.client_queue_ms,
-        group=SCHEDULED,
-    ),
-    Latency(
-        key="scheduled_ttft",
-        name="TTFT from schedule",
+        "scheduled_ttft",
+        "TTFT from schedule",
         open_loop="TTFT from schedule",
-        columns=("ttft_ms", "client_queue_ms"),
-        function=request.scheduled_ttft_ms,
+        sum_of=("ttft_ms", "client_queue_ms"),
         group=SCHEDULED,
     ),
     Latency(
-        key="scheduled_e2el",
-        name="E2EL incl. Client Queue",
-        title="Queue-inclusive End-to-end Latency",
+        "scheduled_e2el",
+        "E2EL incl. Client Queue",
+        "Queue-inclusive End-to-end Latency",
         open_loop="E2EL from schedule",
-        columns=("e2el_ms", "client_queue_ms"),
-        function=request.scheduled_e2el_ms,
+        sum_of=("e2el_ms", "client_queue_ms"),
         group=SCHEDULED,
     ),
-    Latency(
-        key="late",
-        name="lateness",
-        open_loop="lateness",
-        columns=("late_ms",),
-        function=request.late_ms,
-        group=SCHEDULED,
-    ),
-    Latency(
-        key="answer_ttft",
-        name="time to first answer token",
-        columns=("answer_ttft_ms",),
-        function=request.answer_ttft_ms,
-        group=ANSWER,
-        differs_from="ttft",
-    ),
-    Latency(
-        key="connect",
-        name="connect time",
-        columns=("connect_ms",),
-        function=request.connect_ms,
-        group=CONNECTION,
-        is_always_shown=True,
-    ),
-    Latency(key="tls", name="TLS handshake", columns=("tls_ms",), function=request.tls_ms, group=CONNECTION),
-    Latency(key="queue", name="time to headers", columns=("queue_ms",), function=request.queue_ms, group=SERVER),
+    Latency("late", "lateness", open_loop="lateness", group=SCHEDULED),
+    Latency("answer_ttft", "time to first answer token", group=ANSWER, differs_from="ttft"),
+    Latency("connect", "connect time", group=CONNECTION, is_always_shown=True),
+    Latency("tls", "TLS handshake", group=CONNECTION),
+    Latency("queue", "time to headers", group=SERVER),
 )
 BY_KEY = {latency.key: latency for latency in LATENCIES}
-
-
 TTFT = LATENCIES[0]
 
 
@@ -144,19 +114,23 @@ OBJECTIVE_KEYS = tuple(latency.key for latency in LATENCIES if latency.is_object
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: none), the
-    attribute of `Summary`, its definition. `is_rate`: per second of the run's or stage's time. `is_count`: shown without
-    decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown. `better`: which value is
-    the better one when runs are compared (HIGHER, LOWER); empty where neither is."""
+    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: none), and its
+    definition. `attribute`: that of `Summary`, where it is not the key. `is_rate`: per second of the run's or stage's time.
+    `is_count`: shown without decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown.
+    `better`: which value is the better one when runs are compared (HIGHER, LOWER); empty where neither is."""
 
     key: str
     line: str
-    attribute: str
     definition: str
+    attribute: str = ""
     is_rate: bool = False
     is_count: bool = False
     known: str = ""
     better: str = ""
+
+    def of(self, figures: object) -> Any:
+        """Its value in these figures."""
+        return getattr(figures, self.attribute or self.key)
 
     @property
     def unit(self) -> str:
@@ -168,24 +142,22 @@ FIGURES = (
     Figure(
         "duration",
         "Benchmark duration (s)",
-        "duration_s",
         "first start to last end, failed requests included; to the end of the time where that cut the run",
+        attribute="duration_s",
         better=LOWER,
     ),
-    Figure("completed", "Successful requests", "completed", "requests with a valid, complete answer", is_count=True),
-    Figure("failed", "Failed requests", "failed", "requests without one, by failure class", is_count=True),
-    Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1", better=LOWER),
+    Figure("completed", "Successful requests", "requests with a valid, complete answer", is_count=True),
+    Figure("failed", "Failed requests", "requests without one, by failure class", is_count=True),
+    Figure("failure_ratio", "", "failed / (completed + failed), 0 to 1", better=LOWER),
     Figure(
         "valid_answer_ratio",
         "",
-        "valid_answer_ratio",
         "answers that follow --json-schema / successful requests that were forced to, 0 to 1",
         better=HIGHER,
     ),
     Figure(
         "total_input_tokens",
         "Total input tokens",
-        "total_input_tokens",
         "prompt tokens of successful requests: usage, else llama-server's timings, else counted before the run",
         is_count=True,
         known="known_input_tokens",
@@ -193,23 +165,14 @@ FIGURES = (
     Figure(
         "total_output_tokens",
         "Total generated tokens",
-        "total_output_tokens",
         "output tokens of successful requests: usage, else timings, else counted stream events",
         is_count=True,
         known="known_output_tokens",
     ),
-    Figure(
-        "request_throughput",
-        "Request throughput (req/s)",
-        "request_throughput",
-        "successful requests / duration",
-        is_rate=True,
-        better=HIGHER,
-    ),
+    Figure("request_throughput", "Request throughput (req/s)", "successful requests / duration", is_rate=True, better=HIGHER),
     Figure(
         "request_goodput",
         "Request goodput (req/s)",
-        "request_goodput",
         "successful requests that meet every --goodput objective / duration; n/a where one was not measured",
         is_rate=True,
         better=HIGHER,
@@ -217,7 +180,6 @@ FIGURES = (
     Figure(
         "output_throughput",
         "Output token throughput (tok/s)",
-        "output_throughput",
         "output tokens / duration; in a run cut by its time, all tokens that came within it, those of cut requests included",
         is_rate=True,
         better=HIGHER,
@@ -225,7 +187,6 @@ FIGURES = (
     Figure(
         "max_output_tokens_per_s",
         "Peak output token throughput (tok/s)",
-        "max_output_tokens_per_s",
         "most output tokens within a second, counted from the first start as vllm bench serve does; "
         "llama_load.peak_output_tok_per_s: within any second",
         better=HIGHER,
@@ -233,14 +194,12 @@ FIGURES = (
     Figure(
         "max_concurrent_requests",
         "Peak concurrent requests",
-        "max_concurrent_requests",
         "most requests that touch the same second, counted from the first start as vllm bench serve does; "
         "llama_load.peak_in_flight: in flight at one instant",
     ),
     Figure(
         "total_token_throughput",
         "Total token throughput (tok/s)",
-        "total_token_throughput",
         "(prompt + output tokens) / duration",
         is_rate=True,
         better=HIGHER,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.slices import Instants, Values
 
@@ -10,10 +13,10 @@ from llama_load.metrics.slices import Instants, Values
 MOST_GROUPS, REQUESTS_A_GROUP = 40, 10
 
 
-def in_flight_at(started_ns: Instants, ended_ns: Instants, at_ns: Instants) -> Values:
-    """How many requests had started before each instant and not ended by it."""
-    begun = np.searchsorted(np.sort(started_ns), at_ns)
-    return (begun - np.searchsorted(np.sort(ended_ns), at_ns, side="right")).astype(np.float64)
+def in_flight_at(started: NDArray[Any], ended: NDArray[Any], at: NDArray[Any]) -> Values:
+    """How many requests had started before each instant and not ended by it. Three of 2 s, at their starts 0, 1 and 5: 0, 1, 0."""
+    begun = np.searchsorted(np.sort(started), at)
+    return (begun - np.searchsorted(np.sort(ended), at, side="right")).astype(np.float64)
 
 
 def mean_in_flight(started_ns: Instants, ended_ns: Instants, since_ns: Instants, until_ns: Instants) -> Values:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.gap_times import COLUMNS, gap_times
+from llama_load.metrics.statistics import median
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS
 
@@ -45,12 +46,12 @@ def hang_up_figures(measured: Records) -> HangUpFigures | None:
         aborted=len(aborted),
         before_first_token=int((~has_first).sum()),
         wasted_tokens=int(np.nansum(aborted.numbers("output_tokens"))),
-        median_ttft_ms=_median((first - started)[has_first] / NS_PER_MS),
-        median_waited_ms=_median((aborted.instants("ended_mono_ns") - started) / NS_PER_MS),
+        median_ttft_ms=median((first - started)[has_first] / NS_PER_MS),
+        median_waited_ms=median((aborted.instants("ended_mono_ns") - started) / NS_PER_MS),
         near_gaps=len(near),
-        near_median_ms=_median(near),
+        near_median_ms=median(near),
         near_longest_ms=float(near.max()) if len(near) else None,
-        other_median_ms=_median(others),
+        other_median_ms=median(others),
         other_longest_ms=float(others.max()) if len(others) else None,
     )
 
@@ -69,7 +70,3 @@ def _gaps(ok: Records, aborted: Records) -> tuple[NDArray[np.float32], NDArray[n
             near.append(gaps.ms[is_near])
             others.append(gaps.ms[~is_near])
     return np.concatenate(near), np.concatenate(others)
-
-
-def _median(values: NDArray[np.float64] | NDArray[np.float32]) -> float | None:
-    return float(np.median(values)) if len(values) else None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.neighbours import ANSWERS, IDLE, neighbour_classes
-from llama_load.metrics.statistics import Distribution, describe
+from llama_load.metrics.statistics import Distribution, describe, known
 from llama_load.observed.probe_names import ALONE, BESIDE
 from llama_load.observed.record import CANCELLED, OK
 from llama_load.observed.records import Records
@@ -80,53 +80,50 @@ class ProbeFigures:
     lost_neighbours: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedRun:
-    """What the figures need of a run: all its requests, those measured, their window, its stages (name, begin and end in ns; None:
-    it did not begin or end), and see `ProbeFigures`."""
-
-    rate_rps: float
-    requests: Records
-    measured: Records
-    window: Window
-    stages: Sequence[tuple[str, int | None, int | None]] = ()
-    missing: int = 0
-    skipped: int = 0
-    lost_neighbours: int = 0
-
-
-def probe_figures(probes: Records, run: ProbedRun) -> ProbeFigures:
-    """The figures of the probes of a run, from its probes' records."""
+def probe_figures(
+    probes: Records,
+    requests: Records,
+    window: Window,
+    *,
+    rate_rps: float,
+    stages: Sequence[tuple[str, int | None, int | None]] = (),
+    missing: int = 0,
+    skipped: int = 0,
+    lost_neighbours: int = 0,
+) -> ProbeFigures:
+    """The figures of the probes of a run, from their records, all requests of the load, the window of those that were measured, and
+    its stages (name, begin and end in ns; None: it did not begin or end). For the others see `ProbeFigures`."""
+    measured = requests.measured()
     alone = probes.where(probes.equals("name", ALONE))
     beside = probes.where(probes.equals("name", BESIDE))
-    beside = beside.where(run.window.holds(beside.instants("started_mono_ns")))
-    basis = _Basis(_medians(alone, "ttft_ms"), _medians(alone, "e2el_ms"), run.window.ended_ns)
+    beside = beside.where(window.holds(beside.instants("started_mono_ns")))
+    basis = _Basis(_medians(alone, "ttft_ms"), _medians(alone, "e2el_ms"), window.ended_ns)
     started = beside.instants("started_mono_ns")
     answered = beside.where(basis.is_answered(beside))
     ttft_alone = alone.ok().numbers("ttft_ms")
     return ProbeFigures(
-        rate_rps=run.rate_rps,
+        rate_rps=rate_rps,
         alone=basis.sample(alone, may_be_cut=False),
         alone_range_ms=(float(ttft_alone.min()), float(ttft_alone.max())) if len(ttft_alone) else None,
         total=basis.sample(beside),
-        by_class=_by_class(beside, run.requests, basis),
+        by_class=_by_class(beside, requests, basis),
         by_stage={
-            name: basis.sample(beside.where(Window(begun_ns, run.window.ended_ns if ended_ns is None else ended_ns).holds(started)))
-            for name, begun_ns, ended_ns in run.stages
+            name: basis.sample(beside.where(Window(begun_ns, window.ended_ns if ended_ns is None else ended_ns).holds(started)))
+            for name, begun_ns, ended_ns in stages
             if begun_ns is not None
         },
-        over_time=_over_time(beside, run.window, basis),
+        over_time=_over_time(beside, window, basis),
         failures=dict(Counter(beside.failed().strings("status")).most_common()),
         prompt_tokens=_total(beside, "prompt_tokens"),
         output_tokens=_total(beside, "output_tokens"),
-        request_ratio=_share(len(beside), len(run.measured)),
-        token_ratio=_share(_tokens(beside), _tokens(run.measured)),
+        request_ratio=_share(len(beside), len(measured)),
+        token_ratio=_share(_tokens(beside), _tokens(measured)),
         alone_cached_ratio=_cached_ratio(alone),
         cached_ratio=_cached_ratio(beside),
         cut_shift=cut_shift(answered.numbers("ttft_ms"), np.zeros(0), basis.cut_after_ms(beside), PERCENTILES),
-        missing=run.missing,
-        skipped=run.skipped,
-        lost_neighbours=run.lost_neighbours,
+        missing=missing,
+        skipped=skipped,
+        lost_neighbours=lost_neighbours,
     )
 
 
@@ -172,8 +169,8 @@ class _Basis:
             sent=len(probes),
             failed=len(probes.failed()),
             cut=len(probes) - len(probes.failed()) - len(answered),
-            ttft=describe(ttft.copy(), PERCENTILES),
-            e2el=describe(e2el.copy(), PERCENTILES),
+            ttft=describe(ttft, PERCENTILES),
+            e2el=describe(e2el, PERCENTILES),
             ttft_ratio=ratio_to_alone(ttft, hosts, self.ttft_ms),
             e2el_ratio=ratio_to_alone(e2el, hosts, self.e2el_ms),
         )
@@ -184,8 +181,7 @@ def _medians(alone: Records, column: str) -> dict[str, float]:
     ok = alone.ok()
     medians = {}
     for host in ok.values_of("host"):
-        values = ok.where(ok.equals("host", host)).numbers(column)
-        values = values[~np.isnan(values)]
+        values = known(ok.where(ok.equals("host", host)).numbers(column))
         if len(values) >= LEAST_ALONE and (median := float(np.median(values))) > 0:
             medians[str(host)] = median
     return medians

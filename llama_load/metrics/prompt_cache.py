@@ -14,7 +14,6 @@ evidence:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.statistics import sign_test
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
@@ -274,7 +274,7 @@ def _repeated(prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefor
     if len(ratios) >= LEAST_PAIRS:
         saving, sooner = 1 - float(np.median(list(ratios.values()))), sum(ratio < 1 for ratio in ratios.values())
         text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
-        if saving > MOST_SAVING and _chance(sooner, len(ratios)) <= CHANCE:
+        if saving > MOST_SAVING and sign_test(sooner, len(ratios)) <= CHANCE:
             text += ": a cache answered them"
             repetitions = prompts.judged & (prompts.earlier >= 0)
             shares.append(float(repetitions.sum()) / float(prompts.judged.sum()))
@@ -292,8 +292,3 @@ def _ttft_ratios(prompts: PromptTable) -> dict[tuple[object, float, str], float]
             key = prompts.caches[row], prompts.stages[row], prompts.digests[row]
             times.setdefault(key, []).append(float(prompts.ttft_ms[row]))
     return {key: float(np.median(rest)) / first for key, (first, *rest) in times.items() if rest and first > 0}
-
-
-def _chance(sooner: int, pairs: int) -> float:
-    """P(at least `sooner` of `pairs` by chance), one-sided sign test. 10 of 10: 0.001."""
-    return float(sum(math.comb(pairs, count) for count in range(sooner, pairs + 1)) / 2**pairs)

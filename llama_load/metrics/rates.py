@@ -117,7 +117,7 @@ def vllm_peak_in_flight(ok: Records) -> int:
     lasted_ns = ok.numbers("e2el_ms") * NS_PER_MS
     ends = np.where(np.isnan(lasted_ns), ok.instants("ended_mono_ns"), starts + np.nan_to_num(lasted_ns).astype(np.int64))
     begun_ns = int(starts.min())
-    return _most_at_once((starts - begun_ns) // NS_PER_S, (ends - begun_ns) // NS_PER_S + 1)
+    return most_at_once((starts - begun_ns) // NS_PER_S, (ends - begun_ns) // NS_PER_S + 1)
 
 
 def peak_in_flight(records: Records) -> int:
@@ -125,10 +125,11 @@ def peak_in_flight(records: Records) -> int:
 
     0-2 s, 1-3 s, 2.5-4 s: 2. A request that starts as another ends does not overlap it.
     """
-    return _most_at_once(records.instants("started_mono_ns"), records.instants("ended_mono_ns")) if len(records) else 0
+    return most_at_once(records.instants("started_mono_ns"), records.instants("ended_mono_ns")) if len(records) else 0
 
 
-def _most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """The most intervals that overlap; one that ends at the instant of another's start does not overlap it."""
     instants = np.concatenate((ends, starts))
     steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
     order = np.lexsort((steps, instants))  # at one instant, ends come before starts

@@ -10,13 +10,13 @@ with their batch are called different in at most 1 of 100 runs at 50 to 90 % loa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.statistics import median, sign_test
 from llama_load.observed.records import Records
 
 CHANCE = 0.01
@@ -74,23 +74,13 @@ def _ratios(
     number = np.searchsorted(edges, started)
     rows = []
     for part in range(slices):
-        own = [
-            np.median(values[(number == part) & (replica == replica_number)])
-            if ((number == part) & (replica == replica_number)).any()
-            else np.nan
-            for replica_number in range(count)
-        ]
-        if not np.isnan(own).any():
-            rows.append(
-                [
-                    math.log(own[replica_number] / np.median([*own[:replica_number], *own[replica_number + 1 :]]))
-                    for replica_number in range(count)
-                ]
-            )
+        medians = [median(values[(number == part) & (replica == place)]) for place in range(count)]
+        if None not in medians:
+            own = np.array(medians, dtype=np.float64)
+            rows.append(np.log(own / [np.median(np.delete(own, place)) for place in range(count)]))
     return np.array(rows) if rows else None
 
 
 def _chance(logs: NDArray[np.float64]) -> float:
-    """P(at least this many equal signs by chance), two-sided sign test."""
-    total, most = len(logs), max(int((logs > 0).sum()), int((logs < 0).sum()))
-    return float(min(1.0, 2 * sum(math.comb(total, count) for count in range(most, total + 1)) / 2**total))
+    """P(at least this many equal signs by chance), two-sided."""
+    return min(1.0, 2 * sign_test(max(int((logs > 0).sum()), int((logs < 0).sum())), len(logs)))

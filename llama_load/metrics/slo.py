@@ -37,18 +37,13 @@ def met(ok: Records, slo: Slo) -> NDArray[np.bool_] | None:
 
     A request without a second token has no TPOT and meets that objective, as in vLLM.
     """
-    values = values_of(ok, slo)
+    values = BY_KEY[slo.metric].of_each(ok)
     needless = np.zeros(len(ok), dtype=np.bool_)
     if slo.metric == "tpot":
         needless = ok.has("first_token_mono_ns") & (ok.numbers("output_tokens") < 2)
     if (np.isnan(values) & ~needless).any():
         return None
     return np.asarray(needless | (values <= slo.limit_ms))
-
-
-def values_of(ok: Records, slo: Slo) -> NDArray[np.float64]:
-    """The metric of each request, ms; NaN where it has none."""
-    return np.asarray(sum(map(ok.numbers, BY_KEY[slo.metric].columns), np.zeros(len(ok))))
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:

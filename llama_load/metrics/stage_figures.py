@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,17 +102,7 @@ def with_window_rates(figures: Summary, measured: Records, window: Window, slos:
     From the requests that began and ended in it alone, throughput would be too low: at its ends the server also works on
     others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 would be missing.
     """
-    rates = window_rates(measured, window, slos)
-    return replace(
-        figures,
-        duration_s=window.seconds,
-        request_throughput=rates.requests,
-        request_goodput=rates.good_requests,
-        good_requests=rates.good,
-        output_throughput=rates.output_tokens,
-        total_token_throughput=rates.total_tokens,
-        output_chars_per_s=rates.output_chars,
-    )
+    return replace(figures, **asdict(window_rates(measured, window, slos)))
 
 
 def repeated_prompts(measured: Records, stages: int) -> int:

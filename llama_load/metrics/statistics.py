@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
+Values = NDArray[np.floating[Any]]
+_Float = TypeVar("_Float", bound=np.floating[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,39 @@ class Distribution:
         return [p for p in self.percentiles if self.count and not is_enough(self.count, p)]
 
 
+def known(values: NDArray[_Float]) -> NDArray[_Float]:
+    """The values that are not NaN."""
+    return np.asarray(values[~np.isnan(values)])
+
+
+def mean(values: Values) -> float | None:
+    """The mean of the known values; None where none is."""
+    values = known(values)
+    return float(values.mean()) if len(values) else None
+
+
+def median(values: Values) -> float | None:
+    """The median of the known values; None where none is."""
+    values = known(values)
+    return float(np.median(values)) if len(values) else None
+
+
+def total(values: Values) -> float | None:
+    """The sum; None where one is unknown (a partial sum is no total), and without any."""
+    return None if not len(values) or np.isnan(values).any() else float(values.sum())
+
+
+def ratio_of_sums(parts: Values, wholes: Values) -> float | None:
+    """Sum of the parts / sum of the wholes; None where one is unknown, or where the wholes are 0."""
+    part, whole = total(parts), total(wholes)
+    return None if part is None or not whole else part / whole
+
+
+def sign_test(same: int, pairs: int) -> float:
+    """P(at least `same` of `pairs` signs by chance), one-sided. 10 of 10: 0.001."""
+    return float(sum(math.comb(pairs, count) for count in range(same, pairs + 1)) / 2**pairs)
+
+
 def least_count(p: float) -> int:
     """How many values a percentile needs so that at least one is beyond it: 100 / (100 - p). p99: 100, p90: 10, p50: 2.
 
@@ -50,18 +86,18 @@ def is_enough(count: int, p: float) -> bool:
     return count >= least_count(p)
 
 
-def describe(values: NDArray[np.float64], percentiles: Sequence[float]) -> Distribution:
+def describe(values: Values, percentiles: Sequence[float]) -> Distribution:
     """Statistics as vLLM computes them: numpy mean, median, std (ddof 0), linear percentiles. NaN values are left out."""
-    values = values[~np.isnan(values)]
+    values = known(values)
     values.sort()
     if not len(values):
         return Distribution(0, None, None, None, dict.fromkeys(percentiles), dict.fromkeys(percentiles, (None, None)))
-    mean, std = float(np.mean(values)), float(np.std(values))
+    average, std = float(np.mean(values)), float(np.std(values))
     intervals = {p: percentile_interval(values, p) for p in percentiles}
     # From here on `values` may lose its order.
     return Distribution(
         count=len(values),
-        mean=mean,
+        mean=average,
         median=float(np.median(values, overwrite_input=True)),
         std=std,
         percentiles={p: float(np.percentile(values, p, overwrite_input=True)) for p in percentiles},
@@ -69,7 +105,7 @@ def describe(values: NDArray[np.float64], percentiles: Sequence[float]) -> Distr
     )
 
 
-def percentile_interval(ordered: NDArray[np.float64], percentile: float) -> tuple[float | None, float | None]:
+def percentile_interval(ordered: Values, percentile: float) -> tuple[float | None, float | None]:
     """Distribution-free 95 % confidence interval of a percentile, from order statistics.
 
     The number of values below the true q-quantile is Binomial(n, q), so the l-th and u-th smallest values enclose it

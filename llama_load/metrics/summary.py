@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,31 +35,38 @@ class FailureCount:
     example: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The figures of a set of requests. Rates are per second of `duration_s`. A figure is None where it was not measured, or not
-    for all requests; `known_input_tokens` and `known_output_tokens` are sums over the requests whose counts are known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Rates per second of a window of `duration_s`, and how many requests in it meet every objective; None where a request's value
+    is unknown."""
+
+    duration_s: float
+    request_throughput: float | None = None
+    request_goodput: float | None = None
+    good_requests: int | None = None
+    output_throughput: float | None = None
+    total_token_throughput: float | None = None
+    output_chars_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Rates):
+    """The figures of a set of requests. A figure is None where it was not measured, or not for all requests; `known_input_tokens`
+    and `known_output_tokens` are sums over the requests whose counts are known."""
 
     completed: int
     failed: int
     cancelled: int
     aborted: int
     wasted_tokens: int  # of the aborted requests
-    duration_s: float
     total_input_tokens: int | None
     total_output_tokens: int | None
     known_input_tokens: int
     known_output_tokens: int
-    request_throughput: float | None
-    request_goodput: float | None
-    good_requests: int | None
-    output_throughput: float | None
-    total_token_throughput: float | None
     max_output_tokens_per_s: float | None  # this and the next as vLLM counts them, then as they were
     max_concurrent_requests: int
     peak_output_tok_per_s: float | None
     peak_in_flight: int
-    output_chars_per_s: float | None
     total_inputs: int | None
     total_images: int | None
     tokens_per_image: float | None
@@ -77,9 +84,8 @@ class Summary:
     prompt_token_sources: dict[str, int]
     clock_sources: dict[str, int]
     endpoints: dict[str, int]
-    failures: list[FailureCount] = field(default_factory=list)
-
-    valid_answer_ratio: float | None = None
+    failures: list[FailureCount]
+    valid_answer_ratio: float | None
 
     @property
     def failure_ratio(self) -> float | None:
@@ -103,29 +109,21 @@ def summarize(
     ok, failed, cancelled, aborted = records.ok(), records.failed(), records.cancelled(), records.aborted()
     window = window or window_of(records)
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
-    distributions = {latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES}
-    rates = window_rates(records, window, slos)
     return Summary(
+        **asdict(window_rates(records, window, slos)),
         completed=len(ok),
         failed=len(failed),
         cancelled=len(cancelled),
         aborted=len(aborted),
         wasted_tokens=int(np.nansum(aborted.numbers("output_tokens"))),
-        duration_s=window.seconds,
         total_input_tokens=_total(input_tokens),
         total_output_tokens=_total(output_tokens),
         known_input_tokens=int(np.nansum(input_tokens)),
         known_output_tokens=int(np.nansum(output_tokens)),
-        request_throughput=rates.requests,
-        request_goodput=rates.good_requests,
-        good_requests=rates.good,
-        output_throughput=rates.output_tokens,
-        total_token_throughput=rates.total_tokens,
         max_output_tokens_per_s=vllm_peak_output(ok),
         max_concurrent_requests=vllm_peak_in_flight(ok),
         peak_output_tok_per_s=peak_output_tok_per_s(_answered(records), window),
         peak_in_flight=peak_in_flight(records),
-        output_chars_per_s=rates.output_chars,
         total_inputs=_sum(ok.numbers("inputs")),
         total_images=_sum(ok.numbers("images")),
         tokens_per_image=_per_image(ok.numbers("image_tokens"), ok.numbers("images")),
@@ -138,7 +136,7 @@ def summarize(
         reopened_connections=int(records.equals("connection_reopened", True).sum()),
         server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),
         server_predict_tok_per_s=_speed(output_tokens - 1, ok.numbers("server_predict_ms")),
-        distributions=distributions,
+        distributions={latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES},
         token_sources=_counts(ok, "token_source"),
         prompt_token_sources=_counts(ok, "prompt_token_source"),
         clock_sources=_counts(ok, "clock_source"),
@@ -152,24 +150,7 @@ def distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) ->
     """The distribution of a latency over these requests."""
     if latency.is_pooled:
         return describe_pieces(ok.gap_pieces, percentiles)
-    return describe(per_request(ok, latency), percentiles)
-
-
-def per_request(ok: Records, latency: Latency) -> NDArray[np.float64]:
-    """A latency that is not pooled: one value per request, NaN where it has none."""
-    return sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Rates within a window, per second; None where a request's value is unknown."""
-
-    requests: float | None
-    good_requests: float | None
-    output_tokens: float | None
-    total_tokens: float | None
-    output_chars: float | None
-    good: int | None = None  # the number of requests that meet every objective
+    return describe(latency.of_each(ok), percentiles)
 
 
 def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -> Rates:
@@ -182,7 +163,7 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
     """
     seconds = window.seconds
     if seconds <= 0:
-        return Rates(None, None, None, None, None)
+        return Rates(duration_s=seconds)
     answered = _overlapping(_answered(records), window) if window.is_cut else records.ok()
     ok = answered.ok()
     ended = ok.where(window.holds(ok.instants("ended_mono_ns"))) if window.is_cut else ok
@@ -194,12 +175,13 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
         tokens = float(np.nansum(answered.numbers("output_tokens")))
         chars = chars * output / tokens if tokens else 0.0
     return Rates(
-        requests=len(ended) / seconds,
-        good_requests=None if good is None else good / seconds,
-        output_tokens=None if output is None else output / seconds,
-        total_tokens=None if output is None or input_tokens is None else (output + input_tokens) / seconds,
-        output_chars=chars / seconds if len(answered) else None,
-        good=good,
+        duration_s=seconds,
+        request_throughput=len(ended) / seconds,
+        request_goodput=None if good is None else good / seconds,
+        good_requests=good,
+        output_throughput=None if output is None else output / seconds,
+        total_token_throughput=None if output is None or input_tokens is None else (output + input_tokens) / seconds,
+        output_chars_per_s=chars / seconds if len(answered) else None,
     )
 
 

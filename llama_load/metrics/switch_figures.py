@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.statistics import median, ratio_of_sums
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 
@@ -78,16 +79,14 @@ def switch_figures(records: Records, *, other_clients: bool = False) -> SwitchFi
         for latency, value in values.items():
             base = is_counted & (in_class == 0)
             own[latency] = _price(value, group, base, chosen) if number else (None, 0)
-        total = prompt[chosen].sum()
-        share = cached[chosen].sum() / total if total > 0 else np.nan
         figures.append(
             SwitchClass(
                 name,
                 int(chosen.sum()),
                 float(in_flight[chosen].mean()) if chosen.any() else None,
-                None if np.isnan(share) else float(share),
-                _median(values["ttft"][chosen]),
-                _median(values["tpot"][chosen]),
+                ratio_of_sums(cached[chosen], prompt[chosen]),
+                median(values["ttft"][chosen]),
+                median(values["tpot"][chosen]),
                 *own["ttft"],
                 *own["tpot"],
             )
@@ -145,8 +144,3 @@ def _price(values: Floats, group: Ints, base: Bools, chosen: Bools) -> tuple[flo
             differences.append(np.median(after) - np.median(before))
             weights.append(len(after))
     return (float(np.average(differences, weights=weights)), sum(weights)) if weights else (None, 0)
-
-
-def _median(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else None

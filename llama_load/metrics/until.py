@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.equal_load import in_flight_at
+
 FIRST_LOOK, GROWTH = 300, 1.4
 BATCHES = 10
 T_975 = 2.262  # Student's t with BATCHES - 1 degrees of freedom, 97.5 %
@@ -132,13 +134,6 @@ def load_bound(in_use: Values) -> float | None:
     return float(in_use.mean()) + T_975 * float(batch_means(in_use).std(ddof=1)) / math.sqrt(BATCHES)
 
 
-def in_flight_at_start(starts: Values, ends: Values) -> Values:
-    """The requests in flight when each began, itself not counted. Three of 2 s that begin at 0, 1 and 5: 0, 1, 0."""
-    return (np.searchsorted(np.sort(starts), starts, side="left") - np.searchsorted(np.sort(ends), starts, side="right")).astype(
-        np.float64
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Requests:
     """The successful requests of a run so far, in order of start: latencies (the one of `Until.latency`) and instants in s."""
@@ -171,7 +166,7 @@ class UntilRule:
 
 def look_at(until: Until, requests: Requests, *, is_open: bool, users: int, slots: int | None) -> Look:
     """One look (see `UntilRule`)."""
-    in_flight = in_flight_at_start(requests.starts_s, requests.ends_s)
+    in_flight = in_flight_at(requests.starts_s, requests.ends_s, requests.starts_s)
     first = 0 if is_open else users
     known = ~np.isnan(requests.latencies)
     known[:first] = False

@@ -30,7 +30,7 @@ class Field:
 
 def fields(workloads: Collection[str], given: Collection[str], *, keys: bool) -> dict[str, list[Field]]:
     """The groups and their fields for these workloads (class names). Flags in `given` are shown in any case; those with keys
-    only if `keys` are wanted."""
+    only if `keys` is set."""
     rows = [
         flag
         for flag in (*OF_LOCUST, *FLAGS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llama_load.errors import UsageError
 from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.slo import Slo, met, parse_slo, values_of
+from llama_load.metrics.slo import Slo, met, parse_slo
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 
@@ -91,7 +91,7 @@ def judge(records: Records, objectives: Sequence[Objective], share: float) -> Ju
             meets[rows & is_ok] = met_rows
         good &= meets | ~rows
         shares[objective.text] = float(meets[rows].mean()) if rows.any() else 1.0
-        values = np.empty(0) if chosen is None else values_of(chosen, objective.slo)
+        values = np.empty(0) if chosen is None else BY_KEY[metric].of_each(chosen)
         values = values[~np.isnan(values)]
         reached[objective.text] = float(np.quantile(values, share)) if len(values) else None
     return Judged(good, shares, reached)

@@ -39,7 +39,6 @@ from llama_load.targets.servers import KINDS
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
-from llama_load.users.session import Dialogue
 from llama_load.users.session_tokens import TAKEN, SessionHeaders
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
@@ -59,7 +58,6 @@ class RunOptions:
     warmup: int
     dataset_path: str | None
     traffic: Traffic
-    dialogue: Dialogue
     stream: bool
     sharegpt_output_len: int | None
     tokenizer: Path | None
@@ -141,15 +139,13 @@ def read_options(namespace: Any) -> RunOptions:
     given_seed = number("seed", int, -(2**63), most=2**63 - 1)
     seed = given_seed or 0
     load = read_load(flags, seed)
-    traffic = read_traffic(flags)
     options = RunOptions(
         num_prompts=number("num_prompts", int, 1, most=MOST_REQUESTS),
         max_concurrency=number("max_concurrency", int, 1, most=MOST_USERS),
         conversations=number("conversations", int, 1, most=MOST_USERS),
         warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
         dataset_path=text("dataset_path"),
-        traffic=traffic,
-        dialogue=Dialogue(traffic.generated_history),
+        traffic=read_traffic(flags),
         stream=not switch("no_stream"),
         sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
         tokenizer=Path(tokenizer) if tokenizer else None,

@@ -9,10 +9,10 @@ from typing import Any
 
 from locust.runners import MasterRunner
 
+from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 from llama_load.errors import UsageError
 from llama_load.load.conversation_arrivals import of_conversations
 from llama_load.load.segments import FILLING, LoadModel, Segment, plan_segments, total_requests
-from llama_load.load.user_limit import most_users
 from llama_load.load.workload_draw import drawn_by_weight
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
@@ -76,6 +76,7 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
     num_users, workers = environment.parsed_options.num_users, _workers(environment)
+    most = MOST_USERS_A_PROCESS * max(1, workers)
     users = max(num_users, *(segment.most_users or 0 for segment in segments))
     sending = users if model.stages else sending_users(environment.user_classes, users)
     handed_over = sending if model.hands_over else 0
@@ -90,7 +91,7 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         alive=options.conversations,
         users=users,
         sending=sending,
-        busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
+        busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most) for segment in segments)),
         warmup=max(options.warmup, handed_over),
         filling=FILLING * handed_over,
         counts_requests=of_each_stage is not None,

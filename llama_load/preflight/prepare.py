@@ -5,14 +5,13 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.cells import cell_len
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.load.segments import LoadModel, Segment
 from llama_load.observed.server_description import ServerDescription
 from llama_load.options.options import RunOptions
 from llama_load.preflight.answer_form_file import read_answer_form
@@ -39,7 +38,6 @@ from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.tables.text_width import padded, wrapped
-from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe
@@ -55,28 +53,18 @@ from llama_load.workloads.recorded import TalkFacts
 
 @dataclass(slots=True)
 class Prepared:
-    """A run that is ready to start."""
+    """A run for which all checks have passed. Nothing is written before `open`."""
 
     options: RunOptions
+    load: PlannedLoad
     targets: list[Target]
     probes: list[Probe]  # one per target, for later queries
     body_options: BodyOptions
     plans: Mapping[str, Plan]
-    model: LoadModel
-    segments: list[Segment]
-    weights: Mapping[str, float]  # each workload's share of arrivals, by name
-    users: int  # that Locust must start
-    warmup: int  # requests of each warm-up
-    filling: int  # see `PlannedLoad`
-    writer: RunWriter
-    run_time_s: float | None
     beginning: Beginning | None  # of the prompts; None: they are sent as they are
+    manifest: Manifest  # with the rows of the preflight table
     local_servers: list[LocalServer]  # one per target
-
-    @property
-    def is_open(self) -> bool:
-        """Whether any part of it is an open loop."""
-        return any(segment.scheduled_s is not None for segment in self.segments)
+    writer: RunWriter = field(init=False)  # of the run folder, once it is open
 
     @property
     def checks_answers(self) -> bool:
@@ -88,46 +76,16 @@ class Prepared:
     def ends_matter(self) -> bool:
         """Whether a request's end can release another request or choose its replica."""
         balances = len(self.targets) > 1 and self.options.balance == LEAST_IN_FLIGHT
-        return balances or any(segment.is_limited for segment in self.segments)
-
-
-@dataclass(slots=True)
-class CheckedRun:
-    """What a run would be: all checks have passed, nothing is written yet."""
-
-    options: RunOptions
-    load: PlannedLoad
-    probes: list[Probe]
-    targets: list[Target]
-    plans: Mapping[str, Plan]
-    beginning: Beginning | None
-    manifest: Manifest  # with the rows of the preflight table
-    local_servers: list[LocalServer]
-    form: AnswerForm | None
+        return balances or any(segment.is_limited for segment in self.load.segments)
 
     def open(self) -> Prepared:
-        """Open the run folder. UsageError: it cannot be written."""
-        options, load = self.options, self.load
-        return Prepared(
-            options=options,
-            targets=self.targets,
-            probes=self.probes,
-            body_options=replace(options.body_options(), form=self.form),
-            plans=self.plans,
-            model=load.model,
-            segments=load.segments,
-            weights=load.weights,
-            users=load.users,
-            warmup=load.warmup,
-            filling=load.filling,
-            writer=run_writer(options, self.manifest),
-            run_time_s=load.run_time_s,
-            beginning=self.beginning,
-            local_servers=[with_traffic(*pair) for pair in zip(self.local_servers, self.manifest.servers, strict=True)],
-        )
+        """The same run, with its run folder open. UsageError: it cannot be written."""
+        self.writer = run_writer(self.options, self.manifest)
+        self.local_servers = [with_traffic(*pair) for pair in zip(self.local_servers, self.manifest.servers, strict=True)]
+        return self
 
 
-def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> CheckedRun:
+def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
     """Query the servers, plan the prompts, make the rows of the preflight table. UsageError: something does not fit."""
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
@@ -162,7 +120,17 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before[1], manifest)
-    return CheckedRun(options, load, probes, targets, plans, beginning, manifest, local_servers, form)
+    return Prepared(
+        options=options,
+        load=load,
+        targets=targets,
+        probes=probes,
+        body_options=replace(options.body_options(), form=form),
+        plans=plans,
+        beginning=beginning,
+        manifest=manifest,
+        local_servers=local_servers,
+    )
 
 
 def _has_recorded_waits(plan: Plan) -> bool:

@@ -23,6 +23,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.observed.server_description import ServerDescription
+from llama_load.targets.apis import APIS
 from llama_load.targets.servers import KINDS
 from llama_load.version import __version__
 
@@ -42,8 +43,9 @@ _LAYERS = re.compile(r"-?\d{1,5}|auto|all")
 _PYTHON = re.compile(r"3\.\d{1,2}(?:\.\d{1,2})?")
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){1,2}(?:\.dev\d{1,4})?")
 _SYSTEMS, _MACHINES = ("Linux", "macOS", "Darwin", "Windows"), ("x86_64", "aarch64", "arm64", "riscv64", "ppc64le")
-_ENDPOINTS = ("chat", "completions", "embeddings", "rerank", "messages", "responses")
-_WORKLOADS = ("sharegpt", "document", "vision", "mixed", "synthetic", "embeddings", "rerank", "replay", "custom")
+_WORKLOADS = (
+    *("sharegpt", "document", "vision", "mixed", "synthetic", "embeddings", "rerank", "replay", "custom", "conversations", "agent"),
+)
 _BUNDLED = ("sharegpt_sample.json", "sample_document.md", "speculation_prompts.jsonl")
 _ENDS = ("complete", "time", "stopped", "interrupted", "aborted", "server")
 _ARRIVALS = ("poisson", "gamma", "constant", "trace")
@@ -66,7 +68,7 @@ def shared_run(results: Results) -> dict[str, Any]:
         "request_rate": "inf" if rate is None and manifest.arrival is None else _number(rate),
         "burstiness": _number(manifest.burstiness),
         "num_prompts": _number(manifest.num_prompts),
-        "endpoint_type": {"chat": "openai-chat", "completions": "openai"}.get(manifest.endpoint, OTHER),
+        "endpoint_type": api.bench_name if (api := APIS.get(manifest.endpoint)) else OTHER,
         "date": date if (date := manifest.date[:8]).isdigit() else "",
     }
     total = results.total
@@ -207,7 +209,7 @@ def _load(results: Results) -> dict[str, Any]:
         "arrivals": _word(_ARRIVALS, manifest.arrival) if manifest.arrival else "closed loop",
         "stages": len(manifest.stages) or None,
         "workload": _word(_WORKLOADS, manifest.workload),
-        "endpoint": _word(_ENDPOINTS, manifest.endpoint),
+        "endpoint": _word(tuple(APIS), manifest.endpoint),
         "data": _word(_BUNDLED, name),
         "fixed_lengths": bool(manifest.fixed_lengths),
         "prompt_cache_intended": bool(manifest.cache_meant),

@@ -49,7 +49,7 @@ def _head(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> I
 
 
 def _line(figure: Figure, figures: Summary) -> str:
-    value = getattr(figures, figure.attribute)
+    value = figure.of(figures)
     if not figure.is_count:
         return number(f"{figure.line}:", value)
     return whole(f"{figure.line}:", count(value, getattr(figures, figure.known) if figure.known else 0))

@@ -59,7 +59,7 @@ class GoodputWatch:
 
 def goodput_watch(prepared: Prepared) -> GoodputWatch | None:
     """The watch of a run with --end-below."""
-    goals, total = prepared.options.goals, prepared.segments[0].total
+    goals, total = prepared.options.goals, prepared.load.segments[0].total
     if goals.end_below is None or total is None:
         return None
     return GoodputWatch(goals.slos, goals.end_below, total)

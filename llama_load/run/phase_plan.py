@@ -14,7 +14,7 @@ from llama_load.units import NS_PER_S
 
 def is_plain(prepared: Prepared) -> bool:
     """Whether the run is a closed loop with Locust's number of users: no stages, no schedule."""
-    return not prepared.model.stages and not prepared.is_open
+    return not prepared.load.model.stages and not prepared.load.model.is_open
 
 
 def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterator[tuple[Segment, Phase]]:
@@ -24,17 +24,17 @@ def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterat
     def limit_of_locust(_elapsed_s: float) -> int:
         return users_asked()
 
-    if prepared.model.hands_over:
-        yield prepared.segments[0], _handing_over(prepared, limit_of_locust)
+    if prepared.load.model.hands_over:
+        yield prepared.load.segments[0], _handing_over(prepared, limit_of_locust)
         return
-    for number, segment in enumerate(prepared.segments):
-        drawn = None if segment.scheduled_s is None else drawn_by_weight(prepared.weights, prepared.model.seed + number)
-        if prepared.warmup:
+    for number, segment in enumerate(prepared.load.segments):
+        drawn = None if segment.scheduled_s is None else drawn_by_weight(prepared.load.weights, prepared.load.model.seed + number)
+        if prepared.load.warmup:
             limit_of_warmup = limit_of_locust if is_plain(prepared) else _limit_of_warmup(segment)
             yield (
                 segment,
                 Phase(
-                    total=prepared.warmup,
+                    total=prepared.load.warmup,
                     warmup=True,
                     limit_at=limit_of_warmup,
                     stage_of=segment.stage_of_warmup,
@@ -49,9 +49,9 @@ def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterat
                 limit_at=limit_of_locust if is_plain(prepared) else segment.limit_at,
                 stage_of=segment.stage_of,
                 workload_of=drawn,
-                drops=prepared.model.drops,
+                drops=prepared.load.model.drops,
                 by_conversation=segment.conversations is not None,
-                repeats=prepared.model.same_prompts,
+                repeats=prepared.load.model.same_prompts,
             ),
         )
 
@@ -59,9 +59,9 @@ def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterat
 def _handing_over(prepared: Prepared, limit_at: Callable[[float], int]) -> Phase:
     """A warm-up whose requests are followed, one by one, by those of the measurement, and these by others that are not measured but
     keep up the load until the last measured one has ended."""
-    filling = Phase(total=prepared.filling, warmup=True, limit_at=limit_at, fills=True)
-    measured = Phase(total=prepared.segments[0].total, limit_at=limit_at, then=filling)
-    return Phase(total=prepared.warmup, warmup=True, limit_at=limit_at, then=measured)
+    filling = Phase(total=prepared.load.filling, warmup=True, limit_at=limit_at, fills=True)
+    measured = Phase(total=prepared.load.segments[0].total, limit_at=limit_at, then=filling)
+    return Phase(total=prepared.load.warmup, warmup=True, limit_at=limit_at, then=measured)
 
 
 def _limit_of_warmup(segment: Segment) -> Callable[[float], int | None]:

@@ -146,7 +146,7 @@ class PhaseRunner:
         self._time_over(phase)
 
     def _time_over(self, phase: Phase) -> None:
-        if self._prepared.model.stages:  # requests in flight are completed: they are part of the stage's throughput
+        if self._prepared.load.model.stages:  # requests in flight are completed: they are part of the stage's throughput
             self._dispatcher.close_phase()
             return
         manifest, now_ns = self._prepared.writer.manifest, self._clock.now_ns()

@@ -48,15 +48,15 @@ class SenderConfig:
         """That of a prepared run."""
         options = prepared.options
         settings = SessionSettings(
-            prepared.body_options,
-            options.dialogue,
-            options.timeouts,
-            options.save_texts,
-            options.retries,
-            options.hang_ups,
-            options.models,
-            options.adapters,
-            options.session_headers,
+            body_options=prepared.body_options,
+            timeouts=options.timeouts,
+            save_texts=options.save_texts,
+            generated_history=options.traffic.generated_history,
+            retries=options.retries,
+            hang_ups=options.hang_ups,
+            models=options.models,
+            adapters=options.adapters,
+            session_headers=options.session_headers,
         )
         return cls(
             list(prepared.targets),

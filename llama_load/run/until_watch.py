@@ -81,7 +81,7 @@ def until_watch(prepared: Prepared) -> UntilWatch | None:
         return None
     slots = [target.slots for target in prepared.targets]
     known = None if None in slots else sum(slot or 0 for slot in slots)
-    return UntilWatch(until, is_open=prepared.is_open, users=prepared.users, slots=known)
+    return UntilWatch(until, is_open=prepared.load.model.is_open, users=prepared.load.users, slots=known)
 
 
 def _ordered(requests: Requests) -> Requests:

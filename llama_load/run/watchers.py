@@ -23,7 +23,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
     options, targets = prepared.options, prepared.targets
     servers = ServerWatch(prepared.local_servers, options.server_grace_s)
     telemetry = TelemetryRun(prepared)
-    first = prepared.segments[0].scheduled_s
+    first = prepared.load.segments[0].scheduled_s
     # Before the counters: probes alone are sent before these are read, and none is in flight when they are read again.
     probes = [] if options.probe_rate_rps is None else [prober(prepared, run, options.probe_rate_rps)]
     patience_s = (0.0 if first is None else float(first[0])) + (ALONE_WITHIN_S if probes else 0.0)
@@ -31,7 +31,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         *probes,
         telemetry,
         CountersWatcher(prepared.writer.manifest, partial(counters_of, targets, options.tls)),
-        IdleWatcher(run, host.sending, prepared.run_time_s, patience_s),
+        IdleWatcher(run, host.sending, prepared.load.run_time_s, patience_s),
         LiveSampler(run, host, [target.address.url for target in targets], telemetry.live),
         ServersWatcher(run, servers),
         IdentityWatcher(prepared.probes, targets),

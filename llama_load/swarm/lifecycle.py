@@ -104,7 +104,7 @@ class Lifecycle:
                 serve_metrics(options.metrics_address, self.metrics)
             if self.headless:
                 self.prepared = self._prepare(options)
-                self.options.num_users = self.prepared.users
+                self.options.num_users = self.prepared.load.users
                 self._announce_end(self.prepared)
         except LlamaLoadError as error:
             _say(error)
@@ -154,7 +154,7 @@ class Lifecycle:
 
     def _announce_end(self, prepared: Prepared) -> None:
         """Where a number of requests ends the run: log it, instead of Locust's message that there is no limit."""
-        if not self.run_time_s and (count := total_requests(prepared.segments)) is not None:
+        if not self.run_time_s and (count := total_requests(prepared.load.segments)) is not None:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("The run ends after %s", quantity(count, "request"))
 
@@ -164,12 +164,12 @@ class Lifecycle:
     def _adopted(self, prepared: Prepared) -> Prepared:
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
-            shape.users = prepared.users
+            shape.users = prepared.load.users
         return prepared
 
     def plan(self, prepared: Prepared) -> None:
         """The next test that Locust starts is this run."""
-        self.run_time_s, self.prepared = prepared.run_time_s, self._adopted(prepared)
+        self.run_time_s, self.prepared = prepared.load.run_time_s, self._adopted(prepared)
         self.outcome = None
 
     def drop_plan(self) -> None:
@@ -203,13 +203,13 @@ class Lifecycle:
                 self.outcome = None
                 self.prepared = self._prepare(self.read(self.options, self.environment.host))
             prepared, self.prepared = self.prepared, None
-            if prepared.model.stages:
-                prepared.writer.manifest.users = prepared.users
+            if prepared.load.model.stages:
+                prepared.writer.manifest.users = prepared.load.users
             else:
                 users = self.environment.runner.target_user_count or self.options.num_users
                 prepared.writer.manifest.users = sending_users(self.environment.user_classes, users)
                 is_shaped = self.environment.shape_class is not None  # which starts users at rates of its choice, without -r
-                spawn_rate = None if prepared.is_open or is_shaped else self.options.spawn_rate
+                spawn_rate = None if prepared.load.model.is_open or is_shaped else self.options.spawn_rate
                 prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
             self._junit = prepared.options.junit
             self._upload = prepared.options.upload
@@ -217,8 +217,8 @@ class Lifecycle:
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
             self.metrics.follow(self.active.live, prepared.writer)
-            if prepared.model.stages:
-                self._user_scaler.reach(prepared.users)
+            if prepared.load.model.stages:
+                self._user_scaler.reach(prepared.load.users)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)

@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
-from llama_load.load.user_limit import most_users
+from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 from llama_load.swarm.load_shapes import Stages
 
 # Time for new users to start, before more are started.
@@ -53,7 +53,7 @@ class UserScaler:
         with gevent.Timeout(SETTLED_WITHIN_S, False):
             while runner.user_count < runner.target_user_count:  # until the timeout, if a worker was lost
                 gevent.sleep(LOOK_EVERY_S)  # Locust is still starting users; another start would abort that
-        most = most_users(getattr(runner, "worker_count", 1))
+        most = MOST_USERS_A_PROCESS * max(1, getattr(runner, "worker_count", 1))
         needed = min(most, self._needed if self._more is None else runner.user_count + self._more)
         needed = max(needed, runner.target_user_count)  # else Locust would stop users that have requests in flight
         if needed <= runner.user_count:

@@ -15,7 +15,7 @@ from llama_load.targets.target import Target
 from llama_load.users.long_texts import text_digest
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.request_headers import filled
-from llama_load.users.session import Dialogue, SessionSettings, Ticket
+from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
@@ -54,7 +54,7 @@ class ProbeSender:
             body_options, max_tokens=ANSWER_TOKENS, temperature=0.0, cache_prompt=False, stream=True, extra=extra, form=None
         )
         self._api = APIS[body_options.endpoint]
-        self._settings = SessionSettings(self._options, Dialogue(), timeouts, save_texts=False, worker=worker)
+        self._settings = SessionSettings(self._options, timeouts, save_texts=False, worker=worker)
         self._transport = Transport.of_this_process(PROBE)
         self._transport.trust(tls)
 

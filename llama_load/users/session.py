@@ -37,24 +37,15 @@ NO_PREFIX = Prefix("", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
-    """How conversations go on: with generated or recorded answers as history."""
-
-    generated: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a run share: fields of bodies, conversation settings, timeouts, whether texts are stored, how often a
-    request that the server refuses as overloaded is sent again, which requests are given up, which models and adapters they get,
-    the headers of servers' sessions; and the name of their process."""
+    """What all users of a run share, and the name of their process (`worker`)."""
 
     body_options: BodyOptions
-    dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
-    retries: int = 0
-    hang_ups: HangUps | None = None
+    generated_history: bool = True  # conversations go on with the model's own answers, not with the recorded ones
+    retries: int = 0  # how often a request that was refused as overloaded is sent again
+    hang_ups: HangUps | None = None  # which requests are given up
     models: WeightedChoice = ONE_FOR_ALL
     adapters: WeightedChoice = ONE_FOR_ALL
     session_headers: SessionHeaders = NO_SESSIONS

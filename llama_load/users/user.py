@@ -244,7 +244,7 @@ class LlamaUser(HttpUser):
             answer = Answer(first.text, opened, first.reasoning, first.calls)
         else:
             answer = Answer("", opened)
-        generated = answer.ok and conversation.session.settings.dialogue.generated
+        generated = answer.ok and conversation.session.settings.generated_history
         conversation.goes_on(Message("assistant", answer.text, calls=answer.calls) if generated else None)
         return answer
 

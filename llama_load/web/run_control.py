@@ -24,7 +24,7 @@ from llama_load.options.flags import flags_with
 from llama_load.options.form import fields_of
 from llama_load.options.locust_flags import impossible_values, refuse_conflicts, users_of
 from llama_load.options.options import RunOptions
-from llama_load.preflight.prepare import CheckedRun, Prepared, check, print_table
+from llama_load.preflight.prepare import Prepared, check, print_table
 from llama_load.preflight.servers import hosts_of, probe_targets
 from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.run.progress import Counts
@@ -163,7 +163,7 @@ class RunControl:
         finally:
             self._stage = None
 
-    def _checked(self, typed: Mapping[str, Any]) -> tuple[CheckedRun, Namespace, Choice]:
+    def _checked(self, typed: Mapping[str, Any]) -> tuple[Prepared, Namespace, Choice]:
         """UsageError: the faults of all fields, those about the server too."""
         candidate = Namespace(**vars(self.runs.options))
         choice = self.form.choice(typed)
@@ -216,7 +216,7 @@ class RunControl:
         if shape is not None:
             runner.start_shape()
         else:
-            users = max(prepared.users, candidate.num_users)
+            users = max(prepared.load.users, candidate.num_users)
             web_ui._swarm_greenlet = gevent.spawn(runner.start, users, candidate.spawn_rate or users)
         with gevent.Timeout(BEGUN_WITHIN_S, False):
             while self.runs.active is None and self.runs.outcome is None:

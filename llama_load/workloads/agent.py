@@ -69,18 +69,18 @@ class Agent:
 
     name = "agent"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Make as many agents as the run needs. UsageError: not even the first request fits a slot."""
-        writer, shape = TalkWriter(wanted), wanted.traffic.agent
-        for maker in _makers(wanted, writer):
-            chats = _chats(maker, writer, wanted)
+        writer, shape = TalkWriter(request), request.traffic.agent
+        for maker in _makers(request, writer):
+            chats = _chats(maker, writer, request)
             if not (shortened := sum(chat.missing > 0 for chat in chats)):
                 break
         size = maker.size
-        measured = [_unjudged(prompt, is_new=wanted.renews) for chat in chats for prompt in chat.prompts]
+        measured = [_unjudged(prompt, is_new=request.renews) for chat in chats for prompt in chat.prompts]
         warmup = [
-            replace(_unjudged(writer.chat(talk).prompts[0], is_new=wanted.renews), more=0, turns=1)
-            for talk in writer.counted(maker.warmup(wanted.warmup))
+            replace(_unjudged(writer.chat(talk).prompts[0], is_new=request.renews), more=0, turns=1)
+            for talk in writer.counted(maker.warmup(request.warmup))
         ]
         facts = AgentFacts(
             path="generated agents",
@@ -96,7 +96,7 @@ class Agent:
             warmup,
             PlanFacts(
                 dataset=facts,
-                counted_by=wanted.counter.source,
+                counted_by=request.counter.source,
                 distinct=len(measured),
                 repeated=0,
                 replaced=0,
@@ -134,19 +134,19 @@ def _sizes(shape: AgentShape) -> list[_Size]:
     return list(dict.fromkeys(sizes))
 
 
-def _makers(wanted: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
+def _makers(request: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
     """Makers of smaller and smaller agents, the first of which fits a slot as a whole; at the end one of the usual size, whose last
     requests are left out."""
-    sizes = _sizes(wanted.traffic.agent)
+    sizes = _sizes(request.traffic.agent)
     for size in sizes:
-        maker = _Maker(wanted, wanted.traffic.agent, size)
+        maker = _Maker(request, request.traffic.agent, size)
         (talk,) = writer.counted([next(maker.talks())])
         if not writer.chat(talk).missing:
             yield maker
-    yield _Maker(wanted, wanted.traffic.agent, sizes[0])
+    yield _Maker(request, request.traffic.agent, sizes[0])
 
 
-def _chats(maker: _Maker, writer: TalkWriter, wanted: PlanRequest) -> list[Chat]:
+def _chats(maker: _Maker, writer: TalkWriter, request: PlanRequest) -> list[Chat]:
     """As many agents as the run needs. UsageError: not even the first request fits a slot."""
     chats: list[Chat] = []
     count = 0
@@ -159,7 +159,7 @@ def _chats(maker: _Maker, writer: TalkWriter, wanted: PlanRequest) -> list[Chat]
             )
         chats.append(chat)
         count += len(chat.prompts)
-        if wanted.is_enough(count, len(chats)):
+        if request.is_enough(count, len(chats)):
             break
     return chats
 
@@ -177,12 +177,12 @@ def _smaller(size: _Size, usual: _Size) -> str:
 class _Maker:
     """Makes agents of one shape and size; their texts depend on the seed and the agent's number."""
 
-    def __init__(self, wanted: PlanRequest, shape: AgentShape, size: _Size) -> None:
+    def __init__(self, request: PlanRequest, shape: AgentShape, size: _Size) -> None:
         self._shape, self.size = shape, size
-        self._text = BlockText(wanted.content_seed, wanted.counter)
-        self._task_tokens = wanted.traffic.input_len or TASK_TOKENS
-        self._output = wanted.output_len or ANSWER_TOKENS
-        self._seed = wanted.seed
+        self._text = BlockText(request.content_seed, request.counter)
+        self._task_tokens = request.traffic.input_len or TASK_TOKENS
+        self._output = request.output_len or ANSWER_TOKENS
+        self._seed = request.seed
         self._fields = {"tools": [_definition(*tool) for tool in _TOOLS[: shape.tools]]} if shape.tools else {}
         system = self._words("system", size.system_tokens)
         self._opening = (Message(SYSTEM, f"You are a coding agent. {system}"),)

@@ -73,33 +73,33 @@ class Custom:
         """`sample`: a bundled file, by its name in datasets/, that is sent without --dataset-path; "": a file must be given."""
         self._sample = sample
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Take the lines in order, warm-up prompts after the measured ones. UsageError names an invalid line."""
-        if wanted.dataset_path is None and self._sample:
-            wanted = replace(wanted, dataset_path=str(bundled(f"datasets/{self._sample}")))
-        if wanted.dataset_path is None:
+        if request.dataset_path is None and self._sample:
+            request = replace(request, dataset_path=str(bundled(f"datasets/{self._sample}")))
+        if request.dataset_path is None:
             raise UsageError(f"custom.py needs a JSONL file: give it with --dataset-path, each line {LAYOUT}")
-        if wanted.dataset_path.startswith(HUB):
+        if request.dataset_path.startswith(HUB):
             raise UsageError("custom.py reads a JSON Lines file; use sharegpt_chat.py for a Hugging Face data set")
-        path = Path(wanted.dataset_path)
+        path = Path(request.dataset_path)
         file = DataFile(path, LAYOUT)
         if not len(file):
             raise UsageError(f"the data set {path} is empty; each line must be {LAYOUT}")
-        places = _chosen(file, wanted)
+        places = _chosen(file, request)
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
         used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
-        for prompt in _counted(file, places, wanted):
-            missing = len(measured) < wanted.num_prompts
-            if wanted.fits is not None and not wanted.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
+        for prompt in _counted(file, places, request):
+            missing = len(measured) < request.num_prompts
+            if request.fits is not None and not request.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
                 too_long += missing
             elif missing:
                 measured.append(prompt)
                 used.add((prompt.text, prompt.history))
             elif (prompt.text, prompt.history) not in used:
                 warmup.append(prompt)
-            if len(measured) >= wanted.num_prompts and len(warmup) >= wanted.warmup:
+            if len(measured) >= request.num_prompts and len(warmup) >= request.warmup:
                 break
         if not measured:
             raise UsageError(
@@ -107,36 +107,36 @@ class Custom:
                 "slots, or send them anyway with --keep-long-prompts"
             )
         distinct = len(measured)
-        if wanted.fill and distinct < wanted.num_prompts:
-            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        system = wanted.traffic.system_prompt
+        if request.fill and distinct < request.num_prompts:
+            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
+        system = request.traffic.system_prompt
         facts = PlanFacts(
             dataset=PromptFileFacts(path=str(path), sha256=file.sha256, prompts=len(file)),
-            counted_by=wanted.counter.source,
+            counted_by=request.counter.source,
             distinct=distinct,
             repeated=len(measured) - distinct,
             replaced=too_long,
-            shared_tokens=wanted.counter.count([system])[0] if system else 0,
+            shared_tokens=request.counter.count([system])[0] if system else 0,
         )
-        return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), facts)
+        return Plan(measured, warmup + made_up(request.warmup - len(warmup)), facts)
 
 
-def _chosen(file: DataFile, wanted: PlanRequest) -> list[int]:
+def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
     for place in range(len(file)):
         _talk(file, place)
         _expect(file, place, file.decode(place, _LINE).expect)
     categories = [_category(file.decode(place, _LINE)) for place in range(len(file))]
-    unknown = [name for name in wanted.traffic.categories if name not in categories]
+    unknown = [name for name in request.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
-        raise UsageError(f"--category: no line of {wanted.dataset_path} has the category {unknown[0]!r}; it has {known}")
-    return [place for place, name in enumerate(categories) if not wanted.traffic.categories or name in wanted.traffic.categories]
+        raise UsageError(f"--category: no line of {request.dataset_path} has the category {unknown[0]!r}; it has {known}")
+    return [place for place, name in enumerate(categories) if not request.traffic.categories or name in request.traffic.categories]
 
 
-def _counted(file: DataFile, places: list[int], wanted: PlanRequest) -> Iterator[Prompt]:
+def _counted(file: DataFile, places: list[int], request: PlanRequest) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
-    writer = TalkWriter(wanted)
+    writer = TalkWriter(request)
     talks = (_talk(file, place) for place in places)
     for talk, place in zip(writer.counted(talks), places, strict=True):
         line = file.decode(place, _LINE)

@@ -82,26 +82,26 @@ class Documents:
 
     name = "document"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the documents and questions of a run. UsageError: no text, or a slot too small for any document."""
-        traffic, cache = wanted.traffic, wanted.traffic.document_cache
+        traffic, cache = request.traffic, request.traffic.document_cache
         if cache not in CACHES:
             raise UsageError(f'the document cache mode must be one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
         path = traffic.document or bundled("datasets/sample_document.md")
-        answer = wanted.output_len or ANSWER_TOKENS
+        answer = request.output_len or ANSWER_TOKENS
         tokens = traffic.document_tokens or DOCUMENT_TOKENS
-        room = wanted.room(answer)
+        room = request.room(answer)
         at_most = max(1, MOST_TOKENS // (tokens if room is None else max(1, min(tokens, room))))
-        distinct = min(wanted.num_prompts, at_most)
-        files = list(islice(text_files(path, wanted.seed), 1 if cache == SHARED else distinct))
+        distinct = min(request.num_prompts, at_most)
+        files = list(islice(text_files(path, request.seed), 1 if cache == SHARED else distinct))
         questions = [_questions(file.text, traffic.question) for file in files]
         if cache == AS_IS:
             distinct = min(distinct, sum(map(len, questions)))
         frames = [
-            _frame(place, questions, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
-            for place in range(distinct + wanted.warmup)
+            _frame(place, questions, f"{request.seed}{request.nonce}", cache, warmup=place >= distinct)
+            for place in range(distinct + request.warmup)
         ]
-        frame_tokens = dict(counted(dict.fromkeys(frame.around("") for frame in frames), wanted.counter))
+        frame_tokens = dict(counted(dict.fromkeys(frame.around("") for frame in frames), request.counter))
         longest = max(frames, key=lambda frame: frame_tokens[frame.around("")])
         most_around = frame_tokens[longest.around("")]
         most = tokens + most_around
@@ -112,16 +112,16 @@ class Documents:
                     "question; start the server with a larger context or fewer slots"
                 )
             most = room
-        documents = _sized(files, longest, most, most_around, wanted.counter)
+        documents = _sized(files, longest, most, most_around, request.counter)
         prompts = []
         for place, frame in enumerate(frames):
             document, with_longest = documents[place % len(documents)]
             prompt_tokens = with_longest - most_around + frame_tokens[frame.around("")]
             prompts.append(Prompt(frame.around(document), prompt_tokens, answer, is_new=cache == DIFFERENT))
         measured, warmup = prompts[:distinct], prompts[distinct:]
-        if wanted.fill:
+        if request.fill:
             # In turn, not drawn: no document repeats before all others were used.
-            measured = [measured[place % distinct] for place in range(wanted.num_prompts)]
+            measured = [measured[place % distinct] for place in range(request.num_prompts)]
         document_tokens = most - most_around
         texts = DocumentFacts(
             path=str(path),
@@ -132,7 +132,7 @@ class Documents:
         )
         facts = PlanFacts(
             dataset=texts,
-            counted_by=wanted.counter.source,
+            counted_by=request.counter.source,
             distinct=distinct,
             repeated=len(measured) - distinct,
             replaced=0,

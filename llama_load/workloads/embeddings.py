@@ -42,18 +42,18 @@ class TextBatches:
     name = "embeddings"
     queries: ClassVar[int] = 0  # texts at the start of a batch that are not its inputs: 0 or 1
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
-        size = wanted.traffic.batch_size
+        size = request.traffic.batch_size
         if size < 1:
             raise UsageError(f"--batch-size must be 1 text or more, got {size}")
-        source = _questions(wanted) if wanted.traffic.document is None else _passages(wanted.traffic.document, wanted)
+        source = _questions(request) if request.traffic.document is None else _passages(request.traffic.document, request)
         prompts: list[Prompt] = []
         batch: list[tuple[str, int]] = []
         too_long = found = 0
-        for text, tokens in counted(_without_repeats(source.texts), wanted.counter):
+        for text, tokens in counted(_without_repeats(source.texts), request.counter):
             # A query and a document share a slot.
-            if wanted.fits is not None and not wanted.fits((1 + self.queries) * tokens, 0):
+            if request.fits is not None and not request.fits((1 + self.queries) * tokens, 0):
                 too_long += 1
                 continue
             found += 1
@@ -62,22 +62,22 @@ class TextBatches:
                 continue
             prompts.append(self._prompt(batch))
             batch = []
-            if len(prompts) == wanted.num_prompts + wanted.warmup:
+            if len(prompts) == request.num_prompts + request.warmup:
                 break
         if not prompts:
             raise UsageError(_too_few(source.path, found, too_long, size, self.queries))
-        measured, warmup = prompts[: wanted.num_prompts], prompts[wanted.num_prompts :]
+        measured, warmup = prompts[: request.num_prompts], prompts[request.num_prompts :]
         distinct = len(measured)
-        if wanted.fill and distinct < wanted.num_prompts:
-            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
+        if request.fill and distinct < request.num_prompts:
+            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
         facts = PlanFacts(
             dataset=TextFacts(path=str(source.path), sha256=files_digest(source.digests), texts=found, batch_size=size),
-            counted_by=wanted.counter.source,
+            counted_by=request.counter.source,
             distinct=distinct,
             repeated=len(measured) - distinct,
             replaced=too_long,
         )
-        return Plan(measured, warmup + self._made_up(wanted.warmup - len(warmup), size), facts)
+        return Plan(measured, warmup + self._made_up(request.warmup - len(warmup), size), facts)
 
     def _prompt(self, batch: Sequence[tuple[str, int]]) -> Prompt:
         texts, tokens = zip(*batch, strict=True)
@@ -113,24 +113,24 @@ class _Source:
     digests: list[str]
 
 
-def _questions(wanted: PlanRequest) -> _Source:
-    data, conversations = chosen(wanted)
+def _questions(request: PlanRequest) -> _Source:
+    data, conversations = chosen(request)
     texts = (conversation.prompt for conversation in conversations if conversation.prompt.strip())
     return _Source(Path(data.path), texts, [str(data.sha256 or None)])
 
 
-def _passages(path: Path, wanted: PlanRequest) -> _Source:
+def _passages(path: Path, request: PlanRequest) -> _Source:
     digests: list[str] = []
-    return _Source(path, _passages_of_files(path, wanted, digests), digests)
+    return _Source(path, _passages_of_files(path, request, digests), digests)
 
 
-def _passages_of_files(path: Path, wanted: PlanRequest, digests: list[str]) -> Iterator[str]:
-    draw = random.Random(wanted.seed)
-    target = wanted.traffic.input_len or PASSAGE_TOKENS
-    for file in text_files(path, wanted.seed):
+def _passages_of_files(path: Path, request: PlanRequest, digests: list[str]) -> Iterator[str]:
+    draw = random.Random(request.seed)
+    target = request.traffic.input_len or PASSAGE_TOKENS
+    for file in text_files(path, request.seed):
         digests.append(file.sha256)
         sample = file.text[: round(_SAMPLE_PASSAGES * target * CHARS_PER_TOKEN)]
-        tokens = wanted.counter.count([sample])[0]
+        tokens = request.counter.count([sample])[0]
         found = list(passages(file.text, max(1, round(target * len(sample) / max(1, tokens)))))
         draw.shuffle(found)
         yield from found

@@ -120,12 +120,12 @@ def _validator(schema: str) -> Any:
     import jsonschema
     import referencing
 
-    def pattern(_: object, wanted: str, value: object, __: object) -> Any:
-        if isinstance(value, str) and not _matches(wanted, value):
+    def pattern(_: object, expression: str, value: object, __: object) -> Any:
+        if isinstance(value, str) and not _matches(expression, value):
             yield jsonschema.ValidationError("pattern")
 
-    def unique(_: object, wanted: bool, value: object, __: object) -> Any:
-        if wanted and isinstance(value, list) and len({json.dumps(part, sort_keys=True) for part in value}) < len(value):
+    def unique(_: object, is_required: bool, value: object, __: object) -> Any:
+        if is_required and isinstance(value, list) and len({json.dumps(part, sort_keys=True) for part in value}) < len(value):
             yield jsonschema.ValidationError("uniqueItems")
 
     rules = {"pattern": pattern, "uniqueItems": unique}

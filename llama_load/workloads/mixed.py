@@ -20,21 +20,21 @@ class Mixed:
         """Tasks by name: Mixed(document=Documents(), vision=Vision())."""
         self.tasks = tasks
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Plan every task's share. UsageError: --weights names an unknown task."""
         if any(isinstance(task, Replay) for task in self.tasks.values()):
             raise UsageError("Replay cannot be a task of a mixture: each of its prompts belongs to one arrival of the trace")
-        weights = self._weights(wanted.traffic.weights)
-        order = list(_interleaved(weights, wanted.num_prompts))
+        weights = self._weights(request.traffic.weights)
+        order = list(_interleaved(weights, request.num_prompts))
         plans = {
-            name: self.tasks[name].plan(replace(wanted.of_one(f"task {name}"), num_prompts=order.count(name), fill=True))
+            name: self.tasks[name].plan(replace(request.of_one(f"task {name}"), num_prompts=order.count(name), fill=True))
             for name in dict.fromkeys(order)
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
         # Other tasks' requests come between the turns of a conversation, so each turn is sent alone, with the recorded history.
         measured = [replace(next(queues[name]), task=name, more=0, turns=None) for name in order]
         warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
-        return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _summed(plans))
+        return Plan(measured, _in_turn(warmup, len(plans), request.warmup), _summed(plans))
 
     def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
         unknown = [name for name in given if name not in self.tasks]

@@ -256,5 +256,5 @@ class Workload(Protocol):
 
     name: str
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the prompts of a run. UsageError: the data does not allow it."""

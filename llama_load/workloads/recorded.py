@@ -40,16 +40,16 @@ class Conversations:
 
     name = "conversations"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the prompts of a run. UsageError names the line that is not understood.
 
         The requests of a conversation are consecutive; the last one is cut at `num_prompts`.
         """
-        if wanted.dataset_path is not None and wanted.dataset_path.startswith(HUB):
+        if request.dataset_path is not None and request.dataset_path.startswith(HUB):
             raise UsageError("conversations.py reads files: download the data set first (llama-load datasets fetch)")
-        file = TalkFile(bundled(SAMPLE) if wanted.dataset_path is None else Path(wanted.dataset_path), wanted)
-        writer = TalkWriter(wanted)
-        most_turns = wanted.traffic.turns if wanted.traffic.limits_turns else None
+        file = TalkFile(bundled(SAMPLE) if request.dataset_path is None else Path(request.dataset_path), request)
+        writer = TalkWriter(request)
+        most_turns = request.traffic.turns if request.traffic.limits_turns else None
         chats: list[Chat] = []
         warmup: list[Prompt] = []
         left_out = 0
@@ -58,10 +58,10 @@ class Conversations:
             chat = writer.chat(talk, most_turns)
             if not chat.prompts:
                 left_out += 1
-            elif not wanted.is_enough(planned, len(chats)):
+            elif not request.is_enough(planned, len(chats)):
                 chats.append(chat)
                 planned += len(chat.prompts)
-            elif len(warmup) < wanted.warmup:
+            elif len(warmup) < request.warmup:
                 warmup.append(_alone(chat.prompts[0]))
             else:
                 break
@@ -70,20 +70,20 @@ class Conversations:
                 f"the first turns of all {left_out} conversations of {file.path} are longer than a slot of the server; start it "
                 "with a larger context or fewer slots, or send them anyway with --keep-long-prompts"
             )
-        chats = [_at_speed(chat, wanted.traffic.speed) for chat in chats]
+        chats = [_at_speed(chat, request.traffic.speed) for chat in chats]
         measured = [prompt for chat in chats for prompt in chat.prompts]
         distinct = len(measured)
-        draw = random.Random(wanted.seed)
+        draw = random.Random(request.seed)
         count = len(chats)
-        while wanted.fill and not wanted.is_enough(len(measured), count):
+        while request.fill and not request.is_enough(len(measured), count):
             measured += draw.choice(chats).prompts
             count += 1
         return Plan(
             measured,
-            warmup + made_up(wanted.warmup - len(warmup)),
+            warmup + made_up(request.warmup - len(warmup)),
             PlanFacts(
                 dataset=_facts(file),
-                counted_by=wanted.counter.source,
+                counted_by=request.counter.source,
                 distinct=distinct,
                 repeated=len(measured) - distinct,
                 replaced=left_out,

@@ -37,36 +37,36 @@ class Replay:
 
     name = "replay"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Generate the prompts of a trace's first requests. UsageError: no trace, or a request that fits no slot."""
-        if not wanted.trace:
+        if not request.trace:
             raise UsageError("replay.py needs a trace: give it with --trace FILE")
-        arrivals = wanted.trace[: wanted.num_prompts]
-        text = BlockText(wanted.content_seed, wanted.counter, wanted.block_tokens)
-        default_input = _default("--input-len", wanted.traffic.input_len, INPUT_TOKENS)
-        default_output = _default("--output-len", wanted.output_len or wanted.traffic.output_len, ANSWER_TOKENS)
+        arrivals = request.trace[: request.num_prompts]
+        text = BlockText(request.content_seed, request.counter, request.block_tokens)
+        default_input = _default("--input-len", request.traffic.input_len, INPUT_TOKENS)
+        default_output = _default("--output-len", request.output_len or request.traffic.output_len, ANSWER_TOKENS)
         measured, shortened = [], 0
         for place, arrival in enumerate(arrivals):
             recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)
             # Servers refuse a request for 0 tokens.
             output = max(1, default_output if arrival.output_tokens is None else arrival.output_tokens)
-            tokens = _fitting(recorded, output, text.least, wanted)
+            tokens = _fitting(recorded, output, text.least, request)
             shortened += tokens < recorded
             names = _names([f"id {hash_id}" for hash_id in arrival.hash_ids], f"request {place}")
-            measured.append(Prompt(*text.prompt(names, tokens), output, is_new=wanted.renews))
+            measured.append(Prompt(*text.prompt(names, tokens), output, is_new=request.renews))
         output = median_low(prompt.max_tokens or 0 for prompt in measured)
-        tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, wanted)
-        warm = (text.prompt(_names([], f"warm-up {place}"), tokens) for place in range(wanted.warmup))
-        warmup = [Prompt(*each, output, is_new=wanted.renews) for each in warm]
+        tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, request)
+        warm = (text.prompt(_names([], f"warm-up {place}"), tokens) for place in range(request.warmup))
+        warmup = [Prompt(*each, output, is_new=request.renews) for each in warm]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
         lengths = TraceFacts(
             path="a trace",
-            requests=len(wanted.trace),
+            requests=len(request.trace),
             without_lengths=sum(None in (arrival.input_tokens, arrival.output_tokens) for arrival in arrivals),
         )
         facts = PlanFacts(
             dataset=lengths,
-            counted_by=wanted.counter.source,
+            counted_by=request.counter.source,
             distinct=len({prompt.text for prompt in measured}),
             repeated=0,  # the trace repeated it too
             replaced=0,
@@ -83,14 +83,14 @@ def _default(flag: str, given: int | None, default: int) -> int:
     return tokens
 
 
-def _fitting(input_tokens: int, output_tokens: int, least: int, wanted: PlanRequest) -> int:
+def _fitting(input_tokens: int, output_tokens: int, least: int, request: PlanRequest) -> int:
     """The prompt's tokens that fit a slot. UsageError: not even one word fits."""
-    if wanted.fits is None or wanted.fits(input_tokens, output_tokens):
+    if request.fits is None or request.fits(input_tokens, output_tokens):
         return input_tokens
-    room = wanted.room(output_tokens)
+    room = request.room(output_tokens)
     if room is None or room < least:
         raise UsageError(
-            f"a slot of the server has no room for a prompt with an answer of {wanted.answer_len or output_tokens} tokens, as a "
+            f"a slot of the server has no room for a prompt with an answer of {request.answer_len or output_tokens} tokens, as a "
             "request of the trace needs; set shorter answers with --max-tokens, or start the server with a larger context or "
             "fewer slots"
         )

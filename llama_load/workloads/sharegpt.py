@@ -165,13 +165,13 @@ class ShareGPT:
 
     name = "sharegpt"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the prompts of a run. UsageError: the data cannot be read, or no prompt qualifies.
 
         The requests of a conversation are consecutive; the last conversation is cut at `num_prompts`.
         """
-        data, conversations = chosen(wanted)
-        writer = _Writer(wanted)
+        data, conversations = chosen(request)
+        writer = _Writer(request)
         chats: list[list[Prompt]] = []
         warmup: list[Prompt] = []
         planned = 0
@@ -181,9 +181,9 @@ class ShareGPT:
             seen += 1
             if not writer.qualifies(conversation):
                 continue
-            missing = not wanted.is_enough(planned, len(chats))
-            most = len(conversation.exchanges) if wanted.num_conversations is not None else wanted.num_prompts - planned
-            turns = min(most, wanted.traffic.turns or most) if missing else 1
+            missing = not request.is_enough(planned, len(chats))
+            most = len(conversation.exchanges) if request.num_conversations is not None else request.num_prompts - planned
+            turns = min(most, request.traffic.turns or most) if missing else 1
             chat = writer.prompts(conversation, turns)
             if not chat:
                 too_long += missing
@@ -194,24 +194,26 @@ class ShareGPT:
                 shortened += len(chat) < min(turns, len(conversation.exchanges))
             elif conversation.prompt not in used:
                 warmup.append(chat[0])
-            if wanted.is_enough(planned, len(chats)) and len(warmup) >= wanted.warmup:
+            if request.is_enough(planned, len(chats)) and len(warmup) >= request.warmup:
                 break
         if not chats:
-            raise UsageError(_none_left(data.path, seen, too_long, answers="--max-tokens" if wanted.answer_len else "--output-len"))
+            raise UsageError(
+                _none_left(data.path, seen, too_long, answers="--max-tokens" if request.answer_len else "--output-len")
+            )
         measured = [prompt for chat in chats for prompt in chat]
         distinct = len(measured)
-        draw = random.Random(wanted.seed)
+        draw = random.Random(request.seed)
         count = len(chats)
-        while wanted.fill and not wanted.is_enough(len(measured), count):
+        while request.fill and not request.is_enough(len(measured), count):
             chat = draw.choices(chats)[0]
-            measured += _first_turns(chat, len(chat) if wanted.num_conversations else wanted.num_prompts - len(measured))
+            measured += _first_turns(chat, len(chat) if request.num_conversations else request.num_prompts - len(measured))
             count += 1
         return Plan(
             measured,
-            warmup + made_up(wanted.warmup - len(warmup)),
+            warmup + made_up(request.warmup - len(warmup)),
             PlanFacts(
                 dataset=data,
-                counted_by=wanted.counter.source,
+                counted_by=request.counter.source,
                 distinct=distinct,
                 repeated=len(measured) - distinct,
                 replaced=too_long,
@@ -221,17 +223,17 @@ class ShareGPT:
         )
 
 
-def chosen(wanted: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
+def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
     """The conversations' source, and the conversations in the seed's order."""
-    source = wanted.dataset_path
-    first_only = wanted.traffic.turns == 1
+    source = request.dataset_path
+    first_only = request.traffic.turns == 1
     if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
         rows = DataSet(source)
-        return rows.facts, _shuffled_rows(rows, wanted.seed, first_only=first_only)
+        return rows.facts, _shuffled_rows(rows, request.seed, first_only=first_only)
     path = bundled("datasets/sharegpt_sample.json") if source is None else Path(source)
     file = Conversations(path)
     facts = ConversationFacts(path=str(path), sha256=file.sha256, conversations=len(file))
-    return facts, file.shuffled(wanted.seed, first_only=first_only)
+    return facts, file.shuffled(request.seed, first_only=first_only)
 
 
 def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Conversation]:
@@ -259,21 +261,21 @@ def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
 class _Writer:
     """Makes prompts from conversations; counts every text once."""
 
-    def __init__(self, wanted: PlanRequest) -> None:
-        self._wanted = wanted
-        self._counts = TextCounts(wanted.counter)
+    def __init__(self, request: PlanRequest) -> None:
+        self._request = request
+        self._counts = TextCounts(request.counter)
 
     def first_counted(self, conversations: Iterator[Conversation]) -> Iterator[Conversation]:
         """The conversations, with system prompts and first exchanges counted in batches."""
         # A short run does not wait for the tokens of conversations that it does not send.
-        needed = max(1, self._wanted.num_prompts) + self._wanted.warmup
+        needed = max(1, self._request.num_prompts) + self._request.warmup
         for batch in batches(conversations, min(needed, BATCH)):
             self._counts.ask([text for item in batch for text in (*item.exchanges[0], self._system(item))])
             yield from batch
 
     def qualifies(self, conversation: Conversation) -> bool:
         question, answer = conversation.exchanges[0]
-        return valid(self._counts[question], self._output(answer), output_given=self._wanted.output_len is not None)
+        return valid(self._counts[question], self._output(answer), output_given=self._request.output_len is not None)
 
     def prompts(self, conversation: Conversation, turns: int) -> list[Prompt]:
         """The requests of the first turns that fit the server."""
@@ -286,30 +288,30 @@ class _Writer:
         for question, answer in exchanges:
             tokens += self._counts[question]
             output = self._output(answer)
-            if not output or not (self._wanted.fits is None or self._wanted.fits(tokens, output)):
+            if not output or not (self._request.fits is None or self._request.fits(tokens, output)):
                 break
             chat.append(Prompt(question, tokens, output, conversation.id, len(chat) + 1, history, answer))
             history += (Message(USER, question), Message(ASSISTANT, answer))
-            tokens += self._said(answer) + self._wanted.exchange_tokens
+            tokens += self._said(answer) + self._request.exchange_tokens
         return _first_turns(chat, turns)
 
     def shared_tokens(self) -> int:
         """The tokens of --system-prompt, with which every prompt begins."""
-        text = self._wanted.traffic.system_prompt or ""
+        text = self._request.traffic.system_prompt or ""
         self._counts.ask([text])
         return self._counts[text]
 
     def _system(self, conversation: Conversation) -> str:
-        return joined(self._wanted.traffic.system_prompt, conversation.system) or ""
+        return joined(self._request.traffic.system_prompt, conversation.system) or ""
 
     def _said(self, answer: str) -> int:
         """Tokens of an answer in the history: the length requested, or the recorded one."""
-        if self._wanted.traffic.generated_history:
-            return self._wanted.answer_len or self._output(answer)
+        if self._request.traffic.generated_history:
+            return self._request.answer_len or self._output(answer)
         return self._counts[answer]
 
     def _output(self, answer: str) -> int:
-        return self._counts[answer] if self._wanted.output_len is None else self._wanted.output_len
+        return self._counts[answer] if self._request.output_len is None else self._request.output_len
 
 
 def _first_turns(chat: list[Prompt], count: int) -> list[Prompt]:

@@ -67,42 +67,42 @@ class Synthetic:
         """The fewest and the most tokens of prompts and of answers; None: by the flags."""
         self._inputs, self._outputs = inputs, outputs
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Generate the prompts of a run. UsageError: no such length fits a slot, a length is below 1, or no text is that short."""
-        traffic = wanted.traffic
+        traffic = request.traffic
         lengths = _Lengths(
             inputs=self._inputs or _range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
-            outputs=self._outputs or _range(wanted.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
+            outputs=self._outputs or _range(request.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
             prefix=traffic.prefix_len,
         )
-        lengths.refuse_if_none_fits(wanted)
-        if not wanted.fill:  # the number of requests is unknown: do not count for minutes before the first
-            wanted = replace(wanted, num_prompts=min(wanted.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
-        vocabulary = Vocabulary(wanted.counter)
-        _refuse_too_short(lengths, vocabulary, wanted.counter)
+        lengths.refuse_if_none_fits(request)
+        if not request.fill:  # the number of requests is unknown: do not count for minutes before the first
+            request = replace(request, num_prompts=min(request.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
+        vocabulary = Vocabulary(request.counter)
+        _refuse_too_short(lengths, vocabulary, request.counter)
         texts_so_far: set[str] = set()
         prefixes = [("", vocabulary.overhead)]
         if traffic.prefix_len:
-            draws = [random.Random(f"prefix {wanted.content_seed} {number}") for number in range(max(1, traffic.num_prefixes))]
+            draws = [random.Random(f"prefix {request.content_seed} {number}") for number in range(max(1, traffic.num_prefixes))]
             fittings = [vocabulary.fitting(draw, traffic.prefix_len, ("", vocabulary.overhead), texts_so_far) for draw in draws]
-            prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, wanted.counter)]
+            prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, request.counter)]
         replaced, targets, outputs, fittings = 0, [], [], []
-        for kind, place in _places(wanted):
-            draw = random.Random(f"{kind} {wanted.seed} {place}")
-            input_tokens, output_tokens, redrawn = lengths.drawn(draw, wanted)
+        for kind, place in _places(request):
+            draw = random.Random(f"{kind} {request.seed} {place}")
+            input_tokens, output_tokens, redrawn = lengths.drawn(draw, request)
             replaced += redrawn and kind == MEASURED
             outputs.append(output_tokens)
             targets.append(lengths.prefix + input_tokens)
-            words = random.Random(f"{kind} {wanted.content_seed} {place}") if wanted.renews else draw
+            words = random.Random(f"{kind} {request.content_seed} {place}") if request.renews else draw
             fittings.append(vocabulary.fitting(words, targets[-1], prefixes[place % len(prefixes)], texts_so_far))
-        made = settled(fittings, wanted.counter)
-        new = wanted.renews
+        made = settled(fittings, request.counter)
+        new = request.renews
         prompts = [Prompt(text, tokens, output, is_new=new) for (text, tokens), output in zip(made, outputs, strict=True)]
-        warmup = prompts[: wanted.warmup]
+        warmup = prompts[: request.warmup]
         # Where short texts run out, they repeat.
         candidates = [
             prompt
-            for prompt, target in zip(prompts[wanted.warmup :], targets[wanted.warmup :], strict=True)
+            for prompt, target in zip(prompts[request.warmup :], targets[request.warmup :], strict=True)
             if target > SHORT_TOKENS or prompt.prompt_tokens == target
         ]
         warming = {prompt.text for prompt in warmup}
@@ -110,8 +110,8 @@ class Synthetic:
         if not measured:
             raise UsageError("prompts this short are all the same; make them longer with --input-len")
         distinct = len(measured)
-        if wanted.fill and distinct < wanted.num_prompts:
-            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
+        if request.fill and distinct < request.num_prompts:
+            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
         data = WordFacts(
             path="random words",
             input_tokens=lengths.inputs,
@@ -121,7 +121,7 @@ class Synthetic:
         )
         facts = PlanFacts(
             dataset=data,
-            counted_by=wanted.counter.source,
+            counted_by=request.counter.source,
             distinct=distinct,
             repeated=len(measured) - distinct,
             replaced=replaced,
@@ -139,10 +139,10 @@ def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenC
             )
 
 
-def _places(wanted: PlanRequest) -> Iterator[tuple[str, int]]:
+def _places(request: PlanRequest) -> Iterator[tuple[str, int]]:
     """Warm-up prompts first: where short texts run out, measured ones are repeated."""
-    yield from ((WARM_UP, place) for place in range(wanted.warmup))
-    yield from ((MEASURED, place) for place in range(wanted.num_prompts))
+    yield from ((WARM_UP, place) for place in range(request.warmup))
+    yield from ((MEASURED, place) for place in range(request.num_prompts))
 
 
 def _range(tokens: int, ratio: float) -> tuple[int, int]:
@@ -162,22 +162,22 @@ class _Lengths:
     outputs: tuple[int, int]
     prefix: int
 
-    def refuse_if_none_fits(self, wanted: PlanRequest) -> None:
+    def refuse_if_none_fits(self, request: PlanRequest) -> None:
         shortest, answer = self.prefix + self.inputs[0], self.outputs[0]
-        if wanted.fits is None or wanted.fits(shortest, answer):
+        if request.fits is None or request.fits(shortest, answer):
             return
-        room = wanted.room(answer)
+        room = request.room(answer)
         has = "has too little room" if room is None else f"has room for {room} prompt tokens with an answer of {answer}"
         raise UsageError(
             f"a slot of the server {has}, and the shortest prompt requested has {shortest}; lower --input-len, or start the "
             "server with a larger context or fewer slots"
         )
 
-    def drawn(self, draw: random.Random, wanted: PlanRequest) -> tuple[int, int, bool]:
+    def drawn(self, draw: random.Random, request: PlanRequest) -> tuple[int, int, bool]:
         """The lengths of a prompt and its answer that fit a slot, and whether longer ones were drawn first."""
         for attempt in range(DRAWS):
             input_tokens, output_tokens = draw.randint(*self.inputs), draw.randint(*self.outputs)
-            if wanted.fits is None or wanted.fits(self.prefix + input_tokens, output_tokens):
+            if request.fits is None or request.fits(self.prefix + input_tokens, output_tokens):
                 return input_tokens, output_tokens, attempt > 0
         return self.inputs[0], self.outputs[0], True
 

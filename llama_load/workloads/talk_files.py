@@ -32,14 +32,14 @@ _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 class TalkFile:
     """A file of conversations, or a folder of one JSON object per file. UsageError: it cannot be read, or has another layout."""
 
-    def __init__(self, path: Path, wanted: PlanRequest) -> None:
+    def __init__(self, path: Path, request: PlanRequest) -> None:
         self.path = path
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]
         if not files:
             raise UsageError(f"the folder {path} contains no .json file; give a file or a folder of conversations")
         self._sources = [_Source(file) for file in files]
         self.sha256 = self._sources[0].sha256 if len(files) == 1 else files_digest([source.sha256 for source in self._sources])
-        self._wanted = wanted
+        self._request = request
         self.layout, self._read = self._reader(self._sources[0])
         self._made: list[Talk] | None = None
 
@@ -75,7 +75,7 @@ class TalkFile:
         if "resourceSpans" in first or "resource_spans" in first:
             return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
         if isinstance(first.get("requests"), list):
-            text = trace_text(first, self._wanted, where)
+            text = trace_text(first, self._request, where)
             return WEKA, lambda entry, name, where: [talk_of_trace(entry, name, text, where)]
         raise UsageError(f"{where} is JSON, but not {LAYOUT}")
 

@@ -45,13 +45,13 @@ class Chat:
 class TalkWriter:
     """Makes prompts from recorded conversations; counts every text once."""
 
-    def __init__(self, wanted: PlanRequest) -> None:
-        self._wanted = wanted
-        self._counts = TextCounts(wanted.counter)
+    def __init__(self, request: PlanRequest) -> None:
+        self._request = request
+        self._counts = TextCounts(request.counter)
 
     def counted(self, talks: Iterable[Talk]) -> Iterator[Talk]:
         """The conversations with their texts counted, in batches."""
-        needed = max(1, self._wanted.num_prompts) + self._wanted.warmup
+        needed = max(1, self._request.num_prompts) + self._request.warmup
         for batch in batches(map(self._with_system, talks), min(needed, 32)):
             self._counts.ask(chain.from_iterable(map(_texts, batch)))
             yield from batch
@@ -83,7 +83,7 @@ class TalkWriter:
                 history, tokens = (), self._fixed_tokens(talk)
             tokens += sum(map(self._tokens, turn.added)) if turn.tokens is None else turn.tokens
             prompt = replace(self._prompt(root, talk, turn, history, tokens), turn=number)
-            fits = self._wanted.fits
+            fits = self._request.fits
             if fits is not None and not fits(tokens, prompt.max_tokens or 0):
                 return
             yield prompt
@@ -91,17 +91,17 @@ class TalkWriter:
                 yield from self._prompts(root, agent, None)
             reply = prompt.recorded if turn.reply is None else turn.reply
             history += (*turn.added, reply)
-            generated = self._wanted.traffic.generated_history
+            generated = self._request.traffic.generated_history
             tokens += (prompt.max_tokens or 0) if generated else turn.output_tokens or self._tokens(reply)
             tokens += self._call_tokens(reply) if generated else CALL_TOKENS * len(reply.calls)
-            tokens += self._wanted.exchange_tokens
+            tokens += self._request.exchange_tokens
 
     def _prompt(self, root: Talk, talk: Talk, turn: RecordedTurn, history: tuple[Message, ...], tokens: int) -> Prompt:
         images = tuple(image for message in (*history, *turn.added) for image in message.images)
         return Prompt(
             "\n\n".join(message.text for message in turn.added),
             tokens,
-            self._wanted.output_len or turn.output_tokens or talk.output_tokens or self._answer_tokens(turn.reply),
+            self._request.output_len or turn.output_tokens or talk.output_tokens or self._answer_tokens(turn.reply),
             root.id,
             history=history,
             answer=None if turn.reply is None else turn.reply.text,
@@ -131,7 +131,7 @@ class TalkWriter:
 
     def _with_system(self, talk: Talk) -> Talk:
         """The conversation with --system-prompt before its own."""
-        given = self._wanted.traffic.system_prompt
+        given = self._request.traffic.system_prompt
         if not given:
             return talk
         own = talk.opening[0] if talk.opening and talk.opening[0].role == SYSTEM else None

@@ -39,35 +39,35 @@ class Vision:
 
     name = "vision"
 
-    def plan(self, wanted: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Choose the images of every request.
 
         In its facts, `distinct` counts the prompts whose images are all new, `repeated` the others: servers cache single images.
         UsageError: images cannot be read, or are too few for one request.
         """
-        traffic = wanted.traffic
+        traffic = request.traffic
         each = traffic.images_per_request
-        needed, spare = wanted.num_prompts * each, wanted.warmup * each
-        path, makers = _source(wanted, needed + spare)
+        needed, spare = request.num_prompts * each, request.warmup * each
+        path, makers = _source(request, needed + spare)
         unlike = {
             image.sha256: image
             for image in made(
-                makers[: needed + spare], most_bytes=POOL_BYTES, threads=wanted.threads, on_image_ready=wanted.on_image_ready
+                makers[: needed + spare], most_bytes=POOL_BYTES, threads=request.threads, on_image_ready=request.on_image_ready
             )
         }
         images, warm = list(unlike.values())[:needed], list(unlike.values())[needed:]
         if len(images) < each:
             raise UsageError(f"{path} has {len(images)} of the {each} images of a request; lower --images-per-request")
         # If files are too few for the warm-up, use drawings: the warm-up must never cache a measured image.
-        others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.content_seed, first=needed + spare)
-        warm += made(others, threads=wanted.threads)
+        others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, request.content_seed, first=needed + spare)
+        warm += made(others, threads=request.threads)
         text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
-        are_new = wanted.renews and traffic.images is None
-        tokens = wanted.counter.count([text])[0]
-        prompt = partial(Prompt, text, tokens, wanted.output_len or ANSWER_TOKENS, is_new=are_new)
+        are_new = request.renews and traffic.images is None
+        tokens = request.counter.count([text])[0]
+        prompt = partial(Prompt, text, tokens, request.output_len or ANSWER_TOKENS, is_new=are_new)
         combinations = math.comb(len(images), each)
-        count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
-        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _deal(count, len(images), each, wanted.seed)]
+        count = request.num_prompts if request.fill else min(request.num_prompts, combinations)
+        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _deal(count, len(images), each, request.seed)]
         distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
@@ -76,24 +76,24 @@ class Vision:
             mean_bytes=round(sum(map(_file_bytes, images)) / len(images)),
         )
         facts = PlanFacts(
-            dataset=pictures, counted_by=wanted.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
+            dataset=pictures, counted_by=request.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
         )
         return Plan(measured, [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
 
 
-def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
+def _source(request: PlanRequest, count: int) -> tuple[str, list[Maker]]:
     """The images' name, and makers of up to `count` of them."""
-    traffic = wanted.traffic
+    traffic = request.traffic
     if traffic.images is None:
         width, height = traffic.image_size
-        makers = drawings(count, traffic.image_size, traffic.image_format, wanted.content_seed)
+        makers = drawings(count, traffic.image_size, traffic.image_format, request.content_seed)
         return f"generated {width}x{height} {traffic.image_format}", makers
     if traffic.images.startswith(HUB):
-        found = DataSet(traffic.images).images(count, wanted.seed)
+        found = DataSet(traffic.images).images(count, request.seed)
         makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(found, 1)]
         return traffic.images, makers
     makers = files(Path(traffic.images))
-    random.Random(wanted.seed).shuffle(makers)
+    random.Random(request.seed).shuffle(makers)
     return traffic.images, makers
 
 

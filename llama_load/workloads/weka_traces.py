@@ -102,12 +102,12 @@ class _Maker:
         return chain((f"id {self._scope}{hash_id}" for hash_id in ids), (f"{self._name} {own} {number}" for number in count()))
 
 
-def trace_text(first: Mapping[str, Any], wanted: PlanRequest, where: str) -> BlockText:
+def trace_text(first: Mapping[str, Any], request: PlanRequest, where: str) -> BlockText:
     """The text of all traces, in blocks of the first one's size."""
     size = first.get("block_size", 64)
     if isinstance(size, bool) or not isinstance(size, int) or not 8 <= size <= 4096:
         raise UsageError(f"{where} has the block_size {printable(repr(size), 60)}; it must be 8 to 4096 tokens")
-    return BlockText(wanted.content_seed, wanted.counter, size)
+    return BlockText(request.content_seed, request.counter, size)
 
 
 def talk_of_trace(trace: Mapping[str, Any], name: str, text: BlockText, where: str) -> Talk:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from llama_load.analysis.cache_evidence import cache_evidence
+from llama_load.analysis.gather_evidence import cache_evidence
 from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.observed.window import window_of

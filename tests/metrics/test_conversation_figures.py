@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from llama_load.metrics.checks import conversations
-from llama_load.metrics.conversation_figures import conversation_figures, peak_begun, survival_percentile
+from llama_load.metrics.conversation_figures import conversation_figures, peak_begun
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
 from llama_load.observed.record import RequestRecord, to_batch
@@ -24,15 +23,6 @@ def records(*given: RequestRecord) -> Records:
 
 def turn(index: int, start: int, number: int, at_ms: float, *, turns: int = 2, **changed: Any) -> RequestRecord:
     return record(index, start_ms=at_ms, conversation_start=start, turn=number, turns=turns, **changed)
-
-
-def test_the_median_counts_conversations_that_are_cut_off() -> None:
-    lengths = np.array([1.0, 2.0, 3.0, 4.0])
-    assert survival_percentile(lengths, np.array([True, True, False, True]), 50) == 2.0
-    assert survival_percentile(lengths, np.array([True, True, False, True]), 100) == 4.0
-    assert survival_percentile(lengths, np.array([True, False, False, False]), 50) is None
-    # Without any cut off it is the usual percentile.
-    assert survival_percentile(np.arange(1.0, 101.0), np.ones(100, dtype=np.bool_), 90) == 90.0
 
 
 def test_a_conversation_lasts_from_its_first_start_to_its_last_end_waits_included() -> None:

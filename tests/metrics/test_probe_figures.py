@@ -12,7 +12,7 @@ from llama_load.metrics.check import Check
 from llama_load.metrics.checks.probes_felt import probes as checks_of
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.neighbours import neighbour_classes
-from llama_load.metrics.probe_figures import ProbedRun, ProbeFigures, probe_figures
+from llama_load.metrics.probe_figures import ProbeFigures, probe_figures
 from llama_load.metrics.summary import summarize
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.observed.record import RequestRecord, to_batch
@@ -39,10 +39,12 @@ def load(workload: str, start_ms: float, first_ms: float, end_ms: float, **chang
 ALONE_20 = [probe(-1000 + 100 * number, ttft, ALONE) for number, ttft in enumerate((19, 20, 30, 10, 21))]
 
 
-def figures(*beside: RequestRecord, requests: tuple[RequestRecord, ...] = (), end_ms: float = 10_000, **about: Any) -> ProbeFigures:
+def figures(
+    *beside: RequestRecord, requests: tuple[RequestRecord, ...] = (), end_ms: float = 10_000, alone: Any = ALONE_20, **about: Any
+) -> ProbeFigures:
     requests = requests or (load("chat", 0, 100, end_ms),)
-    run = ProbedRun(0.5, table(*requests), table(*requests), Window(0, round(end_ms * MS)), **about)
-    return probe_figures(table(probe(-2000, 500, SETTLING), *ALONE_20, *beside), run)
+    probes, window = table(probe(-2000, 500, SETTLING), *alone, *beside), Window(0, round(end_ms * MS))
+    return probe_figures(probes, table(*requests), window, rate_rps=0.5, **about)
 
 
 def test_the_class_is_what_is_in_flight_when_the_probe_starts() -> None:
@@ -82,8 +84,7 @@ def test_the_ratio_of_several_servers_is_to_each_ones_own_value() -> None:
 
 
 def test_too_few_probes_alone_give_no_ratio() -> None:
-    run = ProbedRun(1, table(load("chat", 0, 1, 9)), table(load("chat", 0, 1, 9)), Window(0, 10_000 * MS))
-    found = probe_figures(table(probe(-200, 20, ALONE), probe(-100, 20, ALONE), probe(100, 40)), run)
+    found = figures(probe(100, 40), alone=[probe(-200, 20, ALONE), probe(-100, 20, ALONE)])
     assert found.total.ttft_ratio is None
     assert "no ratio to alone" in checked(found)["probes_alone"].text
 
@@ -132,9 +133,8 @@ def test_the_cost_is_a_share_of_all() -> None:
 
 
 def test_a_prompt_that_is_cached_alone_and_not_beside_the_load_is_noticed() -> None:
-    run = ProbedRun(1, table(load("chat", 0, 1, 9)), table(load("chat", 0, 1, 9)), Window(0, 10_000 * MS))
     cached = [probe(-100, 5, ALONE, cached_tokens=36) for _ in range(3)]
-    assert checked(probe_figures(table(*cached, probe(100, 40)), run))["probe_cache_gap"].value == pytest.approx(0.9)
+    assert checked(figures(probe(100, 40), alone=cached))["probe_cache_gap"].value == pytest.approx(0.9)
     assert checked(figures(probe(100, 40)))["probe_cache_gap"].ok
     unknown = figures(probe(100, 40, cached_tokens=None))
     assert "probe_cache_gap" not in checked(unknown)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.earlier_runs import sent_before
+from llama_load.analysis.gather_evidence import cache_evidence
 from llama_load.comparison.run_folder import folder_run
 from llama_load.metrics.check import Check
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, cache_checks

@@ -7,11 +7,11 @@ import pytest
 from pytest import approx
 
 from benchmarks.search import closed_queue, independent_runs, open_queue, until_runs
+from llama_load.metrics.equal_load import in_flight_at
 from llama_load.metrics.until import (
     Requests,
     UntilRule,
     batch_means,
-    in_flight_at_start,
     mean_within,
     next_look,
     parse_until,
@@ -46,7 +46,7 @@ def test_intervals_from_batch_means() -> None:
 
 
 def test_requests_in_flight_at_each_start() -> None:
-    assert in_flight_at_start(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 7.0])).tolist() == [0, 1, 0]
+    assert in_flight_at(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 7.0]), np.array([0.0, 1.0, 5.0])).tolist() == [0, 1, 0]
 
 
 def test_an_open_loop_on_unknown_slots_is_not_ended() -> None:

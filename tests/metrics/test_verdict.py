@@ -309,7 +309,7 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
     well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
     check = found(well, starved)
     assert not check.ok
-    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert check.text == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
     assert "ulimit -r 1" in (check.remedy or "")
     full = found(replace(starved, priority="real-time, normal while it used over half a core"))
     assert (full.remedy or "").startswith("leave it a core")
@@ -355,6 +355,45 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain)))
     counted = ServerCounters(Speculation(100, 80, 10))
     assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
+
+
+def late_firsts(count: int, late: int, **changed: Any) -> Verdict:
+    """`late` of `count` answers whose first token came with the second: TTFT 120 ms instead of 100, TPOT 20 ms, 150 tokens."""
+    gaps = {"gaps_ms": (20.0,) * 149}
+    merged = {"first_ms": 120, "gaps_ms": (0.0,) + (20.0,) * 148, "merged_events": 1, "first_merged": True} | changed
+    return verdict(*(record(number, **(merged if number < late else gaps)) for number in range(count)))
+
+
+def test_first_tokens_that_came_with_the_second_make_ttft_too_large() -> None:
+    """Two of 100 move P99 from 100 ms to 120; one of 100 does not, and of 50 there is no P99, but half of them move the mean."""
+    found = late_firsts(100, 2)
+    assert bad(found) == ["first_merged_shift"]
+    assert found.headline.startswith(
+        "CLIENT-BOUND: 2 of 100 first tokens arrived together with a later one: their TTFT is an upper bound, "
+        "P99 TTFT could be 100.00 ms instead of 120.00"
+    )
+    assert bad(late_firsts(100, 1)) == []
+    assert bad(late_firsts(50, 1)) == []
+    assert bad(late_firsts(50, 25)) == ["first_merged_shift"]
+
+
+def test_accepted_draft_tokens_that_come_with_the_first_are_no_late_reads() -> None:
+    drafting = {"draft_tokens": 100, "draft_accepted": 80, "server_predict_ms": 1.0}
+    assert bad(late_firsts(100, 50, **drafting)) == []
+
+
+def test_first_tokens_are_late_by_the_usual_tpot_where_the_answer_has_none_of_its_own() -> None:
+    """Answers of two tokens in one read: 20 ms a token in the others."""
+    short = {"gaps_ms": (0.0,), "first_ms": 120}
+    (check,) = [check for check in late_firsts(1000, 20, **short).checks if check.name == "first_merged_shift"]
+    assert "P99 TTFT could be 100.00 ms instead of 120.00" in check.text
+
+
+def test_a_stage_whose_tokens_arrived_together_is_named() -> None:
+    """In the whole run they are less than 1 %."""
+    rows = table(record(merged_events=1))
+    found = stage_checks(Evidence(records=rows, figures=summarize(rows), stage="8", health=[WELL]))
+    assert [(check.name, check.stage) for check in found] == [("merged_ratio", "8")]
 
 
 def test_a_draft_model_that_never_drafts_is_noted() -> None:

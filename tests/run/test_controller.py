@@ -191,7 +191,7 @@ def test_a_run_ends_with_the_first_miss_too_many(capsys: Capture) -> None:
 
 
 def idle(run: VirtualRun, controller: Any) -> list[Watcher]:
-    return [IdleWatcher(controller, run.sending, run.prepared.run_time_s)]
+    return [IdleWatcher(controller, run.sending, run.prepared.load.run_time_s)]
 
 
 def test_a_run_without_a_request_is_aborted() -> None:
@@ -203,7 +203,7 @@ def test_a_run_without_a_request_is_aborted() -> None:
 
 def test_a_run_with_a_time_waits_for_its_first_request_a_little_longer_than_that() -> None:
     run = VirtualRun(run_time_s=90, users=2, watchers=idle)
-    run.prepared.model = LoadModel(hands_over=False)
+    run.prepared.load.model = LoadModel(hands_over=False)
     run.begin(0).after(89)
     assert run.controller.end_reason is None
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from locust import runners
 
-from llama_load.load.segments import Segment
+from llama_load.load.segments import LoadModel, Segment
 from llama_load.load.stages import Stage
 from llama_load.observed.foreign_records import check_integers
 from llama_load.observed.record import to_batch
@@ -28,10 +28,11 @@ from llama_load.swarm.worker import with_own_keys
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL
-from llama_load.users.session import Dialogue, SessionSettings
+from llama_load.users.session import SessionSettings
 from llama_load.users.session_tokens import NO_SESSIONS
 from llama_load.wire.address import parse_url
 from llama_load.wire.request import Timeouts
+from llama_load.workloads.prompt import Traffic
 from tests.containers import contained
 from tests.make_records import MS, record
 
@@ -47,11 +48,12 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, models=ONE_FOR_ALL, adapters=ONE_FOR_ALL, session_headers=NO_SESSIONS, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
+                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, models=ONE_FOR_ALL, adapters=ONE_FOR_ALL, session_headers=NO_SESSIONS, traffic=Traffic(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
-            segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
-            warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
-            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, checks_answers=False, beginning=None, run_time_s=None,
+            load=SimpleNamespace(
+                segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)], warmup=0, model=LoadModel(), weights={}, run_time_s=None
+            ),
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, local_servers=[], ends_matter=False, checks_answers=False, beginning=None,
             probes=[], writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
@@ -293,7 +295,7 @@ def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     """Neither a header nor a field of --extra-body with a key is in the configuration; with its own the worker has the master's."""
     headers, extra = (("Authorization", "Bearer geheim"),), {"api_key": "geheim", "top_k": 1}
     target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
-    settings = SessionSettings(BodyOptions(extra=extra), Dialogue(), Timeouts(), save_texts=False)
+    settings = SessionSettings(BodyOptions(extra=extra), Timeouts(), save_texts=False)
     config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
     sent = messages.pack(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
     assert b"geheim" not in sent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.statistics import describe, least_count
 from llama_load.metrics.summary import all_events
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
@@ -56,9 +56,39 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
         yield limited("buffered_ratio", lumps, lumpy)
-    elif first := int(ok.equals("first_merged", True).sum()):
-        text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
+
+
+def first_merged(evidence: Evidence) -> Iterator[Check]:
+    """How far the TTFT figures could fall, because first tokens arrived together with a later one: relative to each figure, the
+    largest of mean, median and printed percentiles.
+
+    When such a first token arrived is not known; the earliest that is likely is one TPOT earlier for each merged event of its
+    answer. Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times. Counts: no error.
+    """
+    ok = evidence.records.ok()
+    expected = _expected_merged(evidence, ok)
+    late = ok.equals("first_merged", True) & (expected == 0)
+    if not late.any():
+        return
+    ttft, tpot = ok.numbers("ttft_ms"), ok.numbers("tpot_ms")
+    usual = float(np.nanmedian(tpot)) if not np.isnan(tpot).all() else 0.0
+    earliest = np.where(late, np.maximum(ttft - ok.numbers("merged_events") * np.fmax(tpot, usual), 0.0), ttft)
+    measured, least = (_ttft_figures(values, evidence.percentiles) for values in (ttft, earliest))
+    falls = {name: 1 - least[name] / value for name, value in measured.items() if value}
+    if not falls:
+        return
+    name = max(falls, key=lambda name: falls[name])
+    text = f"{late.sum()} of {quantity(len(ok), 'first token')} arrived together with a later one: their TTFT is an upper bound"
+    text += f", {name} TTFT could be {least[name]:.2f} ms instead of {measured[name]:.2f}"
+    yield limited("first_merged_shift", falls[name], text)
+
+
+def _ttft_figures(ttft_ms: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:
+    """Mean, median and the percentiles that the sample is large enough for, by name, in ms."""
+    sample = describe(ttft_ms, percentiles)
+    figures = {"mean": sample.mean, "median": sample.median} | {f"P{p:g}": sample.percentile(p) for p in percentiles}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:

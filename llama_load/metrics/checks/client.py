@@ -95,11 +95,9 @@ def core_wait(evidence: Evidence) -> Check:
     if not known:
         return limited("core_wait_ratio", None, "how long the client waited for a core is not known")
     worst = max(known, key=lambda worker: worker.core_wait_ratio or 0.0)
-    priority = f" at {worst.priority} priority" if worst.priority else ""
-    text = (
-        f"the client waited for a core {worst.core_wait_ratio or 0.0:.1%} of the time{priority}, "
-        f"for up to {worst.core_wait_longest_ms or 0.0:.1f} ms"
-    )
+    text = f"the client waited for a core {worst.core_wait_ratio or 0.0:.1%} of the time, "
+    text += f"for up to {worst.core_wait_longest_ms or 0.0:.1f} ms"
+    text += f" (priority: {worst.priority})" if worst.priority else ""
     has_it = worst.priority is not None and worst.priority.startswith(REAL_TIME)
     return limited("core_wait_ratio", worst.core_wait_ratio, text, advice=LEAVE_A_CORE if has_it else None)
 

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-import numpy as np
-
-from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, limited
+from llama_load.metrics.checks.load_kept import cut_check
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.freeing_times import LATE_MS
 from llama_load.observed.hang_up_check import HangUpCheck
-from llama_load.units import NS_PER_MS, quantity
+from llama_load.units import quantity
 
 
 def censored(evidence: Evidence) -> Iterator[Check]:
     """How far requests given up would move the latencies of the others, if it were known how long they would have taken (see
     `metrics.censoring`). Who hangs up after a time hangs up on slow requests."""
-    aborted = evidence.records.aborted()
-    if not len(aborted):
-        return
-    ok = evidence.records.ok()
-    started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
-    waited_ms = (aborted.instants("ended_mono_ns") - started) / NS_PER_MS
-    shifts = {"E2EL": cut_shift(ok.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
-    if not np.isnan(ttft_ms := ok.numbers("ttft_ms")).all():
-        first_ms = (first - started)[first >= 0] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[first < 0], evidence.percentiles)
-    name = max(shifts, key=shifts.__getitem__)
-    text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
-    if math.isinf(shifts[name]):
-        yield limited("aborted_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
-        return
-    yield limited("aborted_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+    ok, aborted = evidence.records.ok(), evidence.records.aborted()
+    if len(aborted):
+        text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
+        until_ns = aborted.instants("ended_mono_ns")
+        yield cut_check("aborted_shift", text, ok, aborted, until_ns, percentiles=evidence.percentiles)
 
 
 def slots_freed(evidence: Evidence) -> Iterator[Check]:

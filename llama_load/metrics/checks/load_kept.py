@@ -13,6 +13,7 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import known
 from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
@@ -93,37 +94,37 @@ def cut(evidence: Evidence) -> Iterator[Check]:
     the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
     if evidence.cut_ns is None:
         return
-    records, cut_ns = (
-        evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED))),
-        evidence.cut_ns,
-    )
-    is_late = records.instants("ended_mono_ns") > cut_ns
+    records = evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED)))
+    ended_ns = records.instants("ended_mono_ns")
+    is_late = ended_ns > evidence.cut_ns
     is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
     if is_cut.any():
-        yield from _cut(records, is_cut, cut_ns, evidence.percentiles)
+        text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
+        until_ns = np.minimum(ended_ns[is_cut], evidence.cut_ns)
+        yield cut_check(
+            "cut_shift", text, records.where(~is_cut), records.where(is_cut), until_ns, percentiles=evidence.percentiles
+        )
     elif is_late.any():
         tpot_ms = records.numbers("tpot_ms")
-        after = tpot_ms[is_late]
-        shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
+        shift = cut_shift(tpot_ms[~is_late], known(tpot_ms[is_late]), np.zeros(0), evidence.percentiles)
         text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
-def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: Sequence[float]) -> Iterator[Check]:
-    started, first = records.instants("started_mono_ns"), records.optional_instants("first_token_mono_ns")
-    waited_ms = (np.minimum(records.instants("ended_mono_ns"), cut_ns) - started) / NS_PER_MS
-    ttft_ms, e2el_ms = records.numbers("ttft_ms")[~is_cut], records.numbers("e2el_ms")[~is_cut]
-    has_first = is_cut & (first >= 0) & (first <= cut_ns)
-    shifts = {"E2EL": cut_shift(e2el_ms, np.zeros(0), waited_ms[is_cut], percentiles)}
-    if not np.isnan(ttft_ms).all():
+def cut_check(
+    check: str, text: str, answered: Records, cut: Records, until_ns: NDArray[np.int64], *, percentiles: Sequence[float]
+) -> Check:
+    """How far the requests in `cut`, which ended at `until_ns` before their answer did, would move the latencies of `answered`."""
+    started, first = cut.instants("started_mono_ns"), cut.optional_instants("first_token_mono_ns")
+    waited_ms, has_first = (until_ns - started) / NS_PER_MS, (first >= 0) & (first <= until_ns)
+    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, percentiles)}
+    if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
         first_ms = (first - started)[has_first] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
-    name = max(shifts, key=shifts.__getitem__)
-    text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
-    if math.isinf(shifts[name]):
-        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
-        return
-    yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
+    latency = max(shifts, key=shifts.__getitem__)
+    if math.isinf(shifts[latency]):
+        return limited(check, shifts[latency], f"{text}: percentiles of {latency} are unknown")
+    return limited(check, shifts[latency], f"{text}; counting them moves {latency} by {shifts[latency]:.1%}")
 
 
 def imbalance(evidence: Evidence) -> Iterator[Check]:

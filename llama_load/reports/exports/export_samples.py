@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 import numpy as np
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.definitions import LATENCIES
+from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.summary import distribution
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
 
 PERCENTILES = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
-_LATENCY = {latency.key: latency for latency in LATENCIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,12 @@ def ok_records(results: Results) -> Records:
 
 def latency_sample(ok: Records, key: str) -> Sample | None:
     """A latency by its key (`ttft`, `itl`), ms; None where no request has it."""
-    latency = _LATENCY[key]
+    latency = BY_KEY[key]
     sample = distribution(ok, latency, PERCENTILES)
     if latency.is_pooled:
         ends = [(float(np.nanmin(piece)), float(np.nanmax(piece))) for piece in ok.gap_pieces() if len(piece)]
         return _sample(sample, min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0))
-    return _sample(sample, *_ends(sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))))
+    return _sample(sample, *_ends(latency.of_each(ok)))
 
 
 def column_sample(ok: Records, name: str) -> Sample | None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from llama_load.metrics.definitions import BY_KEY, Latency
 from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import per_request
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
 from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover, series_colours
@@ -29,7 +28,7 @@ def values_of(latency: Latency, ok: Records) -> Pieces:
     """All values of a latency, in pieces for `ecdf`."""
     if latency.is_pooled:
         return ok.gap_pieces
-    return lambda: [per_request(ok, latency)]
+    return lambda: [latency.of_each(ok)]
 
 
 def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution, t: Translate) -> Chart | None:
@@ -114,7 +113,7 @@ def over_time_chart(
     if latency.is_pooled:
         middles, curves = gap_percentiles_by_bin(ok, axis, percentiles)
     else:
-        values = per_request(ok, latency)
+        values = latency.of_each(ok)
         at_s = axis.at(ok.instants("started_mono_ns"))
         at_s, values = at_s[~np.isnan(values)], values[~np.isnan(values)]
         if (bins := coarser(axis, len(values))) is not None:
