@@ -127,6 +127,13 @@ class LlamaServerKind(ServerKind):
     fills_context = True
     slots_path = "/slots"
     adapters_path = "/lora-adapters"
+    cache_reset = "/slots/{slot}?action=erase"
+    cache_reset_note = "llama-server erases slots only with --slot-save-path"
+    draft_flags = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
+    tuned: ClassVar = {
+        "memory": r"-c|--ctx-size|-np|--parallel|-ct[kv]|--cache-type-[kv]|-ngl|--n-gpu-layers|-kvu|--kv-unified",
+        "draft": r"-md|-ngld|-cd|--model-draft|--draft.*|--spec.*",
+    }
     remedies: ClassVar = {
         "ttft": "a larger -ub, or more layers on the GPU (-ngl)",
         "tpot": "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",

@@ -112,8 +112,10 @@ class ServerKind:
     max_tokens it generates to the end of its context. `slots_path`: its page of slots; `adapters_path`: its list of LoRA
     adapters, which requests choose by id. `slots_note`: what a user must know of them.
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
-    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `starts`: the ways to start it.
-    `flags`: its flags by the fields of a `ServerDescription`. `log_facts`: what its log says of it.
+    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `cache_reset`: a POST to this
+    path, for each {slot} where it has one, empties its prompt cache; `cache_reset_note`: why it may not. `starts`: the ways to
+    start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft model; `tuned`: patterns of those
+    that decide on memory and on drafts, for `llama-load tune`. `log_facts`: what its log says of it.
     """
 
     name: ClassVar[str] = "openai"
@@ -131,6 +133,10 @@ class ServerKind:
     context_flag: ClassVar[str] = "a context of"
     remedies: ClassVar[Mapping[str, str]] = {}
     scores_by: ClassVar[str] = ""
+    cache_reset: ClassVar[str] = ""
+    cache_reset_note: ClassVar[str] = "the server has no request for that"
+    draft_flags: ClassVar[frozenset[str]] = frozenset()
+    tuned: ClassVar[Mapping[str, str]] = {}
     form: ClassVar[Form | None] = None
     metrics: ClassVar[Metrics | None] = None
     starts: ClassVar[tuple[ServerStart, ...]] = ()
