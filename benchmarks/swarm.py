@@ -26,6 +26,7 @@ from gevent import monkey
 monkey.patch_all()
 
 import gevent  # noqa: E402
+import msgspec  # noqa: E402
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 from locust import __version__ as LOCUST  # noqa: E402
@@ -37,6 +38,7 @@ from llama_load.observed.worker_health import WorkerHealth  # noqa: E402
 from llama_load.run_folder import load_run  # noqa: E402
 from llama_load.serving.launch import start  # noqa: E402
 from llama_load.swarm import messages  # noqa: E402
+from llama_load.swarm.lease_packing import unpack_leases  # noqa: E402
 from llama_load.swarm.outbox import WINDOW_BYTES  # noqa: E402
 from llama_load.swarm.sockets import Client  # noqa: E402
 from llama_load.swarm.swarm_key import curve_keys  # noqa: E402
@@ -91,7 +93,7 @@ class Worker:
             message = self.client.recv()
             data = message.data
             if message.type == messages.LEASES:
-                leases = messages.unpack_leases(data["leases"])
+                leases = unpack_leases(data["leases"])
                 self.leases += leases
                 self.holding |= {lease.key for lease in leases}
                 self.begun += [lease.key for lease in leases]
@@ -123,7 +125,7 @@ class Worker:
     def work(self) -> None:
         begin = flushed = time.monotonic()
         due = 0.0
-        self.say(messages.WANT, {"over": [], "started": [], "workload": "Chat", "count": self.ahead})
+        self.say(messages.REPORT, {"started": [], "ended": [], "wants": {"Chat": self.ahead}})
         for tick in range(1, 10**9):
             gevent.sleep(max(0.0, begin + tick * TICK_S - time.monotonic()))
             if self.over:
@@ -135,7 +137,7 @@ class Worker:
             if over:
                 self.ended += over
                 ends = [(*lease.key, False) for lease in over]
-                self.say(messages.WANT, {"over": ends, "started": self.begun, "workload": "Chat", "count": len(over)})
+                self.say(messages.REPORT, {"started": self.begun, "ended": ends, "wants": {"Chat": len(over)}})
                 self.begun = []
             on_the_way = sum(size for _, size in self.unacknowledged.values())
             if time.monotonic() - flushed > self.flush_s and on_the_way < WINDOW_BYTES:
@@ -145,7 +147,7 @@ class Worker:
         while self.ended or self.unacknowledged:
             self.flush()
             gevent.sleep(0.1)
-        self.say(messages.FLUSHED, {"last_word": messages.pack(messages.Flushed(self.number, WorkerHealth(self.name)))})
+        self.say(messages.FLUSHED, {"batches": self.number, "health": msgspec.to_builtins(WorkerHealth(self.name))})
 
     def flush(self) -> None:
         while self.ended and sum(size for _, size in self.unacknowledged.values()) < WINDOW_BYTES:

@@ -16,9 +16,11 @@ from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire import Exchange, Request, Timeouts, parse_url
+from llama_load.wire.address import parse_url
 from llama_load.wire.answer_body import AnswerBody
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import PhaseClock
+from llama_load.wire.request import Request, Timeouts
 from tests.make_records import from_batch
 from tests.server_kinds import OPENAI
 

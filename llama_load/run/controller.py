@@ -52,7 +52,6 @@ class RunController:
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer, now_ns=self.clock.now_ns)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self, self.clock)
         self._watchers = [Progress(self.counts), *watchers(prepared, host, self)]
-        self._of_records = [watcher for watcher in self._watchers if type(watcher).add_record is not Watcher.add_record]
 
     def open(self) -> None:
         """Begin the first phase."""
@@ -110,12 +109,12 @@ class RunController:
         """A request of this process has ended, or was cancelled, which is not counted."""
         if record.status != CANCELLED:
             self.count(record.status, record.output_tokens)
-        for watcher in self._of_records:
+        for watcher in self._watchers:
             watcher.add_record(record)
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Pass on records of a worker, which `count` gets one by one."""
-        for watcher in self._of_records:
+        for watcher in self._watchers:
             watcher.add_batch(batch)
 
     # ------------------------------------------------------------------ the end

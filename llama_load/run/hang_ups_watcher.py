@@ -8,16 +8,16 @@ quickest look so far makes at most `MOST_SHARE` of the time.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from llama_load.metrics.freeing_times import Look, Spans, freeing_times
 from llama_load.observed.hang_up_check import FreeingTimes, HangUpCheck
-from llama_load.observed.record import ABORTED, RequestRecord
+from llama_load.observed.record import ABORTED
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay
 from llama_load.run_folder import RunWriter
@@ -26,9 +26,6 @@ from llama_load.targets.work_counts import WorkCount, is_healthy, working_on
 from llama_load.units import NS_PER_S
 from llama_load.users.hang_ups import HangUps
 from llama_load.wire.tls import TlsOptions
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 OFTEN_S, RARELY_S = 0.05, 0.2
 # How long to ask often after the last sign of a user who hangs up.
@@ -73,6 +70,8 @@ class HangUpsWatcher(LoopWatcher):
     its probes in flight; they are for tests with a clock of their own.
     """
 
+    columns = ("host", "status", "sent_mono_ns", "ended_mono_ns")
+
     def __init__(
         self,
         run: RunUnderWay,
@@ -91,15 +90,9 @@ class HangUpsWatcher(LoopWatcher):
         self._quickest_s = 0.0
         self._checks: list[HangUpCheck] = []
 
-    def add_record(self, record: RequestRecord) -> None:
-        """See `Watcher.add_record`."""
-        if (seen := self._seen.get(record.host)) is not None:
-            seen.add(record.status, record.sent_mono_ns, record.ended_mono_ns)
-
-    def add_batch(self, batch: pa.RecordBatch) -> None:
-        """See `Watcher.add_batch`."""
-        columns = (batch.column(name).to_pylist() for name in ("host", "status", "sent_mono_ns", "ended_mono_ns"))
-        for host, status, sent_ns, ended_ns in zip(*columns, strict=True):
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """See `Watcher.add`."""
+        for host, status, sent_ns, ended_ns in rows:
             if (seen := self._seen.get(host)) is not None:
                 seen.add(status, sent_ns, ended_ns)
 

@@ -12,7 +12,7 @@ from gevent.event import Event
 from gevent.lock import Semaphore
 from locust.exception import StopUser
 
-from llama_load.dispatch.leases import Key, Lease
+from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
@@ -78,7 +78,6 @@ class LeaseClient:
     in_flight: int = 0
     open_records: set[OpenRecord] = field(default_factory=set)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
-    _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of their follow-up turns
     _measuring: bool = False
     _closing: bool = False
     _closed: Event = field(default_factory=Event)
@@ -161,15 +160,11 @@ class LeaseClient:
         """See `Session.follow`."""
         if self._closing:
             raise StopUser
-        return self._ticket([self._leases[key] for key in ticket.following])
-
-    def ahead(self, ticket: Ticket) -> Sequence[Lease]:
-        """See `Session.ahead`."""
-        return [self._leases[key] for key in ticket.following]
+        return self._ticket(ticket.following)
 
     def abandon(self, ticket: Ticket) -> None:
         """See `Session.abandon`."""
-        self.link.give_back([self._leases.pop(key) for key in ticket.following])
+        self.link.give_back(ticket.following)
 
     def prefix(self, ticket: Ticket) -> Prefix:
         """See `Session.prefix`."""
@@ -178,7 +173,7 @@ class LeaseClient:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.in_flight -= 1
-        self.link.give_back([self._leases.pop(ticket.lease.key)])
+        self.link.give_back([ticket.lease])
 
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
@@ -188,7 +183,7 @@ class LeaseClient:
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
         self.in_flight -= 1
-        self.link.ended(self._leases.pop(ticket.lease.key), record)
+        self.link.ended(ticket.lease, record)
 
     def publish(self, record: RequestRecord) -> None:
         """See `Session.publish`."""
@@ -235,6 +230,5 @@ class LeaseClient:
     def _ticket(self, leases: Sequence[Lease]) -> Ticket:
         lease, *further = leases
         self.in_flight += 1
-        self._leases |= {own.key: own for own in leases}
         self.link.started(lease)
-        return Ticket(lease, self.targets[lease.replica], tuple(other.key for other in further))
+        return Ticket(lease, self.targets[lease.replica], tuple(further))

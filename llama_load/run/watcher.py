@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.live import LiveFigures
@@ -47,8 +48,15 @@ class RunUnderWay(Protocol):
         """No user takes the remaining arrivals: end the run if all of them were scheduled before now."""
 
 
+def report_end(sentence: str) -> None:
+    """Print why the run ends now."""
+    print(f"{sentence}; the run ends", file=sys.stderr, flush=True)
+
+
 class Watcher:
-    """Follows a run. Does nothing by itself: subclasses override what concerns them."""
+    """Follows a run. Does nothing by itself: subclasses override what concerns them. `columns`: those of records that it needs."""
+
+    columns: Sequence[str] = ()
 
     def start(self) -> None:
         """The first phase comes next. May wait, not for long."""
@@ -61,9 +69,16 @@ class Watcher:
 
     def add_record(self, record: RequestRecord) -> None:
         """A request of this process has ended, or was cancelled. Must not wait."""
+        if self.columns:
+            self.add([[getattr(record, name) for name in self.columns]])
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Records of a worker are on disk. Must not wait."""
+        """Records of workers are on disk. Must not wait."""
+        if self.columns:
+            self.add(zip(*(batch.column(name).to_pylist() for name in self.columns), strict=True))
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """The values of `columns` of these records."""
 
     def stop(self) -> None:
         """All records have arrived. Called once."""

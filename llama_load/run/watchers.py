@@ -5,23 +5,22 @@ from __future__ import annotations
 from functools import partial
 
 from llama_load.preflight.prepare import Prepared
-from llama_load.run.end_watchers import AbortWatcher, EndBelowWatcher, IdleWatcher, ServersWatcher, UntilWatcher
-from llama_load.run.goodput_watch import goodput_watch
+from llama_load.run.end_below_watcher import end_below_watcher
+from llama_load.run.end_watchers import AbortWatcher, IdleWatcher
 from llama_load.run.hang_ups_watcher import hang_ups_watcher, no_probes
 from llama_load.run.host import RunHost
 from llama_load.run.live_sampler import LiveSampler
 from llama_load.run.prober import ALONE_WITHIN_S, prober
 from llama_load.run.server_facts import CountersWatcher, IdentityWatcher, counters_of
-from llama_load.run.server_watch import ServerWatch
+from llama_load.run.servers_watcher import ServersWatcher
 from llama_load.run.telemetry_process import TelemetryRun
-from llama_load.run.until_watch import until_watch
+from llama_load.run.until_watcher import until_watcher
 from llama_load.run.watcher import RunUnderWay, Watcher
 
 
 def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Watcher]:
     """In the order of their starts: the sampler of telemetry first, because it needs a while."""
     options, targets = prepared.options, prepared.targets
-    servers = ServerWatch(prepared.local_servers, options.server_grace_s)
     telemetry = TelemetryRun(prepared)
     first = prepared.load.segments[0].scheduled_s
     # Before the counters: probes alone are sent before these are read, and none is in flight when they are read again.
@@ -33,7 +32,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         CountersWatcher(prepared.writer.manifest, partial(counters_of, targets, options.tls)),
         IdleWatcher(run, host.sending, prepared.load.run_time_s, patience_s),
         LiveSampler(run, host, [target.address.url for target in targets], telemetry.live),
-        ServersWatcher(run, servers),
+        ServersWatcher(run, prepared.local_servers, options.server_grace_s),
         IdentityWatcher(prepared.probes, targets),
     ]
     if options.hang_ups is not None:
@@ -41,8 +40,5 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         watchers.append(hang_ups_watcher(run, targets, options.hang_ups, options.tls, in_flight))
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))
-    if (figure := until_watch(prepared)) is not None:
-        watchers.append(UntilWatcher(run, figure))
-    if (goodput := goodput_watch(prepared)) is not None:
-        watchers.append(EndBelowWatcher(run, goodput))
-    return watchers
+    by_options = until_watcher(prepared, run), end_below_watcher(prepared, run)
+    return [*watchers, *(watcher for watcher in by_options if watcher is not None)]

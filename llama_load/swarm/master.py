@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import gevent
+import msgspec
 from locust.runners import STATE_MISSING
 
 from llama_load.dispatch.leases import Key, Lease
@@ -63,7 +64,7 @@ class MasterRun(LocustRun):
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )
-        self._config = messages.pack(config)
+        self._config = msgspec.msgpack.encode(config)
         self._workers: dict[str, WorkerState] = {}
         self._ingest = RecordIngest(prepared.writer, self._controller, self._workers, self._acknowledge)
         self._watcher: gevent.Greenlet | None = None
@@ -135,15 +136,8 @@ class MasterRun(LocustRun):
             return
         worker.heard_ns = time.monotonic_ns()
         dispatcher = self._controller.dispatcher
-        if kind == messages.WANT:
-            self._note_started(client_id, worker, data["started"])
-            self._note_ended(client_id, data["ended"])
-            if worker.clock.is_known:  # else the next pong repeats it
-                dispatcher.want(client_id, data["workload"], data["count"])
-        elif kind == messages.REQUESTS_ENDED:
-            self._note_ended(client_id, data["ended"])
-        elif kind == messages.STARTED:
-            self._note_started(client_id, worker, data["keys"])
+        if kind == messages.REPORT:
+            self._on_report(client_id, worker, data)
         elif kind == messages.BACK:
             keys = _keys(data["keys"])
             worker.started.difference_update(keys)
@@ -153,8 +147,7 @@ class MasterRun(LocustRun):
         elif kind == messages.PONG:
             self._on_pong(client_id, worker, data)
         elif kind == messages.FLUSHED:
-            worker.last_word = messages.unpack_flushed(data["last_word"])
-            worker.last_word.health.worker = short_name(client_id)  # whatever it calls itself
+            worker.own_health, worker.sent_batches = messages.unpack_health(data["health"]), data["batches"]
         elif kind == messages.ABORT:
             self._controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
@@ -173,14 +166,14 @@ class MasterRun(LocustRun):
         if "holds" in data and not worker.lost and worker.clock.is_known:
             self._controller.dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
 
-    def _note_started(self, client_id: str, worker: WorkerState, keys: Iterable[Sequence[int]]) -> None:
-        """Note them, but not those whose records have come first: nobody would take them out again."""
+    def _on_report(self, client_id: str, worker: WorkerState, report: dict[str, Any]) -> None:
         dispatcher = self._controller.dispatcher
-        worker.started.update(key for key in _keys(keys) if dispatcher.ledger.has_lease(client_id, key))
-
-    def _note_ended(self, client_id: str, ended: Iterable[tuple[bool, int, bool]]) -> None:
-        for warmup, index, refused in ended:
-            self._controller.dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
+        # Not those whose records have come first: nobody would take them out again.
+        worker.started.update(key for key in _keys(report["started"]) if dispatcher.ledger.has_lease(client_id, key))
+        for warmup, index, refused in report["ended"]:
+            dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
+        for workload, count in report["wants"].items() if worker.clock.is_known else ():  # else the next pong repeats it
+            dispatcher.want(client_id, workload, count)
 
     def _on_records(self, client_id: str, worker: WorkerState, number: int, data: bytes) -> None:
         if number in worker.received:
@@ -255,7 +248,7 @@ class MasterRun(LocustRun):
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
             # Locust has no entry for a worker that has quit, nor, for a moment, for one that was stopped and has sent FLUSHED.
-            gone = worker.last_word is None if node is None else node.state == STATE_MISSING or has_closed(node)
+            gone = worker.sent_batches is None if node is None else node.state == STATE_MISSING or has_closed(node)
             if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
                 self._controller.dispatcher.leave(client_id)

@@ -1,16 +1,15 @@
-"""The messages between master and workers: Locust's custom messages. Bodies are msgpack or Arrow in bytes, because Locust cannot
-pack dataclasses. All but hello and refuse name their run, so that a late message does not affect a later run.
+"""The messages between master and workers: Locust's custom messages. Dataclasses of ours and records travel in
+them as bytes of msgpack and Arrow. All but hello and refuse name their run, so that a late message does not affect a later run.
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
     run      master -> worker   the fingerprint of these messages, and the run's configuration: what a sender needs, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
-    want     worker -> master   request leases of a workload; which requests have ended, and which are being sent
+    report   worker -> master   requests that are being sent, requests that have ended (their records come in a batch), and how many
+                                leases its users wait for: at once, or, as far as nobody waits for it, within 0.1 s
     leases   master -> worker   leases with their prompts
     back     worker -> master   unused leases
-    started  worker -> master   requests that are being sent: at once, in a large swarm with the next `want` or within 0.1 s
-    ended    worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
     ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
@@ -38,8 +37,8 @@ from llama_load.observed.worker_health import WorkerHealth
 from llama_load.run.sender import SenderConfig
 from llama_load.swarm.lease_packing import PackedLease
 
-HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, STARTED, REQUESTS_ENDED = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "ended"))
+HELLO, RUN, REFUSE, ABORT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort"))
+REPORT, LEASES, BACK = (f"llama_load_{kind}" for kind in ("report", "leases", "back"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
@@ -49,7 +48,7 @@ Count = Annotated[int, Meta(ge=0, le=10**9)]
 # Half of `foreign_records.MOST_SHIFTED`: an instant of a record stays within 64 bits when it is shifted by the offset of a clock.
 Instant = Annotated[int, Meta(ge=-(2**60), le=2**60)]
 Keys = list[tuple[bool, int]]
-Ends = list[tuple[bool, int, bool]]
+Wants = dict[Text, Count]
 
 
 class Hello(TypedDict):
@@ -66,28 +65,20 @@ class Sentence(TypedDict):
     sentence: Text
 
 
-class LeaseKeys(TypedDict):
-    """Back and started."""
+class Report(TypedDict):
+    """Keys of requests, of those that have ended with whether the connection failed; users that wait for a lease, by workload."""
+
+    run: Text
+    started: Keys
+    ended: list[tuple[bool, int, bool]]
+    wants: Wants
+
+
+class Back(TypedDict):
+    """Keys of leases."""
 
     run: Text
     keys: Keys
-
-
-class RequestsEnded(TypedDict):
-    """Keys of requests that have ended, and whether their connections failed."""
-
-    run: Text
-    ended: Ends
-
-
-class Want(TypedDict):
-    """Users that wait for a lease."""
-
-    run: Text
-    ended: Ends
-    started: Keys
-    workload: Text
-    count: Count
 
 
 class Records(TypedDict):
@@ -106,14 +97,15 @@ class Pong(TypedDict):
     worker_ns: Instant
     delivered: NotRequired[Count]
     holds: NotRequired[Keys]
-    wants: NotRequired[dict[Text, Count]]
+    wants: NotRequired[Wants]
 
 
-class LastWord(TypedDict):
-    """`Flushed`, packed."""
+class Flushed(TypedDict):
+    """How many batches the worker has sent, and its health."""
 
     run: Text
-    last_word: bytes
+    batches: Count
+    health: WorkerHealth
 
 
 # What workers send: the body of each message is checked before it is used.
@@ -121,13 +113,11 @@ TO_MASTER: dict[str, Any] = {
     HELLO: Hello,
     REFUSE: Sentence,
     ABORT: Sentence,
-    WANT: Want,
-    BACK: LeaseKeys,
-    STARTED: LeaseKeys,
-    REQUESTS_ENDED: RequestsEnded,
+    REPORT: Report,
+    BACK: Back,
     RECORDS: Records,
     PONG: Pong,
-    FLUSHED: LastWord,
+    FLUSHED: Flushed,
 }
 
 
@@ -144,29 +134,10 @@ class RunConfig:
     key_headers: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    """A worker's last message: how many batches it has sent, and its health."""
-
-    batches: int
-    health: WorkerHealth
-
-
-def pack(value: Any) -> bytes:
-    """A dataclass of this module as msgpack."""
-    return msgspec.msgpack.encode(value)
-
-
-def unpack_config(data: bytes) -> RunConfig:
-    """The inverse of `pack`."""
-    return msgspec.msgpack.decode(data, type=RunConfig)
-
-
-def unpack_flushed(data: bytes) -> Flushed:
-    """The inverse of `pack`. Raises ValueError, also for numbers that no figure can be made of."""
-    flushed = msgspec.msgpack.decode(data, type=Flushed)
-    _check_numbers(msgspec.to_builtins(flushed))
-    return flushed
+def unpack_health(health: Any) -> WorkerHealth:
+    """The health in `Flushed`. Raises ValueError, also for numbers that no figure can be made of."""
+    _check_numbers(health)
+    return msgspec.convert(health, WorkerHealth)
 
 
 def _check_numbers(value: Any) -> None:
@@ -201,7 +172,7 @@ def unpack_batch(frames: Sequence[bytes]) -> dict[str, Any]:
 @cache
 def fingerprint() -> str:
     """A digest of all types in the messages: master and worker of one version may still differ, if one was changed by hand."""
-    bodies = [*TO_MASTER.values(), RunConfig, Flushed, PackedLease, RequestRecord]
+    bodies = [*TO_MASTER.values(), RunConfig, PackedLease, RequestRecord]
     schemas = msgspec.json.schema_components(bodies, schema_hook=lambda kind: {"title": kind.__name__})
     return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()[:16]
 

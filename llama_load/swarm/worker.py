@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import msgspec
 from gevent.event import Event
 from locust import runners
 from locust.rpc import Message
@@ -83,8 +84,8 @@ class WorkerLifecycle:
         elif run is not None:
             run.on_message(msg.type, msg.data)
         elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
-            last_word = messages.Flushed(0, WorkerHealth(short_name(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
+            health = msgspec.to_builtins(WorkerHealth(short_name(self._runner.client_id)))
+            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "health": health})
 
     def _take_config(self, data: dict[str, Any]) -> None:
         self._config = self._clock_offset_ns = None
@@ -95,7 +96,7 @@ class WorkerLifecycle:
         if data.get("fingerprint") != messages.fingerprint():
             self._refuse(f"runs llama-load {__version__} like the master, but from other files; install the same on both")
             return
-        config = messages.unpack_config(data["config"])
+        config = msgspec.msgpack.decode(data["config"], type=messages.RunConfig)
         known = {user.__name__ for user in self._environment.user_classes} | set(self._environment.available_user_classes or ())
         if missing := [name for name in config.user_classes if name not in known]:
             self._refuse(
@@ -177,7 +178,7 @@ class WorkerRun:
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
-        self._last_word: bytes | None = None
+        self._last_word: dict[str, Any] | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
             environment,
@@ -188,9 +189,12 @@ class WorkerRun:
             tls=own.tls,
         )
         environment.llama_load = self._sender.lease_client
+        # Not yet reported: requests that have begun, those that have ended, with whether the connection failed, and how many users
+        # wait for leases, by workload.
         self._started: list[Key] = []
-        self._wants: dict[str, int] = {}  # by workload: how many users wait for a lease, not yet reported
-        self._ended: list[tuple[bool, int, bool]] = []  # ends not yet reported: the lease key, and whether the connection failed
+        self._ended: list[tuple[bool, int, bool]] = []
+        self._wants: dict[str, int] = {}
+        self._reports_soon = False
         self._is_finishing = False
         self._is_tidy = False
         self._flushed = Event()
@@ -208,7 +212,7 @@ class WorkerRun:
             self._acknowledged_s = time.monotonic()
             self._holding.difference_update(self._outbox.acknowledged(data["numbers"]))
         elif kind == messages.END and self._last_word is not None:
-            self._say_last_word()  # the first one was lost
+            self._send(messages.FLUSHED, self._last_word)  # the first one was lost
         elif kind == messages.END:
             if not data["wait_s"]:
                 self.end_wait()
@@ -234,8 +238,8 @@ class WorkerRun:
             health = self._sender.finish(wait_s)
             self._recorder.close()
             self._tidying = gevent.spawn(self._tidy)
-            self._last_word = messages.pack(messages.Flushed(self._outbox.batches, health))
-            self._say_last_word()
+            self._last_word = {"batches": self._outbox.batches, "health": msgspec.to_builtins(health)}
+            self._send(messages.FLUSHED, self._last_word)
         finally:
             self._flushed.set()
 
@@ -253,25 +257,15 @@ class WorkerRun:
     # ------------------------------------------------------------------ the link
 
     def want(self, workload: str, count: int) -> None:
-        """See `DispatcherLink.want`. One message for all users that ask within an iteration of the event loop."""
-        if not self._wants:
-            gevent.get_hub().loop.run_callback(self._say_wants)
+        """See `DispatcherLink.want`."""
         self._wants[workload] = self._wants.get(workload, 0) + count
-
-    def _say_wants(self) -> None:
-        wants, self._wants = self._wants, {}
-        for workload, count in wants.items():
-            ended, self._ended = self._ended, []
-            started, self._started = self._started, []
-            if not self._send(messages.WANT, {"workload": workload, "count": count, "ended": ended, "started": started}):
-                self._ended = ended + self._ended  # what users want is in the next pong
-                self._started = started + self._started
+        self._report_soon()
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
         self._started.append(lease.key)
-        if len(self._started) == 1 and self._flush_s <= FLUSH_EVERY_S:  # one message per iteration of the event loop
-            gevent.get_hub().loop.run_callback(self._say_begun)
+        if self._flush_s <= FLUSH_EVERY_S:  # in a large swarm within 0.1 s: half the messages
+            self._report_soon()
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `DispatcherLink.give_back`."""
@@ -281,40 +275,41 @@ class WorkerRun:
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `DispatcherLink.ended`. Unless other requests wait for it, it is sent with the next request for leases."""
+        """See `DispatcherLink.ended`."""
         self._ended.append((*lease.key, was_refused(record)))
-        if self._ends_matter:
-            self._say_ended()
+        if self._ends_matter:  # other requests wait for it
+            self._report_soon()
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
         self._send(messages.ABORT, {"sentence": sentence[: messages.MOST_CHARACTERS]})
+
+    def _report_soon(self) -> None:
+        """One message for all that happens within an iteration of the event loop."""
+        if not self._reports_soon:
+            self._reports_soon = True
+            gevent.get_hub().loop.run_callback(self._report)
+
+    def _report(self) -> None:
+        self._reports_soon = False
+        if not (self._started or self._ended or self._wants):
+            return
+        if self._send(messages.REPORT, {"started": self._started, "ended": self._ended, "wants": self._wants}):
+            self._started, self._ended = [], []
+        self._wants = {}  # if this was not sent, they are in the next pong
 
     # ------------------------------------------------------------------ in the background
 
     def _keep(self) -> None:
         while not self._is_tidy:
             gevent.sleep(FLUSH_EVERY_S)
-            self._say_begun()
-            if self._ended:
-                self._say_ended()
+            self._report()
             client = self._runner.client
             if self._connection != (client, client.connections):
                 self._connection = client, client.connections
                 self._outbox.connected_again()
             self._outbox.send_waiting()
             self._recorder.every_s = max(self._flush_s, FLUSH_BEHIND_S) if self._outbox.is_behind else self._flush_s
-
-    def _say_begun(self) -> None:
-        if self._started:
-            keys, self._started = self._started, []
-            if not self._send(messages.STARTED, {"keys": keys}):
-                self._started += keys
-
-    def _say_ended(self) -> None:
-        ended, self._ended = self._ended, []
-        if not self._send(messages.REQUESTS_ENDED, {"ended": ended}):
-            self._ended = ended + self._ended
 
     def _spool(self) -> None:
         while not self._is_tidy:
@@ -342,9 +337,6 @@ class WorkerRun:
             logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
         else:
             logger.error("the master did not receive all records, and this machine's disk refused the rest: records are lost")
-
-    def _say_last_word(self) -> None:
-        self._send(messages.FLUSHED, {"last_word": self._last_word})
 
     def _send_batch(self, number: int, data: bytes) -> bool:
         return bool(self._runner.client.send_batch(messages.pack_header(number, self.name), data))

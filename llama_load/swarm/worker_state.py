@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from llama_load.dispatch.leases import Key
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.numbers_seen import NumbersSeen
 from llama_load.units import NS_PER_S
@@ -24,7 +23,8 @@ class WorkerState:
     started: set[Key] = field(default_factory=set)
     received: NumbersSeen = field(default_factory=NumbersSeen)
     early: list[tuple[int, bytes]] = field(default_factory=list)  # batches that wait for the next pong
-    last_word: messages.Flushed | None = None
+    sent_batches: int | None = None  # in all; None: it has not sent its last message
+    own_health: WorkerHealth | None = None  # from that
     lost: bool = False
     left: bool = False  # it has delivered everything, or cannot take part
     pinged_s: float = 0.0
@@ -42,7 +42,7 @@ class WorkerState:
     @property
     def is_flushed(self) -> bool:
         """Whether all its records have arrived."""
-        return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
+        return self.left or (self.sent_batches is not None and len(self.received) >= self.sent_batches)
 
     @property
     def can_date_records(self) -> bool:
@@ -52,7 +52,8 @@ class WorkerState:
 
     def health(self, name: str) -> WorkerHealth:
         """What it felt during the run, on the master's clock."""
-        health = self.last_word.health if self.last_word is not None else WorkerHealth(name)
+        health = self.own_health or WorkerHealth(name)
+        health.worker = name  # whatever it calls itself
         if self.clock.worst_used_ns is not None:
             now_ns = self.clock.now(time.monotonic_ns()).offset_ns
             health.clock_offset_ms, health.clock_uncertainty_ms = now_ns / 1e6, self.clock.worst_used_ns / 1e6

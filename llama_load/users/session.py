@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from llama_load.dispatch.leases import Key, Lease
+from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
@@ -18,11 +17,11 @@ from llama_load.wire.request import Timeouts
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its lease, its server, and the keys of the further turns of its conversation."""
+    """Permission to send one request: its lease, its server, and the leases of the further turns of its conversation."""
 
     lease: Lease
     target: Target
-    following: tuple[Key, ...] = ()
+    following: tuple[Lease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,6 @@ class Session(Protocol):
 
     def follow(self, ticket: Ticket) -> Ticket:
         """Permission for the next turn of this ticket's conversation, which must have one."""
-
-    def ahead(self, ticket: Ticket) -> Sequence[Lease]:
-        """The leases of the turns that follow this ticket, in their order."""
 
     def abandon(self, ticket: Ticket) -> None:
         """No user here will send the turns that follow this ticket."""

@@ -18,7 +18,7 @@ def run_agents(conversation: ActiveConversation, exchange: Callable[[ActiveConve
 
     Every sub-agent has a history of its own, and its turns follow each other. If the user is stopped, all of them are.
     """
-    leases = list(takewhile(_is_of_agent, conversation.session.ahead(conversation.ticket)))
+    leases = list(takewhile(_is_of_agent, conversation.ticket.following))
     if not leases:
         return
     ticket = conversation.ticket
@@ -46,7 +46,7 @@ def _agent(parent: ActiveConversation, leases: Sequence[Lease]) -> ActiveConvers
     prompt = leases[0].prompt
     return replace(
         parent,
-        ticket=replace(parent.ticket, following=tuple(lease.key for lease in leases)),
+        ticket=replace(parent.ticket, following=tuple(leases)),
         history=() if prompt is None else prompt.history,
         renamed={},
     )

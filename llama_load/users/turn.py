@@ -54,7 +54,7 @@ class ActiveConversation:
 
     def take_next(self) -> None:
         """Wait as long as the record did, and go on with the next turn. Its tool results are those of the model's own calls."""
-        following = self.session.ahead(self.ticket)[0].prompt
+        following = self.ticket.following[0].prompt
         if following is not None and following.delay_s:
             gevent.sleep(following.delay_s)
         ticket = self.session.follow(self.ticket)

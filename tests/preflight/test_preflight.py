@@ -24,7 +24,7 @@ from llama_load.preflight.user_mix import sending_users
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.wire import parse_url
+from llama_load.wire.address import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
 from llama_load.workloads.facts import PlanFacts

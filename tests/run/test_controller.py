@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,21 +15,20 @@ from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.until import parse_until
 from llama_load.observed.record import to_batch
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.server_description import ServerDescription
+from llama_load.run.end_below_watcher import EndBelowWatcher
 from llama_load.run.end_watchers import (
     ARRIVALS_TAKEN_WITHIN_S,
     FIRST_REQUEST_AFTER_TIME_S,
     FIRST_REQUEST_WITHIN_S,
     AbortWatcher,
-    EndBelowWatcher,
     IdleWatcher,
-    ServersWatcher,
-    UntilWatcher,
 )
-from llama_load.run.goodput_watch import GoodputWatch
 from llama_load.run.live_sampler import LiveSampler
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.server_facts import CountersWatcher
-from llama_load.run.until_watch import UntilWatch
+from llama_load.run.servers_watcher import ServersWatcher
+from llama_load.run.until_watcher import UntilWatcher
 from llama_load.run.watcher import Watcher
 from tests.make_records import failed, record
 from tests.virtual_run import VirtualRun, staged
@@ -156,9 +157,7 @@ def test_records_of_workers_count_for_thresholds_like_those_of_this_process() ->
 
 
 def until(text: str) -> Callable[..., list[Watcher]]:
-    return lambda run, controller: [
-        UntilWatcher(controller, UntilWatch(parse_until(text), is_open=False, users=run.users, slots=None))
-    ]
+    return lambda run, controller: [UntilWatcher(controller, parse_until(text), is_open=False, users=run.users, slots=None)]
 
 
 def test_a_run_ends_as_its_time_would_when_its_figure_is_known(capsys: Capture) -> None:
@@ -179,7 +178,7 @@ def test_a_limit_that_comes_before_the_figure_is_known_says_so() -> None:
 
 def test_a_run_ends_with_the_first_miss_too_many(capsys: Capture) -> None:
     """All miss 100 ms: of 20 requests 18 must not, so that the third decides. The two users' requests end together."""
-    watchers = lambda _, run: [EndBelowWatcher(run, GoodputWatch([parse_slo("ttft:100")], 0.9, 20))]  # noqa: E731
+    watchers = lambda _, run: [EndBelowWatcher(run, [parse_slo("ttft:100")], 0.9, 20)]  # noqa: E731
     run = VirtualRun(requests=20, watchers=watchers).begin().over()
     assert run.manifest.end == "time"
     assert run.manifest.ended_below == "3 of 20 requests missed the objectives: 90 % can no longer meet them"
@@ -232,27 +231,22 @@ def test_the_rest_of_a_schedule_that_nobody_takes_ends_with_the_run_time() -> No
     assert run.elapsed_s < 500 + FIRST_REQUEST_AFTER_TIME_S
 
 
-class Servers:
-    """A `ServerWatch` of one server, which ends when a test says so."""
-
-    def __init__(self, *, can_look: bool = True) -> None:
-        self.can_look, self.is_gone, self.is_recorded = can_look, False, False
-
-    def look(self) -> bool:
-        return self.is_gone
-
-    def record(self, _writer: Any) -> None:
-        self.is_recorded = True
-
-
 @pytest.mark.parametrize("can_look", [True, False])
-def test_a_run_ends_when_no_server_is_left(can_look: bool, capsys: Capture) -> None:
-    servers: Any = Servers(can_look=can_look)
-    run = VirtualRun(requests=20, watchers=lambda _, controller: [ServersWatcher(controller, servers)]).begin().after(2)
-    servers.is_gone = True
+def test_a_run_ends_when_no_server_is_left(can_look: bool, capsys: Capture, tmp_path: Path) -> None:
+    address, ended = SimpleNamespace(url="http://h"), []
+    server: Any = SimpleNamespace(
+        target=SimpleNamespace(address=address), can_be_watched=can_look, has_ended=lambda: bool(ended), log=None,
+        is_explained=lambda: True, describe=lambda _: ServerDescription(url="http://h"), last_words=lambda: "no memory",
+    )  # fmt: skip
+    watchers = lambda _, run: [ServersWatcher(run, [server], 0.0, lambda old: old)]  # noqa: E731
+    run = VirtualRun(requests=20, watchers=watchers)
+    run.prepared.writer.path = tmp_path
+    run.manifest.servers = [ServerDescription(url="http://h")]
+    run.begin().after(2)
+    ended.append(True)
     run.over()
     assert run.manifest.end == ("server" if can_look else "complete")
-    assert servers.is_recorded
+    assert [description.ended for description in run.manifest.servers] == ["no memory"]
     assert ("no server is left; the run ends" in capsys.readouterr().err) == can_look
 
 

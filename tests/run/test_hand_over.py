@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.slo import parse_slo
 from llama_load.observed.record import CANCELLED, to_batch
-from llama_load.run.goodput_watch import GoodputWatch
+from llama_load.run.end_below_watcher import EndBelowWatcher
 from tests.conftest import Finished, Simulated
 from tests.make_records import failed, record
 
@@ -58,11 +60,15 @@ def test_the_share_is_out_of_reach_with_the_first_miss_too_many() -> None:
     rows = [record(number, first_ms=50 if number else 150) for number in range(4)]
     rows += [failed(5), record(6, first_ms=500, warmup=True), failed(7, kind=CANCELLED)]
     for add in ("one by one", "as a batch"):
-        watch = GoodputWatch([parse_slo("ttft:100")], 0.9, 20)
+        manifest = SimpleNamespace(ended_below=None)
+        run: Any = SimpleNamespace(end_reason=None, end_early=lambda: None)
+        watch = EndBelowWatcher(run, [parse_slo("ttft:100")], 0.9, 20)
         for each in rows if add == "one by one" else []:
-            watch.add(each)
+            watch.add_record(each)
         if add == "as a batch":
             watch.add_batch(to_batch(rows))
-        assert watch.shortfall == ""
-        watch.add(record(8, first_ms=101))
-        assert watch.shortfall == "3 of 20 requests missed the objectives: 90 % can no longer meet them"
+        watch.facts(SimpleNamespace(manifest=manifest))
+        assert manifest.ended_below is None
+        watch.add_record(record(8, first_ms=101))
+        watch.facts(SimpleNamespace(manifest=manifest))
+        assert manifest.ended_below == "3 of 20 requests missed the objectives: 90 % can no longer meet them"

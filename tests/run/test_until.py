@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from llama_load.metrics.until import parse_until
 from llama_load.observed.record import to_batch
-from llama_load.run.until_watch import UntilWatch
+from llama_load.run.until_watcher import UntilWatcher
 from tests.conftest import Finished, Simulated
 from tests.make_records import record
 
 
-def watch(until: str = "mean_e2el:5%", users: int = 1) -> UntilWatch:
-    return UntilWatch(parse_until(until), is_open=False, users=users, slots=None)
+def watch(until: str = "mean_e2el:5%", users: int = 1) -> UntilWatcher:
+    run: Any = SimpleNamespace(end_reason=None, end_early=lambda: None)
+    return UntilWatcher(run, parse_until(until), is_open=False, users=users, slots=None)
 
 
 def test_a_limit_that_comes_first_is_reported(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
@@ -32,10 +35,10 @@ def test_a_limit_that_comes_first_is_reported(simulate: Callable[..., Simulated]
 def test_requests_that_began_before_one_in_flight_may_end_are_not_looked_at() -> None:
     """600 short requests, and one of 300 s: what began within its length of the last end may have long neighbours in flight."""
     seen = watch()
-    seen.add(record(0, start_ms=0, gaps_ms=(300_000,)))
+    seen.add_record(record(0, start_ms=0, gaps_ms=(300_000,)))
     for number in range(600):
-        seen.add(record(1 + number, start_ms=400 * number))
-    assert not seen.look(seen.so_far())
+        seen.add_record(record(1 + number, start_ms=400 * number))
+    seen.look()
     assert not seen.at_end().ended_early
 
 
@@ -49,8 +52,8 @@ def test_records_count_alike_from_this_process_and_from_workers(as_batch: bool) 
         seen.add_batch(to_batch(rows))
     else:
         for each in rows:
-            seen.add(each)
-    assert seen.look(seen.so_far())
+            seen.add_record(each)
+    seen.look()
     found = seen.at_end()
     assert (found.count, found.ended_early) == (420, True)
     assert found.value is not None

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import msgspec
 import pyarrow as pa
 import pytest
 from locust import runners
@@ -108,7 +109,7 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     swarm = Swarm()
     swarm.run._controller.phase_ended()
     gevent.sleep(0.05)
-    swarm.hear(messages.WANT, ended=[], started=[], workload="sharegpt", count=1)
+    swarm.hear(messages.REPORT, started=[], ended=[], wants={"sharegpt": 1})
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
@@ -212,12 +213,9 @@ def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
         {"late_wakeups": [(1, float("inf"))]},
     ]
     for fields in beyond:
-        last_word = messages.pack({"batches": 0, "health": {"worker": "w", **fields}})
         with pytest.raises(ValueError, match="a number"):
-            swarm.hear(messages.FLUSHED, last_word=last_word)
-    swarm.hear(
-        messages.FLUSHED, last_word=messages.pack({"batches": 0, "health": {"worker": "\x1b[31m", "longest_pause_mono_ns": 7}})
-    )
+            swarm.hear(messages.FLUSHED, batches=0, health={"worker": "w", **fields})
+    swarm.hear(messages.FLUSHED, batches=0, health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
     (health,) = swarm.run._health()
     assert health.worker == messages.short_name("w")
 
@@ -242,13 +240,13 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
-    swarm.hear(messages.WANT, ended=[], started=[[False, 0]], workload="sharegpt", count=0)
+    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 1
     swarm.deliver(1)
     with gevent.Timeout(5):
         while swarm.run.sending():
             gevent.sleep(0.01)
-    swarm.hear(messages.STARTED, keys=[[False, 0]])
+    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 0
 
 
@@ -263,9 +261,9 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     for index in range(600):
         started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
         batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
-        run.on_message(messages.STARTED, "w", {"keys": [(False, index)]})
+        run.on_message(messages.REPORT, "w", {"started": [(False, index)], "ended": [], "wants": {}})
         run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
-        run.on_message(messages.WANT, "w", {"ended": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        run.on_message(messages.REPORT, "w", {"started": [], "ended": [(False, index, False)], "wants": {"sharegpt": 1}})
         if index % 50 == 49:
             with gevent.Timeout(10):
                 while len(run._workers["w"].received) < index + 1 or run.sending():
@@ -297,8 +295,8 @@ def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
     settings = SessionSettings(BodyOptions(extra=extra), Timeouts(), save_texts=False)
     config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
-    sent = messages.pack(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
+    sent = msgspec.msgpack.encode(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
     assert b"geheim" not in sent
     own: Any = SimpleNamespace(headers=headers, extra_body=extra)
-    with_keys = with_own_keys(messages.unpack_config(sent), own)
+    with_keys = with_own_keys(msgspec.msgpack.decode(sent, type=messages.RunConfig), own)
     assert (with_keys.targets[0].headers, with_keys.settings) == (headers, settings)

@@ -45,13 +45,11 @@ GOOD: dict[str, Any] = {
     messages.HELLO: {"pid": 1, "machine": None},
     messages.REFUSE: {"sentence": "no"},
     messages.ABORT: RUN | {"sentence": "no"},
-    messages.WANT: RUN | {"workload": "Chat", "count": 3, "ended": [[False, 0, False]], "started": [[False, 1]]},
+    messages.REPORT: RUN | {"started": [[False, 1]], "ended": [[False, 0, False]], "wants": {"Chat": 3}},
     messages.BACK: RUN | {"keys": [[True, 1]]},
-    messages.STARTED: RUN | {"keys": []},
-    messages.REQUESTS_ENDED: RUN | {"ended": [[False, 0, True]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
     messages.PONG: RUN | {"asked_ns": 1, "worker_ns": -5, "delivered": 0, "holds": [[False, 3]], "wants": {"Chat": 2}},
-    messages.FLUSHED: RUN | {"last_word": b"x"},
+    messages.FLUSHED: RUN | {"batches": 1, "health": {"worker": "w"}},
 }
 WRONG = (None, 5, 5.5, "x", b"x", {}, [], [5], {"run": 5}, {5: 5})
 
@@ -62,7 +60,7 @@ def variants(kind: str) -> list[Any]:
     found = [wrong for wrong in WRONG if not (wrong == body or (isinstance(wrong, str) and isinstance(body, str)))]
     if isinstance(body, dict):
         found += [{**body, name: wrong} for name in body for wrong in (None, 5.5, "x", [5], {"x": "x"}) if name != "a_listeners"]
-        found += [{**body, "count": -1}] if "count" in body else []
+        found += [{**body, "wants": {"Chat": -1}}] if "wants" in body else []
     return [each for each in found if not is_good(kind, each)]
 
 
@@ -100,7 +98,7 @@ def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatc
     """Two copies of one version, of which one was changed."""
     messages.fingerprint.cache_clear()
     mine = messages.fingerprint()
-    monkeypatch.setitem(messages.TO_MASTER, messages.WANT, messages.RequestsEnded)
+    monkeypatch.setitem(messages.TO_MASTER, messages.REPORT, messages.Back)
     messages.fingerprint.cache_clear()
     assert messages.fingerprint() != mine
     messages.fingerprint.cache_clear()

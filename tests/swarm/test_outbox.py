@@ -82,5 +82,5 @@ def test_a_workers_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
         outbox.append([record(index), record(10_000 + index)])
         assert outbox.acknowledged([index + 1]) == [(False, index), (False, 10_000 + index)]
         if index in (199, 599):
-            sizes.append(contained(client._queues, client._leases, outbox._unacknowledged, vars(client.link)))
+            sizes.append(contained(client._queues, outbox._unacknowledged, vars(client.link)))
     assert sizes[1] <= sizes[0] and client.in_flight == 0

@@ -21,7 +21,7 @@ class Reporting(WorkerRun):
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.connected = connected
         self._flush_s = flush_s
-        self._wants, self._started, self._ended = {}, [], []
+        self._wants, self._started, self._ended, self._reports_soon = {}, [], [], False
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:
         if self.connected:
@@ -42,18 +42,18 @@ def begin_and_want(run: Reporting) -> None:
 def test_in_a_small_swarm_starts_are_reported_at_once() -> None:
     run = Reporting(FLUSH_EVERY_S)
     begin_and_want(run)
-    assert [kind for kind, _ in run.sent] == [messages.STARTED, messages.WANT]
-    assert run.sent[0][1] == {"keys": KEYS}
+    starts = {"started": KEYS, "ended": [], "wants": {}}
+    assert run.sent == [(messages.REPORT, starts), (messages.REPORT, {"started": [], "ended": [], "wants": {"chat": 2}})]
 
 
 def test_in_a_large_swarm_starts_go_with_the_next_request_for_leases() -> None:
     """Half the messages; without users that ask, `_keep` reports them within 0.1 s."""
     run = Reporting(4 * FLUSH_EVERY_S)
     begin_and_want(run)
-    assert run.sent == [(messages.WANT, {"workload": "chat", "count": 2, "ended": [], "started": KEYS})]
+    assert run.sent == [(messages.REPORT, {"started": KEYS, "ended": [], "wants": {"chat": 2}})]
     run.started(Lease(2, False, "chat"))
-    run._say_begun()
-    assert run.sent[-1] == (messages.STARTED, {"keys": [(False, 2)]})
+    run._report()
+    assert run.sent[-1] == (messages.REPORT, {"started": [(False, 2)], "ended": [], "wants": {}})
 
 
 @pytest.mark.parametrize("flush_s", [FLUSH_EVERY_S, 4 * FLUSH_EVERY_S])
@@ -61,5 +61,5 @@ def test_starts_that_could_not_be_sent_are_reported_later(flush_s: float) -> Non
     run = Reporting(flush_s, connected=False)
     begin_and_want(run)
     run.connected = True
-    run._say_begun()
-    assert run.sent == [(messages.STARTED, {"keys": KEYS})]
+    run._report()
+    assert run.sent == [(messages.REPORT, {"started": KEYS, "ended": [], "wants": {}})]

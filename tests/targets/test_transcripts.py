@@ -7,7 +7,10 @@ import pytest
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import checked_counts
 from llama_load.targets.server_errors import context_numbers, http_failure
-from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
+from llama_load.wire.address import parse_url
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.transport import Transport
 from tests.answer_pipeline import output_of, prompt_of
 from tests.scripted_server import ScriptedServer
 from tests.transcripts import Capture, errors, single, timed, titled

@@ -15,7 +15,10 @@ from llama_load.targets.body import BodyOptions, asked_choices, is_text
 from llama_load.targets.counts import checked_counts
 from llama_load.targets.servers import KINDS
 from llama_load.targets.target import Target
-from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
+from llama_load.wire.address import parse_url
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.transport import Transport
 from tests.answer_pipeline import ADDRESS, output_of, prompt_of
 from tests.server_kinds import VLLM
 

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url, read_loop
 from llama_load.wire import clock as wire_clock
+from llama_load.wire import read_loop
+from llama_load.wire.address import parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS, receipt_ns, unpack_timespec, wall_minus_mono_ns
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import Slab
+from llama_load.wire.transport import Transport
 from tests.scripted_server import DONE, END, FINISH, STREAM, ScriptedServer, token
 
 pytestmark = pytest.mark.skipif(SO_TIMESTAMPNS is None, reason="without kernel stamps the wall clock stamps nothing")

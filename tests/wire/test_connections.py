@@ -12,7 +12,11 @@ import trustme
 
 from llama_load.metrics.latencies import own_delay_ms
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire import Exchange, Request, Timeouts, TlsOptions, Transport, parse_url
+from llama_load.wire.address import parse_url
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.tls import TlsOptions
+from llama_load.wire.transport import Transport
 from tests.scripted_server import END, GOOD_STREAM, STREAM, ScriptedServer, chunk, token
 
 pytestmark = pytest.mark.portable

@@ -12,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.wire import exchange as exchange_module
+from llama_load.wire.address import parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.transport import Transport
 from tests.answer_pipeline import exchange_of, record_of
 from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
 

@@ -15,7 +15,10 @@ from llama_load.targets.apis import CHAT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.target import Target
-from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
+from llama_load.wire.address import parse_url
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.transport import Transport
 from tests.answer_pipeline import output_of, prompt_of
 from tests.server_kinds import LLAMA_SERVER
 

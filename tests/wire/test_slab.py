@@ -21,13 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire import Exchange, Request, Timeouts, read_loop
+from llama_load.wire import read_loop
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.connection import OPEN, Connection
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import DONE, PhaseClock
 from llama_load.wire.poller import READABLE
 from llama_load.wire.read_loop import ReadLoop
+from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import KEPT_READ_BYTES, MOST_BYTES, READ_OVERHEAD_BYTES, Slab, one_event
 from tests.answer_pipeline import ADDRESS
 from tests.scripted_server import DONE as DONE_EVENT

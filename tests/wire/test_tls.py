@@ -12,8 +12,12 @@ import trustme
 from llama_load.errors import UsageError
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.wire import Exchange, Request, Timeouts, TlsOptions, Transport, parse_url
+from llama_load.wire.address import parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.request import Request, Timeouts
+from llama_load.wire.tls import TlsOptions
+from llama_load.wire.transport import Transport
 from tests.conftest import Finished
 from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, token
 

@@ -9,7 +9,7 @@ import pytest
 
 from llama_load.run_folder import Manifest
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.wire import parse_url
+from llama_load.wire.address import parse_url
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import Documents
 from llama_load.workloads.facts import DataFacts, PlanFacts, facts_json, shared_tokens

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from llama_load.run.server_watch import ServerWatch
+from llama_load.run.run_clock import RunClock
+from llama_load.run.servers_watcher import ServersWatcher
 
 
 @dataclass(eq=False)
@@ -30,14 +31,15 @@ class Server:
 class Case:
     """A watch over servers; `at(seconds)` is what it finds then."""
 
-    def __init__(self, *servers: Server) -> None:
+    def __init__(self, *servers: Any) -> None:
         self.now_s = 100.0
         self.again: dict[str, Server] = {}
-        self.watch = ServerWatch(servers, 10.0, lambda old: self.again.get(old.name, old), lambda: self.now_s)
+        run: Any = SimpleNamespace(clock=RunClock(lambda: round(self.now_s * 1e9)))
+        self.watch: Any = ServersWatcher(run, servers, 10.0, lambda old: self.again.get(old.name, old))
 
     def at(self, seconds: float) -> bool:
         self.now_s = 100.0 + seconds
-        return self.watch.look()
+        return bool(self.watch.none_is_left())
 
 
 def test_the_last_server_has_a_time_of_grace() -> None:

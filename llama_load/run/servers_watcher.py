@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-
-import gevent
 
 from llama_load.foreign_text import printable_lines
 from llama_load.observed.server_description import ServerDescription
 from llama_load.preflight.local_servers import LocalServer, find_again
 from llama_load.run.in_thread import in_thread
+from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter, ServerFiles, write_server_files
 from llama_load.serving.describe import ends_of, read_log_file
 from llama_load.serving.rpc_traffic import traffic_to
@@ -28,32 +26,38 @@ def _find_in_thread(server: LocalServer) -> LocalServer:
     return in_thread(partial(find_again, server))
 
 
-class ServerWatch:
-    """Watches the servers' processes in a greenlet. A server that is gone may come back: `find` looks for its process again."""
+class ServersWatcher(LoopWatcher):
+    """Ends the run when no server is left. One that is gone may come back: `find` looks for its process again."""
 
     def __init__(
         self,
+        run: RunUnderWay,
         servers: Sequence[LocalServer],
         grace_s: float,
         find: Callable[[LocalServer], LocalServer] = _find_in_thread,
-        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(run)
         self._servers = list(servers)
         self._grace_s = grace_s
         self._find = find
-        self._clock_s = clock_s
-        self._begun_s = clock_s()
+        self._begun_s = run.clock.now_s
         self._gone_s: dict[int, float] = {}  # since when, by the server's number
         self._gaps: list[str] = []
 
-    @property
-    def can_look(self) -> bool:
-        """Whether any server can be watched."""
-        return any(server.can_be_watched for server in self._servers)
+    def start(self) -> None:
+        """See `Watcher.start`. Servers on other machines cannot be watched."""
+        if any(server.can_be_watched for server in self._servers):
+            super().start()
 
-    def look(self) -> bool:
+    def _watch(self) -> None:
+        while not self.none_is_left():  # also while the last requests end: which servers went away is reported
+            self.run.clock.sleep(LOOK_EVERY_S)
+        report_end("no server is left")
+        self.run.end("server")
+
+    def none_is_left(self) -> bool:
         """Note which servers are gone and which are back; whether no server is left, and none came back in time."""
-        now_s = self._clock_s()
+        now_s = self.run.clock.now_s
         for number, server in enumerate(self._servers):
             if not server.can_be_watched:
                 continue
@@ -70,14 +74,12 @@ class ServerWatch:
 
     def _note(self, number: int, rest: str) -> None:
         """Describe a gap that has ended, or lasts until the end of the run."""
-        url, at_s = self._servers[number].target.address.url, self._clock_s() - self._begun_s
+        url, at_s = self._servers[number].target.address.url, self.run.clock.now_s - self._begun_s
         where = f"{url}: " if len(self._servers) > 1 else ""
         self._gaps.append(f"{where}its process ended during the run {rest} ({at_s:.0f} s after the start of the run)")
 
-    def record(self, writer: RunWriter) -> None:
-        """At the end of the run: describe the servers in the manifest, and copy their logs into the run folder.
-
-        Whatever goes wrong here is printed, and loses no report."""
+    def facts(self, writer: RunWriter) -> None:
+        """See `Watcher.facts`. The servers' logs go into the run folder. What goes wrong here is printed, and loses no report."""
         try:
             self._record(writer)
         except Exception as error:
@@ -90,9 +92,9 @@ class ServerWatch:
         for number in gone if not ended else []:
             self._note(number, "and was not started again until its end")
         writer.manifest.server_changes += self._gaps
-        deadline_s = time.monotonic() + LAST_WORDS_WITHIN_S
-        while any(not self._servers[number].is_explained() for number in ended) and time.monotonic() < deadline_s:
-            gevent.sleep(LAST_WORDS_EVERY_S)
+        clock, deadline_s = self.run.clock, self.run.clock.now_s + LAST_WORDS_WITHIN_S
+        while any(not self._servers[number].is_explained() for number in ended) and clock.now_s < deadline_s:
+            clock.sleep(LAST_WORDS_EVERY_S)
         # Subprocesses need gevent's own thread.
         traffic = traffic_to(worker.address for server in before for worker in server.rpc)
         descriptions = [in_thread(partial(server.describe, traffic)) for server in self._servers]
