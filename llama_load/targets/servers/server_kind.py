@@ -114,8 +114,8 @@ class ServerKind:
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
     `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `cache_reset`: a POST to this
     path, for each {slot} where it has one, empties its prompt cache; `cache_reset_note`: why it may not. `starts`: the ways to
-    start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft model; `tuned`: patterns of those
-    that decide on memory and on drafts, for `llama-load tune`. `log_facts`: what its log says of it.
+    start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft model; `tuned`: patterns of
+    those that decide on memory and on drafts, for `llama-load tune`. `log_facts`: what its log says of it.
     """
 
     name: ClassVar[str] = "openai"
