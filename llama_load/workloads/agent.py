@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from llama_load.errors import UsageError
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.prompt import (
     ROUNDS,
     SYSTEM_TOKENS,
@@ -91,19 +91,8 @@ class Agent:
             sub_agents=shape.sub_agents,
             smaller=_smaller(size, _sizes(shape)[0]) or UNSET,
         )
-        return Plan(
-            measured,
-            warmup,
-            PlanFacts(
-                dataset=facts,
-                counted_by=request.counter.source,
-                distinct=len(measured),
-                repeated=0,
-                replaced=0,
-                shortened=shortened,
-                shared_tokens=None,  # system prompt and tools, rendered by the server's template
-            ),
-        )
+        # Shared are system prompt and tools, rendered by the server's template.
+        return request.plan(measured, warmup, facts, distinct=len(measured), shortened=shortened, shared_tokens=None)
 
 
 def _unjudged(prompt: Prompt, *, is_new: bool) -> Prompt:

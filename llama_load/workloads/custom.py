@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +14,10 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import USER, DataFile
 from llama_load.workloads.expect import Expect
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
-from llama_load.workloads.sharegpt import made_up
 from llama_load.workloads.talk_prompts import TalkWriter
 from llama_load.workloads.talks import RecordedTurn, Talk
 
@@ -90,7 +88,8 @@ class Custom:
         warmup: list[Prompt] = []
         used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
-        for prompt in _counted(file, places, request):
+        writer = TalkWriter(request)
+        for prompt in _counted(file, places, writer):
             missing = len(measured) < request.num_prompts
             if request.fits is not None and not request.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
                 too_long += missing
@@ -106,19 +105,8 @@ class Custom:
                 f"all {too_long} prompts of {path} are longer than a slot of the server; start it with a larger context or fewer "
                 "slots, or send them anyway with --keep-long-prompts"
             )
-        distinct = len(measured)
-        if request.fill and distinct < request.num_prompts:
-            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
-        system = request.traffic.system_prompt
-        facts = PlanFacts(
-            dataset=PromptFileFacts(path=str(path), sha256=file.sha256, prompts=len(file)),
-            counted_by=request.counter.source,
-            distinct=distinct,
-            repeated=len(measured) - distinct,
-            replaced=too_long,
-            shared_tokens=request.counter.count([system])[0] if system else 0,
-        )
-        return Plan(measured, warmup + made_up(request.warmup - len(warmup)), facts)
+        data = PromptFileFacts(path=str(path), sha256=file.sha256, prompts=len(file))
+        return request.plan(measured, warmup, data, replaced=too_long, shared_tokens=writer.shared_tokens)
 
 
 def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
@@ -134,9 +122,8 @@ def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
     return [place for place, name in enumerate(categories) if not request.traffic.categories or name in request.traffic.categories]
 
 
-def _counted(file: DataFile, places: list[int], request: PlanRequest) -> Iterator[Prompt]:
+def _counted(file: DataFile, places: list[int], writer: TalkWriter) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
-    writer = TalkWriter(request)
     talks = (_talk(file, place) for place in places)
     for talk, place in zip(writer.counted(talks), places, strict=True):
         line = file.decode(place, _LINE)

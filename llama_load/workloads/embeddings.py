@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.fitting import counted
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import chosen
@@ -67,17 +67,9 @@ class TextBatches:
         if not prompts:
             raise UsageError(_too_few(source.path, found, too_long, size, self.queries))
         measured, warmup = prompts[: request.num_prompts], prompts[request.num_prompts :]
-        distinct = len(measured)
-        if request.fill and distinct < request.num_prompts:
-            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
-        facts = PlanFacts(
-            dataset=TextFacts(path=str(source.path), sha256=files_digest(source.digests), texts=found, batch_size=size),
-            counted_by=request.counter.source,
-            distinct=distinct,
-            repeated=len(measured) - distinct,
-            replaced=too_long,
-        )
-        return Plan(measured, warmup + self._made_up(request.warmup - len(warmup), size), facts)
+        data = TextFacts(path=str(source.path), sha256=files_digest(source.digests), texts=found, batch_size=size)
+        warmup += self._made_up(request.warmup - len(warmup), size)
+        return request.plan(measured, warmup, data, replaced=too_long)
 
     def _prompt(self, batch: Sequence[tuple[str, int]]) -> Prompt:
         texts, tokens = zip(*batch, strict=True)
@@ -114,9 +106,9 @@ class _Source:
 
 
 def _questions(request: PlanRequest) -> _Source:
-    data, conversations = chosen(request)
-    texts = (conversation.prompt for conversation in conversations if conversation.prompt.strip())
-    return _Source(Path(data.path), texts, [str(data.sha256 or None)])
+    data, talks = chosen(request)
+    questions = (talk.turns[0].added[0].text for talk in talks)
+    return _Source(Path(data.path), filter(str.strip, questions), [str(data.sha256 or None)])
 
 
 def _passages(path: Path, request: PlanRequest) -> _Source:

@@ -37,17 +37,16 @@ class PlanFacts:
 
 def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
     """Tokens shared by design, by workload and by task of a mixture; those that share nothing are left out."""
-    found: dict[str, int | None] = {}
+    shared: dict[str, int | None] = {}
     for name, fact in facts.items():
         if fact.tasks:
-            found |= shared_tokens(fact.tasks)
+            shared |= shared_tokens(fact.tasks)
         elif fact.shared_tokens is not UNSET and fact.shared_tokens != 0:
-            found[name] = fact.shared_tokens
-    return found
+            shared[name] = fact.shared_tokens
+    return shared
 
 
 def facts_json(facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
     """`prompts` of run.json: the facts of the only workload, or of each by name."""
-    alone = next(iter(facts.values())) if len(facts) == 1 else None
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(facts if alone is None else alone))
-    return found
+    shown = next(iter(facts.values())) if len(facts) == 1 else facts
+    return dict(msgspec.json.decode(msgspec.json.encode(shown)))

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import UNSET, UnsetType
+
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.expect import Expect
-from llama_load.workloads.facts import PlanFacts
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.think_time import ThinkTime
 
 if TYPE_CHECKING:
@@ -109,6 +111,11 @@ class Prompt:
     def recorded(self) -> Message:
         """The recorded answer."""
         return Message("assistant", self.answer or "", calls=self.calls)
+
+
+def chained(turns: Sequence[Prompt]) -> list[Prompt]:
+    """The requests of a conversation, each with the number of those that follow."""
+    return [replace(prompt, more=len(turns) - 1 - place, turns=len(turns)) for place, prompt in enumerate(turns)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,37 @@ class PlanRequest:
     def is_enough(self, prompts: int, conversations: int) -> bool:
         """Whether these are enough for the run."""
         return prompts >= self.num_prompts if self.num_conversations is None else conversations >= self.num_conversations
+
+    def plan(
+        self,
+        measured: list[Prompt],
+        warmup: list[Prompt],
+        dataset: DataFacts,
+        *,
+        distinct: int | None = None,
+        replaced: int = 0,
+        shortened: int | UnsetType = UNSET,
+        shared_tokens: int | UnsetType | None = UNSET,
+    ) -> Plan:
+        """The plan of these prompts and numbers (see `PlanFacts`). Without `distinct` all measured prompts are different, and
+        repetitions are drawn from them, up to the number of the run. Warm-up prompts that the data has not to spare are made up:
+        a measured prompt must never warm the cache."""
+        if distinct is None:
+            distinct = len(measured)
+            missing = self.num_prompts - distinct if self.fill else 0
+            measured = measured + random.Random(self.seed).choices(measured, k=max(0, missing))
+        numbers = range(1, 1 + self.warmup - len(warmup))
+        made_up = [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in numbers]
+        facts = PlanFacts(
+            dataset=dataset,
+            counted_by=self.counter.source,
+            distinct=distinct,
+            repeated=len(measured) - distinct,
+            replaced=replaced,
+            shortened=shortened,
+            shared_tokens=shared_tokens,
+        )
+        return Plan(measured, warmup + made_up, facts)
 
     @property
     def content_seed(self) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
-from llama_load.workloads.sharegpt import made_up
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, chained
 from llama_load.workloads.talk_files import TalkFile
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
-from llama_load.workloads.talks import Talk
 
 SAMPLE = "datasets/agent_messages.jsonl"
 
@@ -62,7 +59,7 @@ class Conversations:
                 chats.append(chat)
                 planned += len(chat.prompts)
             elif len(warmup) < request.warmup:
-                warmup.append(_alone(chat.prompts[0]))
+                warmup += chained(chat.prompts[:1])
             else:
                 break
         if not chats:
@@ -78,18 +75,14 @@ class Conversations:
         while request.fill and not request.is_enough(len(measured), count):
             measured += draw.choice(chats).prompts
             count += 1
-        return Plan(
+        return request.plan(
             measured,
-            warmup + made_up(request.warmup - len(warmup)),
-            PlanFacts(
-                dataset=_facts(file),
-                counted_by=request.counter.source,
-                distinct=distinct,
-                repeated=len(measured) - distinct,
-                replaced=left_out,
-                shortened=sum(chat.missing > 0 for chat in chats),
-                shared_tokens=file.shared_tokens(),
-            ),
+            warmup,
+            _facts(file),
+            distinct=distinct,
+            replaced=left_out,
+            shortened=sum(chat.missing > 0 for chat in chats),
+            shared_tokens=file.shared_tokens(),
         )
 
 
@@ -97,12 +90,8 @@ def _at_speed(chat: Chat, speed: float) -> Chat:
     """The conversation with its recorded waits divided by this."""
     if speed == 1:
         return chat
-    waits = (None if prompt.delay_s is None else prompt.delay_s / speed for prompt in chat.prompts)
-    return replace(chat, prompts=tuple(replace(prompt, delay_s=wait) for prompt, wait in zip(chat.prompts, waits, strict=True)))
-
-
-def _alone(prompt: Prompt) -> Prompt:
-    return replace(prompt, more=0, turns=1)
+    prompts = (prompt if prompt.delay_s is None else replace(prompt, delay_s=prompt.delay_s / speed) for prompt in chat.prompts)
+    return replace(chat, prompts=tuple(prompts))
 
 
 def _facts(file: TalkFile) -> TalkFacts:
@@ -114,9 +103,5 @@ def _facts(file: TalkFile) -> TalkFacts:
         conversations=len(talks),
         requests=sum(talk.requests for talk in talks),
         with_tools=sum(bool(talk.fields.get("tools")) for talk in talks),
-        sub_agents=sum(1 for _ in _agents(talks)),
+        sub_agents=sum(len(turn.agents) for talk in talks for turn in talk.turns),
     )
-
-
-def _agents(talks: list[Talk]) -> Iterator[Talk]:
-    return (agent for talk in talks for turn in talk.turns for agent in turn.agents)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
-from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.fitting import BATCH, batches
+from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, messages
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB, DataSet
-from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
-from llama_load.workloads.talk_prompts import TextCounts
+from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt, chained
+from llama_load.workloads.talk_prompts import Chat, TalkWriter
+from llama_load.workloads.talks import RecordedTurn, Talk
 
 MIN_TOKENS = 4
 MAX_PROMPT_TOKENS = 1024
@@ -69,25 +69,6 @@ class ConversationFacts(DataFacts):
     conversations: int
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A conversation: the system prompt, and one or more exchanges of (question, answer)."""
-
-    id: str
-    system: str | None
-    exchanges: tuple[tuple[str, str], ...]
-
-    @property
-    def prompt(self) -> str:
-        """The first question."""
-        return self.exchanges[0][0]
-
-    @property
-    def completion(self) -> str:
-        """The first answer."""
-        return self.exchanges[0][1]
-
-
 class Conversations:
     """The entries of a file that have two turns or more, in file order, decoded on access.
 
@@ -105,19 +86,19 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._places)
 
-    def read(self, number: int, *, first_only: bool) -> Conversation | None:
+    def read(self, number: int, *, first_only: bool) -> Talk | None:
         """A conversation by number, 0 … len-1; None if it has no answer. UsageError: another layout, or tools."""
         place = self._places[number]
         entry = self._file.decode(place, _ENTRY)
         _refuse_tools(entry, self._file.where(place), first_only=first_only)
         return _conversation(entry, place, first_only=first_only)
 
-    def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Conversation]:
+    def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Talk]:
         """The conversations that have an answer, in the order of vLLM's shuffle. Raises as `read` does."""
         order = list(range(len(self)))
         random.Random(seed).shuffle(order)
-        found = (self.read(number, first_only=first_only) for number in order)
-        return (conversation for conversation in found if conversation is not None)
+        talks = (self.read(number, first_only=first_only) for number in order)
+        return (talk for talk in talks if talk is not None)
 
 
 def _refuse_tools(entry: _Entry, where: str, *, first_only: bool) -> None:
@@ -132,20 +113,21 @@ def _turns(entry: _Entry) -> list[Turn]:
     return (entry.messages if entry.conversations is None else entry.conversations) or []
 
 
-def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Conversation | None:
+def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Talk | None:
     """The conversation in an entry of two turns or more; None if it has no answer."""
     name = str(place + 1) if entry.id is None else str(entry.id)
     if first_only and entry.conversations is not None:
         # Like vLLM: the first two turns, no matter who speaks.
         question, answer = (turn.text for turn in entry.conversations[:2])
-        return Conversation(name, None, ((question, answer),))
-    said = list(alternating(messages(_turns(entry))))
-    system = said.pop(0).text if said and said[0].role == SYSTEM else None
-    talk = list(alternating(message for message in said if message.role != SYSTEM))
-    if talk and talk[0].role == ASSISTANT:
-        del talk[0]
-    exchanges = tuple((user.text, assistant.text) for user, assistant in zip(talk[::2], talk[1::2], strict=False))
-    return Conversation(name, system, exchanges[: 1 if first_only else None]) if exchanges else None
+        return Talk(name, (), (RecordedTurn((Message(USER, question),), Message(ASSISTANT, answer)),))
+    alternate = list(alternating(messages(_turns(entry))))
+    opening = (alternate.pop(0),) if alternate and alternate[0].role == SYSTEM else ()
+    exchanged = list(alternating(message for message in alternate if message.role != SYSTEM))
+    if exchanged and exchanged[0].role == ASSISTANT:
+        del exchanged[0]
+    pairs = zip(exchanged[::2], exchanged[1::2], strict=False)
+    turns = tuple(RecordedTurn((question,), answer) for question, answer in pairs)
+    return Talk(name, opening, turns[: 1 if first_only else None]) if turns else None
 
 
 def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool:
@@ -170,60 +152,56 @@ class ShareGPT:
 
         The requests of a conversation are consecutive; the last conversation is cut at `num_prompts`.
         """
-        data, conversations = chosen(request)
-        writer = _Writer(request)
-        chats: list[list[Prompt]] = []
+        data, talks = chosen(request)
+        writer = TalkWriter(request)
+        chats: list[Chat] = []
         warmup: list[Prompt] = []
-        planned = 0
-        seen = too_long = shortened = 0
+        planned = seen = too_long = 0
         used: set[str] = set()
-        for conversation in writer.first_counted(conversations):
+        for talk in writer.counted(talks, turns=1):
             seen += 1
-            if not writer.qualifies(conversation):
+            if not _qualifies(talk.turns[0], writer, request.output_len):
                 continue
             missing = not request.is_enough(planned, len(chats))
-            most = len(conversation.exchanges) if request.num_conversations is not None else request.num_prompts - planned
-            turns = min(most, request.traffic.turns or most) if missing else 1
-            chat = writer.prompts(conversation, turns)
-            if not chat:
+            most = len(talk.turns) if request.num_conversations is not None else request.num_prompts - planned
+            chat = writer.chat(talk, min(most, request.traffic.turns or most) if missing else 1)
+            if not chat.prompts:
                 too_long += missing
             elif missing:
                 chats.append(chat)
-                used.add(chat[0].text)
-                planned += len(chat)
-                shortened += len(chat) < min(turns, len(conversation.exchanges))
-            elif conversation.prompt not in used:
-                warmup.append(chat[0])
+                used.add(chat.prompts[0].text)
+                planned += len(chat.prompts)
+            elif chat.prompts[0].text not in used:
+                warmup += chat.prompts
             if request.is_enough(planned, len(chats)) and len(warmup) >= request.warmup:
                 break
         if not chats:
-            raise UsageError(
-                _none_left(data.path, seen, too_long, answers="--max-tokens" if request.answer_len else "--output-len")
-            )
-        measured = [prompt for chat in chats for prompt in chat]
-        distinct = len(measured)
+            answers = "--max-tokens" if request.answer_len else "--output-len"
+            raise UsageError(_none_left(data.path, seen, too_long, answers=answers))
+        measured = [prompt for chat in chats for prompt in chat.prompts]
         draw = random.Random(request.seed)
         count = len(chats)
         while request.fill and not request.is_enough(len(measured), count):
-            chat = draw.choices(chats)[0]
-            measured += _first_turns(chat, len(chat) if request.num_conversations else request.num_prompts - len(measured))
+            turns = draw.choices(chats)[0].prompts
+            measured += turns if request.num_conversations else chained(turns[: request.num_prompts - len(measured)])
             count += 1
-        return Plan(
+        return request.plan(
             measured,
-            warmup + made_up(request.warmup - len(warmup)),
-            PlanFacts(
-                dataset=data,
-                counted_by=request.counter.source,
-                distinct=distinct,
-                repeated=len(measured) - distinct,
-                replaced=too_long,
-                shortened=shortened,
-                shared_tokens=writer.shared_tokens(),
-            ),
+            warmup,
+            data,
+            distinct=planned,
+            replaced=too_long,
+            shortened=sum(chat.missing > 0 for chat in chats),
+            shared_tokens=writer.shared_tokens,
         )
 
 
-def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
+def _qualifies(first: RecordedTurn, writer: TalkWriter, output_len: int | None) -> bool:
+    question, answer = (writer.tokens(message) for message in first.messages)
+    return valid(question, output_len or answer, output_given=output_len is not None)
+
+
+def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Talk]]:
     """The conversations' source, and the conversations in the seed's order."""
     source = request.dataset_path
     first_only = request.traffic.turns == 1
@@ -236,7 +214,7 @@ def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
     return facts, file.shuffled(request.seed, first_only=first_only)
 
 
-def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Conversation]:
+def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Talk]:
     column = data.first_of(COLUMNS)
     draw = random.Random(seed)
     rows = enumerate(data.rows([column, *({"id"} & set(data.columns))]))
@@ -247,8 +225,8 @@ def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Co
         entries = [(place, entry) for place, entry in entries if len(_turns(entry)) >= 2]
         draw.shuffle(entries)
         for place, entry in entries:
-            if (conversation := _conversation(entry, place, first_only=first_only)) is not None:
-                yield conversation
+            if (talk := _conversation(entry, place, first_only=first_only)) is not None:
+                yield talk
 
 
 def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
@@ -256,73 +234,6 @@ def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
         return msgspec.convert(row, _Entry)
     except msgspec.ValidationError as error:
         raise UsageError(f"row {place + 1} of {spec} is not {LAYOUT}: {error}") from None
-
-
-class _Writer:
-    """Makes prompts from conversations; counts every text once."""
-
-    def __init__(self, request: PlanRequest) -> None:
-        self._request = request
-        self._counts = TextCounts(request.counter)
-
-    def first_counted(self, conversations: Iterator[Conversation]) -> Iterator[Conversation]:
-        """The conversations, with system prompts and first exchanges counted in batches."""
-        # A short run does not wait for the tokens of conversations that it does not send.
-        needed = max(1, self._request.num_prompts) + self._request.warmup
-        for batch in batches(conversations, min(needed, BATCH)):
-            self._counts.ask([text for item in batch for text in (*item.exchanges[0], self._system(item))])
-            yield from batch
-
-    def qualifies(self, conversation: Conversation) -> bool:
-        question, answer = conversation.exchanges[0]
-        return valid(self._counts[question], self._output(answer), output_given=self._request.output_len is not None)
-
-    def prompts(self, conversation: Conversation, turns: int) -> list[Prompt]:
-        """The requests of the first turns that fit the server."""
-        exchanges = conversation.exchanges[:turns]
-        self._counts.ask([text for exchange in exchanges for text in exchange])
-        system = self._system(conversation)
-        history: tuple[Message, ...] = (Message(SYSTEM, system),) if system else ()
-        tokens = self._counts[system]
-        chat: list[Prompt] = []
-        for question, answer in exchanges:
-            tokens += self._counts[question]
-            output = self._output(answer)
-            if not output or not (self._request.fits is None or self._request.fits(tokens, output)):
-                break
-            chat.append(Prompt(question, tokens, output, conversation.id, len(chat) + 1, history, answer))
-            history += (Message(USER, question), Message(ASSISTANT, answer))
-            tokens += self._said(answer) + self._request.exchange_tokens
-        return _first_turns(chat, turns)
-
-    def shared_tokens(self) -> int:
-        """The tokens of --system-prompt, with which every prompt begins."""
-        text = self._request.traffic.system_prompt or ""
-        self._counts.ask([text])
-        return self._counts[text]
-
-    def _system(self, conversation: Conversation) -> str:
-        return joined(self._request.traffic.system_prompt, conversation.system) or ""
-
-    def _said(self, answer: str) -> int:
-        """Tokens of an answer in the history: the length requested, or the recorded one."""
-        if self._request.traffic.generated_history:
-            return self._request.answer_len or self._output(answer)
-        return self._counts[answer]
-
-    def _output(self, answer: str) -> int:
-        return self._counts[answer] if self._request.output_len is None else self._request.output_len
-
-
-def _first_turns(chat: list[Prompt], count: int) -> list[Prompt]:
-    """The first requests of a conversation, each with the number of those that follow."""
-    kept = chat[:count]
-    return [replace(prompt, more=len(kept) - 1 - place, turns=len(kept)) for place, prompt in enumerate(kept)]
-
-
-def made_up(count: int) -> list[Prompt]:
-    """Warm-up prompts for data that has none to spare; a measured prompt must never warm the cache."""
-    return [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in range(1, count + 1)]
 
 
 def _none_left(path: str, conversations: int, too_long: int, *, answers: str) -> str:

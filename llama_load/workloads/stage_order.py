@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from llama_load.workloads.prompt import Plan, Prompt
+from llama_load.workloads.prompt import Plan, Prompt, chained
 
 # If the size of stages is unknown, this many consecutive prompts contain one of every length quartile.
 WINDOW = 4
@@ -144,15 +144,7 @@ def _deal(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
 
 def _parted(unit: _Unit, size: int) -> list[_Unit]:
     """A conversation's first turns; and the others, which are sent with the recorded history."""
-    parts = unit.prompts[:size], unit.prompts[size:]
-    same_answers = not unit.output
-    return [
-        _unit(
-            [replace(prompt, more=len(part) - 1 - place, turns=len(part)) for place, prompt in enumerate(part)],
-            same_answers=same_answers,
-        )
-        for part in parts
-    ]
+    return [_unit(chained(part), same_answers=not unit.output) for part in (unit.prompts[:size], unit.prompts[size:])]
 
 
 def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
 
@@ -109,9 +109,6 @@ class Synthetic:
         measured = list({prompt.text: prompt for prompt in candidates if prompt.text not in warming}.values())
         if not measured:
             raise UsageError("prompts this short are all the same; make them longer with --input-len")
-        distinct = len(measured)
-        if request.fill and distinct < request.num_prompts:
-            measured += random.Random(request.seed).choices(measured, k=request.num_prompts - distinct)
         data = WordFacts(
             path="random words",
             input_tokens=lengths.inputs,
@@ -119,15 +116,7 @@ class Synthetic:
             prefix_tokens=lengths.prefix,
             prefixes=len(prefixes) if lengths.prefix else 0,
         )
-        facts = PlanFacts(
-            dataset=data,
-            counted_by=request.counter.source,
-            distinct=distinct,
-            repeated=len(measured) - distinct,
-            replaced=replaced,
-            shared_tokens=lengths.prefix,
-        )
-        return Plan(measured, warmup, facts)
+        return request.plan(measured, warmup, data, replaced=replaced, shared_tokens=lengths.prefix)
 
 
 def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenCounter) -> None:

@@ -30,6 +30,11 @@ class RecordedTurn:
     tokens: int | None = None
     resets: bool = False
 
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, with the answer if there is one."""
+        return self.added if self.reply is None else (*self.added, self.reply)
+
 
 @dataclass(frozen=True, slots=True)
 class Talk:

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from llama_load.errors import UsageError
-from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.images import POOL_BYTES, Maker, drawings, files, image_of, made
 from llama_load.workloads.prompt import ANSWER_TOKENS, Image, Plan, PlanRequest, Prompt
@@ -68,17 +68,14 @@ class Vision:
         combinations = math.comb(len(images), each)
         count = request.num_prompts if request.fill else min(request.num_prompts, combinations)
         measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _deal(count, len(images), each, request.seed)]
-        distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
             sha256=UNSET if are_new else hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
             images=len(images),
             mean_bytes=round(sum(map(_file_bytes, images)) / len(images)),
         )
-        facts = PlanFacts(
-            dataset=pictures, counted_by=request.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
-        )
-        return Plan(measured, [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
+        warmup = [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)]
+        return request.plan(measured, warmup, pictures, distinct=min(count, len(images) // each))
 
 
 def _source(request: PlanRequest, count: int) -> tuple[str, list[Maker]]:

@@ -325,10 +325,10 @@ def test_made_up_conversations_are_of_the_lengths_asked_for(capsys: pytest.Captu
     assert said == f"900 conversations written to {file}\n"
     found, _ = first_exchanges(file)
     count = EstimatedCounter().count
-    assert statistics.mean(count([each.prompt for each in found])) == pytest.approx(100, rel=0.1)
-    assert statistics.mean(count([each.completion for each in found])) == pytest.approx(300, rel=0.1)
-    assert len({each.prompt for each in found}) == 900
-    chinese = sum("\u4e00" <= each.prompt[0] <= "\u9fff" for each in found)
+    assert statistics.mean(count([question for _, question, _ in found])) == pytest.approx(100, rel=0.1)
+    assert statistics.mean(count([answer for _, _, answer in found])) == pytest.approx(300, rel=0.1)
+    assert len({question for _, question, _ in found}) == 900
+    chinese = sum("\u4e00" <= question[0] <= "\u9fff" for _, question, _ in found)
     assert chinese == 300
     assert value(datasets(capsys, "inspect", file), "Turns").startswith("1,800 questions")
 

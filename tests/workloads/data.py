@@ -7,14 +7,15 @@ from pathlib import Path
 
 from llama_load.workloads.images import drawings, files, made
 from llama_load.workloads.prompt import Image
-from llama_load.workloads.sharegpt import Conversation, Conversations
+from llama_load.workloads.sharegpt import Conversations
 
 
-def first_exchanges(path: Path) -> tuple[list[Conversation], str]:
-    """The first exchanges of a file's conversations, in file order, and its SHA-256."""
+def first_exchanges(path: Path) -> tuple[list[tuple[str, str, str]], str]:
+    """Id, first question and its answer of each conversation of a file, in file order, and its SHA-256."""
     file = Conversations(path)
-    found = (file.read(number, first_only=True) for number in range(len(file)))
-    return [conversation for conversation in found if conversation is not None], file.sha256
+    talks = (file.read(number, first_only=True) for number in range(len(file)))
+    first = ((talk.id, *(message.text for message in talk.turns[0].messages)) for talk in talks if talk is not None)
+    return [(name, question, answer) for name, question, answer in first], file.sha256
 
 
 def drawn(

@@ -216,8 +216,8 @@ def test_every_layout_and_encoding_gives_the_same_conversations(tmp_path: Path, 
     entries = [chat(name, 2) for name in ("a", "世界", "😀", 'q"uo\\te}]')]
     (tmp_path / "data").write_bytes(text_of(entries).encode(encoding))
     found, digest = first_exchanges(tmp_path / "data")
-    assert [item.id for item in found] == ["a", "世界", "😀", 'q"uo\\te}]']
-    assert [item.prompt for item in found] == [entry["conversations"][0]["value"] for entry in entries]
+    assert [name for name, _, _ in found] == ["a", "世界", "😀", 'q"uo\\te}]']
+    assert [question for _, question, _ in found] == [entry["conversations"][0]["value"] for entry in entries]
     assert len(digest) == 64
 
 
@@ -234,7 +234,7 @@ def test_half_an_emoji_anywhere_leaves_the_other_entries_as_they_are(
     path = tmp_path_factory.getbasetemp() / "half.json"
     entries = [chat("a", 1), *extra, {"odd": "HALF"}, chat("b", 1)]
     path.write_text(json.dumps(entries, ensure_ascii=ascii_only).replace("HALF", "\\ud83d"), encoding="utf-8", newline="")
-    assert [item.id for item in first_exchanges(path)[0]] == ["a", "b"]
+    assert [name for name, _, _ in first_exchanges(path)[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -148,13 +148,13 @@ def test_the_sample_that_comes_with_llama_load() -> None:
     path = bundled("datasets/sharegpt_sample.json")
     conversations, _ = first_exchanges(path)
     assert len(conversations) >= 200
-    assert len({conversation.prompt for conversation in conversations}) == len(conversations)
+    assert len({question for _, question, _ in conversations}) == len(conversations)
     assert "licence" in json.loads(path.read_text(encoding="utf-8"))[0]
-    chinese = sum(bool(re.search(r"[\u4e00-\u9fff]", conversation.prompt)) for conversation in conversations)
+    chinese = sum(bool(re.search(r"[\u4e00-\u9fff]", question)) for _, question, _ in conversations)
     assert chinese >= 60
     counts = EstimatedCounter()
-    prompts = sorted(counts.count([conversation.prompt for conversation in conversations]))
-    answers = sorted(counts.count([conversation.completion for conversation in conversations]))
+    prompts = sorted(counts.count([question for _, question, _ in conversations]))
+    answers = sorted(counts.count([answer for _, _, answer in conversations]))
     assert prompts[0] <= 10
     assert 600 <= prompts[-1] <= 1024
     assert answers[0] <= 20

@@ -25,10 +25,10 @@ from llama_load.workloads.sharegpt import (
     MAX_PROMPT_TOKENS,
     MAX_TOTAL_TOKENS,
     MIN_TOKENS,
-    Conversation,
     Conversations,
     valid,
 )
+from llama_load.workloads.talks import RecordedTurn
 
 # Entries counted of a large data set: this puts p99 within a tenth of a percent of the ranks.
 SAMPLE = 20_000
@@ -160,7 +160,7 @@ def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, ou
     prompts: list[int] = []
     answers: list[int] = []
     for batch in batches(_exchanges(data, drawn)):
-        counts = counter.count([text for first, _ in batch for text in (first.prompt, first.completion)])
+        counts = counter.count([message.text for first, _ in batch for message in first.messages])
         turns += [exchanges for _, exchanges in batch]
         prompts += counts[::2]
         answers += counts[1::2]
@@ -178,13 +178,13 @@ def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, ou
     return Inspection(facts, prompts, answers, by_rule=True, output_given=output_len is not None, counted_by=counter.source)
 
 
-def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[Conversation, int]]:
-    """Each conversation's prompt in a run without --turns, and its number of exchanges."""
+def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[RecordedTurn, int]]:
+    """Each conversation's turn in a run without --turns, and its number of turns."""
     for number in numbers:
         first = data.read(number, first_only=True)
         whole = data.read(number, first_only=False)
         if first is not None:
-            yield first, 0 if whole is None else len(whole.exchanges)
+            yield first.turns[0], 0 if whole is None else len(whole.turns)
 
 
 def _written(data: DataSet, file: Path, tell: Callable[[str], None]) -> int:
