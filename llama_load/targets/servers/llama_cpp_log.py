@@ -7,13 +7,12 @@ the lines are missing.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import msgspec
 
 from llama_load.foreign_text import printable
 from llama_load.observed.server_description import Buffers
@@ -93,15 +92,6 @@ _SPAWNED = re.compile(r"spawning server instance with name=(\S+) on port (\d{1,5
 _OF_PROCESS = re.compile(r"\[(\d{1,5})\] (?=\S)")
 _EVICTED = re.compile(r"evicting idle LRU name=|models_max limit reached, removing LRU name=")
 _SHIFT = re.compile(r"slot context shift, n_keep")
-
-
-class _Line(msgspec.Struct):
-    """A line of --log-jsonl; others have no message."""
-
-    msg: str = ""
-
-
-_decode_line = msgspec.json.Decoder(_Line).decode
 
 
 @dataclass(slots=True)
@@ -198,6 +188,6 @@ def read_log(lines: Iterable[str], patterns: Sequence[LogFact] = LOG_FACTS) -> S
 def _plain(line: str) -> str:
     """A line of a log as printable text, without the wrapping of --log-jsonl."""
     if line.startswith('{"type":"log"'):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            line = _decode_line(line).msg
+        with suppress(ValueError, RecursionError):
+            line = str(json.loads(line).get("msg", ""))
     return printable(line.rstrip("\r\n").replace("\t", " "), MOST_LINE_CHARS)
