@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from dataclasses import replace
@@ -13,13 +12,12 @@ from typing import Any
 from llama_load.foreign_text import printable
 from llama_load.observed.server_description import DraftModel, RpcWorker, ServerDescription
 from llama_load.serving.command_flags import read_command
+from llama_load.serving.last_words import ends_of
 from llama_load.targets.servers import KINDS
 from llama_load.targets.servers.llama_cpp_log import ModelLog, ServerLog, read_log
 
 # A log does not tell its kind.
 LOG_FACTS = [fact for kind in KINDS.values() for fact in kind.log_facts]
-# A log begins with the load of the model, and ends with the last words; what is between them are requests.
-END_BYTES = 512 * 2**10
 # The breakdown at a server's exit is among its last lines.
 TAIL_CHARS = 32 * 2**10
 # What the API says of these is better than the log and the command line.
@@ -31,19 +29,6 @@ def read_log_file(path: Path) -> ServerLog:
     """What the beginning and the end of a log say. An unreadable log says nothing."""
     head, tail = ends_of(path)
     return read_log(chain(head.splitlines(), tail[-TAIL_CHARS:].splitlines()), LOG_FACTS)
-
-
-def ends_of(path: Path) -> tuple[str, str]:
-    """The beginning and the end of a file, which do not overlap; both "" if it cannot be read."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            head = file.read(END_BYTES)
-            file.seek(max(len(head), size - END_BYTES))
-            return head.decode(errors="replace"), file.read(END_BYTES).decode(errors="replace")
-    except OSError:
-        return "", ""
 
 
 def described(

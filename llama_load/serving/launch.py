@@ -138,8 +138,6 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
         port=port,
         ready_url=url + start.ready_path,
         ready_within_s=spec.ready_within_s,
-        kind=spec.kind,
-        model=spec.model,
         env=start.environment(spec),
         companions=[
             _part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)

@@ -33,28 +33,15 @@ ENDED_KEPT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A process beside the server: an RPC worker (with its address) or a companion."""
-
-    name: str
-    pid: int
-    command: tuple[str, ...]
-    log: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A server that we have started. Commands hold no secrets."""
 
     port: int
-    kind: str
     pid: int  # of the process that listens
     created_s: float  # when that process was created, Unix time
     command: tuple[str, ...]
     log: str
     rpc: tuple[str, ...] = ()  # addresses of the RPC workers it was to use
-    parts: tuple[Part, ...] = ()
-    model: str = ""
     start_s: float | None = None  # from the start of its process until it was ready, seconds
     ended: str = ""  # why it ended, unless it was stopped
     gpu_memory_before: Mapping[str, int] = field(default_factory=dict)  # bytes in use before its start, by the GPU's UUID

@@ -79,8 +79,6 @@ def is_visible(text: str | None) -> bool:
 class ChoiceText:
     """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
 
-    __slots__ = ("appeared", "call_pieces", "finish_reason", "pieces", "thoughts")
-
     def __init__(self) -> None:
         self.pieces: list[str] = []  # of the answer
         self.thoughts: list[str] = []  # of the reasoning before it
@@ -109,21 +107,6 @@ class AnswerReader(ChoiceText):
 
     The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by index.
     """
-
-    __slots__ = (
-        "bad_event",
-        "blank_ns",
-        "counted",
-        "done",
-        "error",
-        "first_answer_ns",
-        "metrics",
-        "model",
-        "others",
-        "timings",
-        "token_ns",
-        "usage",
-    )
 
     streams = True
     generates = True  # a text; else results, which have no output tokens

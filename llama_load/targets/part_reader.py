@@ -8,8 +8,6 @@ from llama_load.targets.answer import AnswerReader, is_visible
 class PartReader(AnswerReader):
     """Reads one answer, part by part."""
 
-    __slots__ = ()
-
     def token(self, at_ns: int, *, text: str | None = None, thought: str | None = None, call: bool = False) -> bool:
         """A part of the answer, of the reasoning before it, or of a tool call; True if there is anything in it."""
         if thought:

@@ -72,16 +72,6 @@ class ProbeSettings:
     tls: TlsOptions = field(default_factory=TlsOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class _ControlAnswers:
-    """/v1/models; /props, /version and /info, empty where the server has none."""
-
-    listed: list[ListedModel]
-    props: dict[str, Any]
-    version: dict[str, Any]
-    info: dict[str, Any]
-
-
 class Probe:
     """A control connection to one server."""
 
@@ -140,10 +130,11 @@ class Probe:
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
-        answers = self._control_answers()
-        load_s = self._loaded(answers) if is_router(answers.props) else {}
-        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [answers.props]
-        listed, props, version = answers.listed, all_props[0], answers.version
+        signs = self._control_answers()
+        listed = signs.listed
+        load_s = self._loaded(listed) if is_router(signs.props) else {}
+        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [dict(signs.props)]
+        props = all_props[0]
         models = tuple(load_s) or self._models(listed)
         self._tokens = tokenization(self.session, self.address.url, models[0] if models else None)
         model = models[0] if models else None
@@ -151,7 +142,7 @@ class Probe:
         head, template = _template_tokens(self._tokens)
         own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
         facts = ServerFacts(
-            build=text(props.get("build_info")) or text((version or answers.info).get("version")),
+            build=text(props.get("build_info")) or text((signs.version or signs.info).get("version")),
             model_path=text(props.get("model_path")),
             model_bytes=own.bytes,
             n_params=own.n_params,
@@ -162,7 +153,7 @@ class Probe:
             head_tokens=head,
             round_trip_ms=self.round_trip_ms(),
         )
-        signs = Signs(props, version, answers.info, listed, self._tokens.form if self._tokens else None)
+        signs = replace(signs, props=props, form=self._tokens.form if self._tokens else None)
         backend = self.settings.backend or _backend(signs)
         context = kind_named(backend).context(signs) or own.context
         target = Target(
@@ -186,10 +177,10 @@ class Probe:
         facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
         return replace(target, has_counters=True, facts=facts)
 
-    def _loaded(self, answers: _ControlAnswers) -> dict[str, float]:
+    def _loaded(self, listed: list[ListedModel]) -> dict[str, float]:
         """Have a router load the models to test: seconds by name. UsageError: it is the user's choice which, or it cannot."""
         models = RouterModels(self.session, self.address.url)
-        return models.load(chosen(self.address.url, self._named(answers.listed), models.statuses()))
+        return models.load(chosen(self.address.url, self._named(listed), models.statuses()))
 
     def unloaded(self, before: Target) -> list[str]:
         """The models of a router that were loaded for the run and no longer are. UsageError: it does not answer."""
@@ -198,7 +189,7 @@ class Probe:
         statuses = RouterModels(self.session, self.address.url).statuses()
         return [name for name in before.load_s if statuses.get(name) not in LOADED]
 
-    def _control_answers(self) -> _ControlAnswers:
+    def _control_answers(self) -> Signs:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
         needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False, "/info": False}
         answered = side_by_side([partial(self.get, path, needed=needed) for path, needed in needs.items()])
@@ -214,10 +205,10 @@ class Probe:
             status = models_status if path == "/v1/models" else props_status
             raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
         version, info = (fields(answer) if status == 200 else {} for status, answer in others)
-        answers = _ControlAnswers(listed, fields(props) if props_status == 200 else {}, version, info)
+        signs = Signs(fields(props) if props_status == 200 else {}, version, info, listed)
         if models_status >= 300:
-            self._refuse_unlisted(models_status, known=bool(answers.props) or health_status == 200)
-        return answers
+            self._refuse_unlisted(models_status, known=bool(signs.props) or health_status == 200)
+        return signs
 
     def round_trip_ms(self) -> float:
         """The shortest time between a GET /health and its answer, ms: the way to the server and back, and about a millisecond of

@@ -13,8 +13,8 @@ from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.reports.server_section import server_lines
 from llama_load.run_folder import ServerFiles, write_server_files
 from llama_load.serving.command_flags import read_command
-from llama_load.serving.describe import described, ends_of, read_log_file
-from llama_load.serving.last_words import last_words
+from llama_load.serving.describe import described, read_log_file
+from llama_load.serving.last_words import ends_of, last_words
 from llama_load.serving.rpc_traffic import Traffic, read_ss
 from llama_load.targets.servers.llama_cpp_log import ServerLog, read_log
 

@@ -29,7 +29,6 @@ class _NativeEvent(msgspec.Struct, gc=False):
 class NativeReader(PartReader):
     """Reads a stream of /completion or /infill."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_NativeEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:

@@ -56,7 +56,6 @@ class _MessageEvent(msgspec.Struct, gc=False):
 class MessagesReader(PartReader):
     """Reads a stream of /v1/messages."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_MessageEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:

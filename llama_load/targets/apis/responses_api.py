@@ -44,7 +44,6 @@ class _ResponseEvent(msgspec.Struct, gc=False):
 class ResponsesReader(PartReader):
     """Reads a stream of /v1/responses."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_ResponseEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:

@@ -38,7 +38,7 @@ class Signs:
     version: Mapping[str, Any]
     info: Mapping[str, Any]
     listed: list[ListedModel]
-    form: Form | None
+    form: Form | None = None
 
     def is_owned_by(self, name: str) -> bool:
         """Whether a model's `owned_by` is this name. (Gateways copy and invent it, so it is one sign of two.)"""
