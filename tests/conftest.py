@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
@@ -79,6 +80,14 @@ class Finished:
     @property
     def records(self) -> Records:
         return Records(pq.read_table(self.folder / "requests.parquet"))
+
+
+def beside(pid: int) -> list[psutil.Process]:
+    """What was started beside the server with this process by its supervisor: RPC workers and companions, in their order."""
+    above = [psutil.Process(pid), *psutil.Process(pid).parents()]
+    place = next(number for number, process in enumerate(above) if "llama_load.serving.supervisor" in process.cmdline())
+    children = sorted(above[place].children(), key=psutil.Process.create_time)
+    return [child for child in children if child != above[place - 1]]
 
 
 def environment() -> dict[str, str]:

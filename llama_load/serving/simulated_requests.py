@@ -71,21 +71,6 @@ class AnswerStream:
 class ClientConnection:
     """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
 
-    __slots__ = (
-        "body",
-        "close",
-        "closing",
-        "headers",
-        "old",
-        "on_request",
-        "parser",
-        "path",
-        "pending",
-        "read_ns",
-        "sock",
-        "stream",
-    )
-
     def __init__(self, sock: socket.socket, on_request: Callable[[ClientConnection], None]) -> None:
         self.sock = sock
         self.on_request = on_request
