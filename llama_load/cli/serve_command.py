@@ -250,15 +250,13 @@ def _own_flags(start: ServerStart, arguments: argparse.Namespace) -> list[str]:
     flags = start.size_flags(*sizes)
     if flags is None and any(sizes):
         raise UsageError(f"--slots, --ctx-per-slot and --threads are flags of llama.cpp; give {start.name} its own after --")
-    flags = [*(flags or ()), *(f"--{name}" for name in switches)]
-    return _with_projector(flags) if arguments.vision else flags
-
-
-def _with_projector(flags: list[str]) -> list[str]:
+    flags = [*(flags or ()), *(f"--{name}" for name in switches if name != "vision")]
+    if not arguments.vision:
+        return flags
     from llama_load.serving.model_maker import ModelSize
     from llama_load.serving.projector_maker import cached_projector
 
-    return [*(flag for flag in flags if flag != "--vision"), "--mmproj", str(cached_projector(ModelSize().dim))]
+    return [*flags, "--mmproj", str(cached_projector(ModelSize().dim))]
 
 
 def _words(text: str, flag: str) -> tuple[str, ...]:

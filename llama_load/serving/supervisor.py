@@ -30,7 +30,7 @@ import msgspec
 import psutil
 
 from llama_load.plain_http import NoAnswerError, request, tls_context
-from llama_load.processes import adopt_orphans, end_with_parent
+from llama_load.processes import adopt_orphans, end_with_parent, with_descendants
 from llama_load.serving import registry
 from llama_load.serving.last_words import last_words
 from llama_load.serving.registry import Entry
@@ -234,12 +234,7 @@ class Supervisor:
     def _listening(self, pid: int) -> psutil.Process:
         """The process of the server that listens: `wrap` and vLLM's launcher may stand before it."""
         first = psutil.Process(pid)
-        with suppress(psutil.Error):
-            for process in (first, *first.children(recursive=True)):
-                with suppress(psutil.Error):
-                    if registry.listens(process.pid, self.job.port):
-                        return process
-        return first
+        return next((process for process in with_descendants([first]) if registry.listens(process.pid, self.job.port)), first)
 
     def _register(self, process: psutil.Process, start_s: float) -> None:
         job = self.job

@@ -31,13 +31,7 @@ from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.targets.tokenize import (
-    SAMPLE,
-    NotCounted,
-    ServerCounter,
-    Tokenization,
-    tokenization,
-)
+from llama_load.targets.tokenize import SAMPLE, NotCounted, ServerCounter, Tokenization, tokenization
 from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.wire_failure import tls_text
@@ -126,7 +120,9 @@ class Probe:
             return
         with suppress(NoAnswerError):
             request("GET", f"{url}/health", within_s=OTHER_SCHEME_WITHIN_S, tls=partial(tls_context, insecure=True))
-            raise UsageError(f"{self.address.url} speaks {'TLS' if other == 'https' else 'plain HTTP'}; write {url}") from None
+            if other == "https":
+                raise UsageError(f"{self.address.url} speaks TLS; write {url}") from None
+            raise UsageError(f"{self.address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {url}") from None
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
@@ -154,7 +150,7 @@ class Probe:
             round_trip_ms=self.round_trip_ms(),
         )
         signs = replace(signs, props=props, form=self._tokens.form if self._tokens else None)
-        backend = self.settings.backend or _backend(signs)
+        backend = self.settings.backend or next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
         context = kind_named(backend).context(signs) or own.context
         target = Target(
             address=self.address,
@@ -198,7 +194,7 @@ class Probe:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
             raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
         listed = listed_models(models)
-        props_refused = props_status in (401, 403) and _says_llama_server(listed)
+        props_refused = props_status in (401, 403) and any(model.owner == "llamacpp" for model in listed)
         if models_status in (401, 403) or (props_refused and self._speaks() is not True):
             # llama-server lists its models without a key; a gateway in front of it may hide everything but the API.
             path = "/v1/models" if models_status in (401, 403) else "/props"
@@ -326,15 +322,6 @@ def _context(props: dict[str, Any]) -> int | None:
 
 def _digest(value: object) -> str | None:
     return hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) and value else None
-
-
-def _says_llama_server(listed: list[ListedModel]) -> bool:
-    return any(each.owner == "llamacpp" for each in listed)
-
-
-def _backend(signs: Signs) -> str:
-    """What the server is: the first kind that its signs show."""
-    return next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
 
 
 def _reason(error: NoAnswerError) -> str:

@@ -137,7 +137,7 @@ def test_plain_http_on_a_tls_port_is_one_sentence(context: ssl.SSLContext) -> No
 def test_https_on_a_plain_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for a server that takes the handshake for the beginning of a request and waits for its end, as llama-server does."""
     monkeypatch.setattr("llama_load.targets.probe.TIMEOUT_S", 0.5)
-    with ScriptedServer(GOOD_STREAM) as server, pytest.raises(UsageError, match=f"speaks plain HTTP; write {server.url}$"):
+    with ScriptedServer(GOOD_STREAM) as server, pytest.raises(UsageError, match=rf"speak plain HTTP\? Try {server.url}$"):
         Probe(ProbeSettings(server.url.replace("http://", "https://"))).get("/health")
 
 

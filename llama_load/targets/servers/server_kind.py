@@ -85,17 +85,9 @@ class Metrics:
     @property
     def counters(self) -> frozenset[str]:
         """The names of the counters."""
-        names = (
-            self.prompt_tokens,
-            self.output_tokens,
-            self.queries,
-            self.hits,
-            self.external_hits,
-            self.requests,
-            self.preemptions,
-        )
+        tokens = (self.prompt_tokens, self.output_tokens, self.queries, self.hits, self.external_hits)
         drafts = (self.drafts, self.draft_tokens, self.accepted_tokens, self.accepted_per_position)
-        return frozenset((*names, *drafts, *self.renamed.values())) - {""}
+        return frozenset((*tokens, self.requests, self.preemptions, *drafts, *self.renamed.values())) - {""}
 
 
 # In --adapter: requests without a LoRA adapter.
