@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.load.probe_times import probe_times_s
+from llama_load.load.schedule import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.observed.record import ABORTED, RequestRecord
 from llama_load.run.hang_ups_watcher import HangUpsWatcher
@@ -112,7 +112,7 @@ def test_probes_are_sent_while_requests_are_measured_and_counted_in_nothing() ->
     assert 19 <= len(beside) <= 21
     assert all(begun_ns == scheduled_ns for _, _, begun_ns, scheduled_ns in beside)
     assert len(probed.server.kept) == len(probed.server.sent)
-    assert probed.run.controller.records == probed.run.controller.counts().done == 20
+    assert probed.run.controller.progress.counts().done == 20
     # None is in flight when the counters are read, and none is sent afterwards.
     assert probed.edges.read[-1] == (len(probed.server.sent), 0)
 
