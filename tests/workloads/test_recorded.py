@@ -63,6 +63,15 @@ def plan(path: Path, num_prompts: int, workload: Any = None, **changed: Any) -> 
     return (workload or Conversations()).plan(PlanRequest(**wanted | changed))
 
 
+def test_a_history_is_as_long_as_the_answers_that_a_flag_sets(tmp_path: Path) -> None:
+    """2 words, an answer of 50 (--max-tokens) instead of the recorded 3, 1 word; and a file of one object over several lines."""
+    talk = {"messages": [said("user", "how much"), said("assistant", "five in all"), said("user", "really")]}
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps(talk, indent=1))
+    assert [prompt.prompt_tokens for prompt in plan(path, 2, answer_len=50).measured] == [2, 53]
+    assert [prompt.prompt_tokens for prompt in plan(path, 2).measured] == [2, 6]
+
+
 def test_every_turn_keeps_its_messages_and_the_recorded_answer(tmp_path: Path) -> None:
     first, second, third = plan(write(tmp_path, AGENT), 3).measured
     calls = (ToolCall("c1", "read", '{"path": "x"}'), ToolCall("c2", "read", '{"path": "y"}'))
