@@ -39,6 +39,16 @@ class Check:
         return LIMITS[self.name].remedy
 
     @property
+    def mark(self) -> str:
+        """✓ passed, ✗ failed, ? without evidence; a space for information."""
+        return " " if self.limit is None else "?" if self.value is None else "✓" if self.ok else "✗"
+
+    @property
+    def limit_text(self) -> str:
+        """Its limit: `0.01`; empty for information."""
+        return "" if self.limit is None else f"{self.limit:.4g}"
+
+    @property
     def sentence(self) -> str:
         """The text, with the remedy where the check is not ok."""
         return self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"

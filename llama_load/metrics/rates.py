@@ -136,6 +136,12 @@ def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     return int(np.cumsum(steps[order]).max())
 
 
+def imbalance(shares: Sequence[float]) -> float | None:
+    """The busiest replica's share / an even share: 1.0 is even, n is all on one of n. 30 and 10 tokens: 1.5; None without work."""
+    total = sum(shares)
+    return max(shares) * len(shares) / total if total > 0 else None
+
+
 def in_flight_imbalance(records: Records, hosts: Sequence[str]) -> float | None:
     """How unevenly requests in flight were spread over replicas: 0 as even as possible, 1 all on one at every instant.
 

@@ -60,9 +60,9 @@ class StageFigures:
         return self.crossing / (self.crossing + inside) if self.crossing else 0.0
 
     @property
-    def tok_per_s_per_user(self) -> float | None:
-        """See `tok_per_s_per_user`."""
-        return tok_per_s_per_user(self.figures)
+    def load(self) -> float:
+        """Its arrival rate, else its concurrency."""
+        return (self.users or 0) if self.rate_rps is None else self.rate_rps
 
     @property
     def mean_lengths(self) -> tuple[float | None, float | None]:
@@ -71,12 +71,6 @@ class StageFigures:
 
     def _each(self, total: int | None) -> float | None:
         return total / self.figures.completed if total is not None and self.figures.completed else None
-
-
-def tok_per_s_per_user(figures: Summary) -> float | None:
-    """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
-    mean = figures.distributions["tpot"].mean
-    return 1000 / mean if mean else None
 
 
 def completed_within(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:

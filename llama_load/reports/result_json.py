@@ -133,7 +133,7 @@ def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
         "is_whole": stage.is_whole,
     }
     about["conversations"] = _conversations(stage.conversations)
-    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.figures.tok_per_s_per_user}
 
 
 def _conversations(figures: ConversationFigures | None) -> dict[str, Any] | None:
