@@ -148,8 +148,7 @@ def _without_event(records: Records) -> NDArray[np.float64]:
 
 def _placed(records: Records) -> NDArray[np.bool_]:
     """Answers whose events report their own tokens."""
-    lengths = records.column("event_tokens").combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
-    return np.asarray(np.nan_to_num(np.asarray(lengths, dtype=np.float64)) > 0, dtype=np.bool_)
+    return records.lists("event_tokens")[0] > 0
 
 
 def _text_of_several(records: Records, rows: NDArray[np.bool_]) -> bool:

@@ -93,6 +93,12 @@ class Records:
         values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
         return list(values[pc.fill_null(column.indices, len(values) - 1).to_numpy(zero_copy_only=False)])
 
+    def lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """A list column: how many values each row has (0 where it has no list), and all values, row after row."""
+        column = self.column(name).combine_chunks()
+        sizes = np.asarray(column.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.nan_to_num(sizes).astype(np.int64), np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+
     def where(self, mask: NDArray[np.bool_]) -> Records:
         """The rows where `mask` (one bool per row) is true."""
         if mask.all():
