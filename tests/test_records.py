@@ -171,17 +171,15 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
     from llama_load.run.recorder import Recorder
 
     class SlowDisk:
-        path = Path("slow")
-
         def __init__(self) -> None:
             self.written: list[str] = []
 
-        def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
+        def append(self, records: Sequence[RequestRecord], _anywhere: bool) -> None:
             gevent.sleep(0.01)
             self.written.extend(record.request_id for record in records)
 
     disk = SlowDisk()
-    recorder = Recorder(disk, every_s=0.005)
+    recorder = Recorder(disk.append, Path("slow"), every_s=0.005)
     for number in range(60):
         recorder.add(record(number))
         gevent.sleep(0.001)

@@ -92,20 +92,16 @@ class Dispatcher:
 
     def record_stored(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """The record of a leased request is stored, and the ledger `accepts_record`."""
-        self._end(worker, key, refused=refused)
-        self.serve()
+        self.records_stored([(worker, key)], refused=refused)
 
-    def records_stored(self, ended: Iterable[tuple[str, Key]]) -> None:
+    def records_stored(self, ended: Iterable[tuple[str, Key]], *, refused: bool = False) -> None:
         """The same for many, by worker and key. What they make room for is handed out once, after them."""
         for worker, key in ended:
-            self._end(worker, key)
+            if self.ledger.has_lease(worker, key):
+                self.assigner.drop_overdue()
+            if self.ledger.record_stored(worker, key, refused=refused):
+                self.assigner.end(key)
         self.serve()
-
-    def _end(self, worker: str, key: Key, *, refused: bool = False) -> None:
-        if self.ledger.has_lease(worker, key):
-            self.assigner.drop_overdue()
-        if self.ledger.record_stored(worker, key, refused=refused):
-            self.assigner.end(key)
 
     def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
         """The worker, last heard of at `heard_ns`, is lost. Requests that it had `started`, or could have begun unreported,

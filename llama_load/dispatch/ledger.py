@@ -35,16 +35,6 @@ class Ledger:
     # ------------------------------------------------------------------ what there is
 
     @property
-    def waiting(self) -> int:
-        """How many users wait for leases."""
-        return self.wants.count
-
-    @property
-    def all_there(self) -> bool:
-        """Whether every worker that is expected takes arrivals, or is gone."""
-        return self.workers.all_there
-
-    @property
     def under_way(self) -> int:
         """How many users with leases have a request whose scheduled time has come."""
         now_ns = self.now_ns()
@@ -67,10 +57,6 @@ class Ledger:
         """Whether this worker's record of this request counts: it has the lease, or it was lost with it and the request was not
         repeated."""
         return self.has_lease(worker, key) or self._loss_of(worker, key) is not None
-
-    def deliveries(self, worker: str) -> int:
-        """How many times leases were handed to this worker."""
-        return self.workers[worker].deliveries
 
     # ------------------------------------------------------------------ workers and their users
 

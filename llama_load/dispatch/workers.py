@@ -38,7 +38,7 @@ class WorkerLeases:
     """The leases of one worker, and its state."""
 
     leases: dict[Key, HeldLease] = field(default_factory=dict)
-    deliveries: int = 0
+    deliveries: int = 0  # how many times leases were handed to it
     holders: int = 0  # users with leases
     turn: int = 0  # when it last got an arrival: a smaller number is longer ago
     name: str = ""

@@ -11,7 +11,7 @@ from llama_load.analysis.results import analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
-from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.show import announce
@@ -19,11 +19,11 @@ from llama_load.reports.write import RunReports, write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
-from llama_load.run.progress import Counts, Progress
-from llama_load.run.run_clock import RunClock, Task
+from llama_load.run.progress import Progress
+from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run.watchers import watchers_of
-from llama_load.run_folder import Run, StageRecord, write_manifest
+from llama_load.run_folder import Run, write_manifest
 from llama_load.targets.balance import Balancer
 
 if TYPE_CHECKING:
@@ -41,23 +41,20 @@ class RunController:
         self.prepared = prepared
         self._host = host
         self.clock = clock or RunClock()
-        self._tasks: list[Task] = []
         self._fault: str | None = None
-        self._since_s = self.clock.now_s  # the counts of the progress line start here
-        self._failed = self._output_tokens = 0
-        self.records = 0
         self.end_reason: str | None = None
         self.live = LiveFigures()
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer, now_ns=self.clock.now_ns)
-        self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self, self.clock)
-        self._watchers = [Progress(self.counts), *watchers(prepared, host, self)]
+        self.progress = Progress(self)
+        self._watchers = [*watchers(prepared, host, self), self.progress]  # which counts from when the others are ready to measure
+        self._phase_runner = PhaseRunner(prepared, host, self, self._watchers)
 
     def open(self) -> None:
         """Begin the first phase."""
         for watcher in self._watchers:
             watcher.start()
-        self.phase_ended()
+        self._phase_runner.begin_next()
 
     # ------------------------------------------------------------------ phases
 
@@ -66,54 +63,20 @@ class RunController:
         """See `RunUnderWay.phase`."""
         return self._phase_runner.what
 
-    def phase_ended(self) -> None:
-        """See `PhaseListener.phase_ended`. (Spawned, because the calling user's greenlet may be killed or have a timeout.)"""
-        self._tasks.append(self.clock.spawn(self._phase_runner.next_phase))
-
-    def before_measuring(self) -> None:
-        """See `PhaseListener.before_measuring`."""
-        for watcher in self._watchers:
-            watcher.before_measuring()
-        self._since_s, self._failed, self._output_tokens = self.clock.now_s, 0, 0
-
-    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """See `PhaseListener.after_measuring`."""
-        for watcher in self._watchers:
-            watcher.after_measuring(stages)
-
-    def counts(self) -> Counts:
-        """How far the run is."""
-        dispatcher = self.dispatcher
-        if not dispatcher.assigner.has_begun:
-            return Counts()
-        return Counts(
-            phase=self.phase,
-            done=dispatcher.assigner.phase.pool.ended,
-            total=dispatcher.assigner.phase.total,
-            in_flight=dispatcher.ledger.under_way,
-            failed=self._failed,
-            output_tokens=self._output_tokens,
-            since=self._since_s,
-            left_s=self._phase_runner.left_s,
-        )
+    @property
+    def left_s(self) -> float | None:
+        """See `RunUnderWay.left_s`."""
+        return self._phase_runner.left_s
 
     # ------------------------------------------------------------------ records
 
-    def count(self, status: str, output_tokens: int | None) -> None:
-        """Count a request that has ended and was not cancelled."""
-        self.records += 1
-        self._failed += status not in (OK, ABORTED)
-        self._output_tokens += output_tokens or 0
-
     def add_record(self, record: RequestRecord) -> None:
-        """A request of this process has ended, or was cancelled, which is not counted."""
-        if record.status != CANCELLED:
-            self.count(record.status, record.output_tokens)
+        """A request of this process has ended, or was cancelled."""
         for watcher in self._watchers:
             watcher.add_record(record)
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Pass on records of a worker, which `count` gets one by one."""
+        """Records of workers are on disk."""
         for watcher in self._watchers:
             watcher.add_batch(batch)
 
@@ -169,8 +132,6 @@ class RunController:
 
     def close(self, health: Sequence[WorkerHealth]) -> None:
         """End the last phase, stop the watchers, and write what is known of the run into its manifest."""
-        for task in self._tasks:
-            task.kill(block=False)
         self._phase_runner.close()
         for watcher in self._watchers:
             watcher.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_load.metrics.abort import LATENCIES, RunningFigures
 from llama_load.metrics.thresholds import Threshold
-from llama_load.observed.record import UNFINISHED
+from llama_load.observed.record import CANCELLED, UNFINISHED
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import Aborted, RunWriter
@@ -58,6 +58,7 @@ class IdleWatcher(LoopWatcher):
     flight, `first_s` is when the first one is scheduled."""
 
     every_s = IDLE_EVERY_S
+    columns = ("status",)
 
     def __init__(self, run: RunUnderWay, sending: Callable[[], int], run_time_s: float | None, first_s: float = 0.0) -> None:
         super().__init__(run)
@@ -65,18 +66,26 @@ class IdleWatcher(LoopWatcher):
         self._run_time_s = run_time_s
         self._patience_s = FIRST_REQUEST_WITHIN_S if run_time_s is None else run_time_s + FIRST_REQUEST_AFTER_TIME_S
         self._patience_s += first_s
-        self._records, self._active_s = 0, 0.0
+        self._active_s = 0.0
 
     def start(self) -> None:
         """See `Watcher.start`."""
         self._active_s = self.run.clock.now_s
         super().start()
 
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """See `Watcher.add`."""
+        if any(status != CANCELLED for (status,) in rows):
+            self._is_active()
+
+    def _is_active(self) -> None:
+        self._active_s, self._patience_s = self.run.clock.now_s, math.inf
+
     def look(self) -> None:
         """See `LoopWatcher.look`."""
         now_s = self.run.clock.now_s
-        if self._sending() or self.run.records != self._records:
-            self._records, self._active_s, self._patience_s = self.run.records, now_s, math.inf
+        if self._sending():
+            self._is_active()
         elif now_s - self._active_s > self._patience_s:
             self.run.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")
         elif self._run_time_s is not None and now_s - self._active_s > ARRIVALS_TAKEN_WITHIN_S:

@@ -6,16 +6,15 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
-from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_plan import is_plain, planned_phases
-from llama_load.run.run_clock import RunClock, Task
+from llama_load.run.run_clock import Task
+from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run_folder import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
@@ -29,31 +28,15 @@ SHORT_S = 2.0
 LEAD_NS = NS_PER_S // 4
 
 
-class PhaseListener(Protocol):
-    """Receives the events of a run's phases."""
-
-    def before_measuring(self) -> None:
-        """A measurement comes next."""
-
-    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
-
-    def phase_ended(self) -> None:
-        """The last request of a phase has ended: call `PhaseRunner.next_phase`."""
-
-    def end(self, reason: str) -> None:
-        """The last phase or the run time is over."""
-
-
 class PhaseRunner:
-    """Runs the phases one after the other and reports to its listener."""
+    """Runs the phases one after the other, calls the watchers at the edges of measurements, and ends the run after the last one."""
 
-    def __init__(self, prepared: Prepared, dispatcher: Dispatcher, host: RunHost, listener: PhaseListener, clock: RunClock) -> None:
+    def __init__(self, prepared: Prepared, host: RunHost, run: RunUnderWay, watchers: Sequence[Watcher]) -> None:
         self._prepared = prepared
-        self._dispatcher = dispatcher
         self._host = host
-        self._listener = listener
-        self._clock = clock
+        self._run, self._dispatcher, self._clock = run, run.dispatcher, run.clock
+        self._watchers = watchers
+        self._tasks: list[Task] = []
         self._steps = planned_phases(prepared, host.users_asked)
         self._segment: Segment | None = None
         self._measured: tuple[Segment, Phase] | None = None  # what is being measured
@@ -62,21 +45,25 @@ class PhaseRunner:
         self._timer: Task | None = None
         self._ticker: Task | None = None
 
-    def next_phase(self) -> None:
-        """Record the end of the present phase, if any, and begin the next one."""
+    def begin_next(self) -> None:
+        """Begin the first phase, or the next one after the last request of a phase. (Spawned, because the calling user's greenlet
+        may be killed or have a timeout.)"""
+        self._tasks.append(self._clock.spawn(self._next_phase))
+
+    def _next_phase(self) -> None:
         if self._timer is not None:
             self._timer.kill(block=False)
             self._timer = None
         self._record_end()
         step = next(self._steps, None)
         if step is None:
-            self._listener.end("complete")
+            self._run.end("complete")
             return
         self._segment, phase = step
         if phase.warmup and phase.then is not None:
             self._measure(self._segment, phase, phase.then)
         elif phase.warmup:
-            self._dispatcher.begin(phase, self._listener.phase_ended)
+            self._dispatcher.begin(phase, self.begin_next)
         else:
             self._measure(self._segment, phase, phase)
         if self._ticker is None:
@@ -91,7 +78,7 @@ class PhaseRunner:
 
     def close(self) -> None:
         """The run is over, perhaps before its last phase."""
-        for task in (self._timer, self._ticker):
+        for task in (*self._tasks, self._timer, self._ticker):
             if task is not None:
                 task.kill(block=False)
         self._record_end()
@@ -126,18 +113,19 @@ class PhaseRunner:
 
     def _is_ready(self, segment: Segment) -> bool:
         if segment.scheduled_s is not None:
-            return self._dispatcher.ledger.all_there
-        return self._dispatcher.ledger.waiting >= (segment.most_users or 0)
+            return self._dispatcher.ledger.workers.all_there
+        return self._dispatcher.ledger.wants.count >= (segment.most_users or 0)
 
     def _measure(self, segment: Segment, phase: Phase, measured: Phase) -> None:
         """Begin a phase: the measurement, or a warm-up that hands its slots over to it."""
-        self._listener.before_measuring()
+        for watcher in self._watchers:
+            watcher.before_measuring()
         begin_at_s = self._clock.now_s + READY_WITHIN_S
         while not self._is_ready(segment) and self._clock.now_s < begin_at_s:
             self._clock.sleep(TICK_S)
         begun_ns = self._clock.now_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
         self._measured = segment, measured
-        self._dispatcher.begin(phase, self._listener.phase_ended, begun_ns)
+        self._dispatcher.begin(phase, self.begin_next, begun_ns)
         if segment.seconds is not None:
             self._timer = self._clock.spawn(self._end_by_time, phase, begun_ns + s_to_ns(segment.seconds))
 
@@ -153,7 +141,7 @@ class PhaseRunner:
         manifest.cut_mono_ns = now_ns
         if phase.scheduled_ns is not None:
             manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
-        self._listener.end("time")
+        self._run.end("time")
 
     def end_early(self) -> None:
         """Enough is known: end the measurement as its time would."""
@@ -176,7 +164,8 @@ class PhaseRunner:
         records = self._stage_records(segment)
         if records:
             self._note_stages(segment, phase, records, now_ns)
-        self._listener.after_measuring(records)
+        for watcher in self._watchers:
+            watcher.after_measuring(records)
         if not records:
             return
         with suppress(OSError):  # it is written again at the end
@@ -224,7 +213,7 @@ class PhaseRunner:
                 self._replace_missing_users()
                 continue
             segment, _ = self._measured
-            present = self._dispatcher.ledger.in_flight + self._dispatcher.ledger.waiting
+            present = self._dispatcher.ledger.in_flight + self._dispatcher.ledger.wants.count
             if segment.most_users is not None and present < segment.most_users:  # some may have gone with a worker
                 self._host.add_users(segment.most_users - present)
 
@@ -241,7 +230,7 @@ class PhaseRunner:
         """Between measurements: replace users that a stage needs and that may be in a long wait_time. Wait a while first, because
         users that are just being started arrive in it."""
         needed = (self._segment.most_users or 0) if self._segment is not None else 0
-        missing = needed - self._dispatcher.ledger.in_flight - self._dispatcher.ledger.waiting
+        missing = needed - self._dispatcher.ledger.in_flight - self._dispatcher.ledger.wants.count
         now_s = self._clock.now_s
         if missing <= 0:
             self._short_since_s = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gevent
 
-from llama_load.run.watcher import Watcher
+from llama_load.observed.record import ABORTED, CANCELLED, OK
+from llama_load.run.watcher import RunUnderWay, Watcher
 
 REFRESH_S = 0.25
 PLAIN_EVERY_S = 10.0
@@ -48,10 +49,13 @@ def _clock(seconds: float) -> str:
 
 
 class Progress(Watcher):
-    """Shows `Counts` on stderr."""
+    """Counts the records since the present measurement began, and shows the `Counts` on stderr."""
 
-    def __init__(self, counts: Callable[[], Counts]) -> None:
-        self._counts = counts
+    columns = ("status", "output_tokens")
+
+    def __init__(self, run: RunUnderWay) -> None:
+        self._run = run
+        self._since_s, self._failed, self._output_tokens = run.clock.now_s, 0, 0
         self._greenlet: gevent.Greenlet | None = None
 
     def start(self) -> None:
@@ -72,6 +76,33 @@ class Progress(Watcher):
         else:
             self._greenlet = gevent.spawn(self._run_plain)
 
+    def before_measuring(self) -> None:
+        """See `Watcher.before_measuring`."""
+        self._since_s, self._failed, self._output_tokens = self._run.clock.now_s, 0, 0
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """See `Watcher.add`."""
+        for status, output_tokens in rows:
+            if status != CANCELLED:
+                self._failed += status not in (OK, ABORTED)
+                self._output_tokens += output_tokens or 0
+
+    def counts(self) -> Counts:
+        """How far the run is."""
+        ledger, assigner = self._run.dispatcher.ledger, self._run.dispatcher.assigner
+        if not assigner.has_begun:
+            return Counts()
+        return Counts(
+            phase=self._run.phase,
+            done=assigner.phase.pool.ended,
+            total=assigner.phase.total,
+            in_flight=ledger.under_way,
+            failed=self._failed,
+            output_tokens=self._output_tokens,
+            since=self._since_s,
+            left_s=self._run.left_s,
+        )
+
     def stop(self) -> None:
         """See `Watcher.stop`; removes the live line."""
         if self._greenlet is not None:
@@ -81,7 +112,7 @@ class Progress(Watcher):
         with bar:
             task = bar.add_task("preparing", total=None, line="")
             while True:
-                counts = self._counts()
+                counts = self.counts()
                 bar.update(
                     task, description=counts.phase, completed=counts.done, total=counts.total, line=counts.line(), refresh=True
                 )
@@ -90,5 +121,5 @@ class Progress(Watcher):
     def _run_plain(self) -> None:
         while True:
             gevent.sleep(PLAIN_EVERY_S)
-            counts = self._counts()
+            counts = self.counts()
             print(f"{counts.phase}: {counts.line()}", file=sys.stderr, flush=True)

@@ -1,19 +1,17 @@
-"""Writes records to the run folder twice a second, in batches small enough not to hold up the event loop."""
+"""Stores records twice a second, in batches small enough not to hold up the event loop."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import gevent
 from gevent.event import Event
 
 from llama_load.observed.record import RequestRecord
-from llama_load.run.in_thread import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -25,32 +23,15 @@ MOST_IN_MEMORY = 8_000
 PAUSE_S = 0.002
 
 
-class Sink(Protocol):
-    """Where records go: the run folder or a worker's outbox. Messages name it by `path`."""
-
-    path: Path
-
-    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """Store records. Raises OSError when the disk refuses. `anywhere`: write to another disk rather than wait."""
-
-
-class InThread:
-    """A sink that appends in a thread, because its disk may be slow."""
-
-    def __init__(self, sink: Sink) -> None:
-        self.path = sink.path
-        self._sink = sink
-
-    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """See Sink.append. Blocks only the calling greenlet."""
-        in_thread(lambda: self._sink.append(records, anywhere=anywhere))
-
-
 class Recorder:
-    """Buffers records and appends them to a sink. Refused records are kept and tried again, up to `MOST_IN_MEMORY`."""
+    """Buffers records and stores them. Refused records are kept and tried again, up to `MOST_IN_MEMORY`.
 
-    def __init__(self, writer: Sink, every_s: float = FLUSH_EVERY_S) -> None:
-        self._writer = writer
+    `store(records, anywhere)` writes them to `path`, `anywhere` to another disk rather than wait. It raises OSError when the disk
+    refuses.
+    """
+
+    def __init__(self, store: Callable[[Sequence[RequestRecord], bool], None], path: Path, every_s: float = FLUSH_EVERY_S) -> None:
+        self._store, self._path = store, path
         self.every_s = every_s
         self._buffer: list[RequestRecord] = []
         self._closing = Event()
@@ -65,11 +46,11 @@ class Recorder:
         """Write the next batch; False if the disk refused it (the records are kept). `add` may be called meanwhile."""
         batch = self._buffer[:BATCH_RECORDS]
         try:
-            self._writer.append(batch, anywhere=self._closing.is_set() or len(self._buffer) > MOST_IN_MEMORY)
+            self._store(batch, self._closing.is_set() or len(self._buffer) > MOST_IN_MEMORY)
         except OSError as error:
             if not self._reported:
                 print(
-                    f"cannot write to {self._writer.path}: {error.strerror}; records are kept in memory and tried again",
+                    f"cannot write to {self._path}: {error.strerror}; records are kept in memory and tried again",
                     file=sys.stderr,
                 )
             self._reported = True
@@ -84,7 +65,7 @@ class Recorder:
     def _one_by_one(self, records: list[RequestRecord]) -> None:
         for record in records:
             with suppress(Exception):
-                self._writer.append([record], anywhere=True)
+                self._store([record], True)
 
     def close(self) -> list[RequestRecord]:
         """Stop the regular flushing and write the rest. Returns the records that could not be written."""

@@ -100,7 +100,7 @@ class SenderRuntime:
         self._priority = SenderPriority()
         if config.takes_priority:
             self._priority.take()
-        Transport.of_this_process().trust(tls)
+        Transport.of_this_process().pool.trust(tls)
 
     def stop_monitor(self) -> None:
         """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""
@@ -129,7 +129,7 @@ class SenderRuntime:
         self.lease_client.cancel_unsent()
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
-        Transport.of_this_process().close_parked()
+        Transport.of_this_process().pool.close_parked()
         with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
             while self.lease_client.in_flight > 0:
                 gevent.sleep(0.01)

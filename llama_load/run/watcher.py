@@ -28,12 +28,12 @@ class RunUnderWay(Protocol):
         """Why the run is over; None while it is not."""
 
     @property
-    def records(self) -> int:
-        """How many records have arrived."""
-
-    @property
     def phase(self) -> str:
         """The present phase in a few words."""
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left of this measurement; None: not known, or none is going on."""
 
     def end(self, reason: str) -> None:
         """End the run. Only the first reason counts."""

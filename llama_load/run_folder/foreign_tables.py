@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_load.foreign_files import TooLarge, open_foreign
-from llama_load.observed.foreign_records import is_flat
-from llama_load.observed.record import schema
+from llama_load.observed.foreign_records import check_integers, is_flat
+from llama_load.observed.record import aligned, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +69,18 @@ def open_table(file: Path, columns: pa.Schema, limits: TableLimits) -> Iterator[
         _check_footer(file.name, table, present.names, len(columns), limits)
         metadata = table.schema_arrow.metadata or {}
         yield ForeignTable(present, table.metadata.num_rows, metadata, _batches(file.name, table, present, limits))
+
+
+def read_records(file: Path, limits: TableLimits) -> pa.Table:
+    """The records of a table, with all columns of ours. Raises OSError, TooLarge, ValueError, IndexError, BadRecords."""
+    import pyarrow as pa
+
+    with open_table(file, schema(), limits) as opened:
+        # Batch by batch, because columns without values then share their memory.
+        parts = [aligned(pa.Table.from_batches([batch])) for batch in opened.batches]
+    table = pa.concat_tables([schema().empty_table(), *parts])
+    check_integers(table.columns)
+    return table
 
 
 def record_columns(*names: str) -> pa.Schema:

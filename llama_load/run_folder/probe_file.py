@@ -7,19 +7,15 @@ probes.parquet   made of it at the end; the same columns as requests.parquet
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llama_load.arrow import load_arrow
 from llama_load.foreign_files import TooLarge
-from llama_load.observed.foreign_records import BadRecords, check_integers
-from llama_load.observed.record import RequestRecord, aligned, schema, to_batch
+from llama_load.observed.foreign_records import BadRecords
+from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
-from llama_load.run_folder.foreign_tables import TableLimits, open_table
+from llama_load.run_folder.foreign_tables import TableLimits, read_records
 from llama_load.run_folder.journal import Journal, read_journal
 from llama_load.run_folder.whole_file import whole_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PROBES, PROBE_JOURNAL = "probes.parquet", "probes.arrows"
 # Ten a second, the highest rate, for four days.
@@ -59,7 +55,7 @@ def load_probes(folder: Path) -> Records | None:
     load_arrow()
     try:
         if (folder / PROBES).is_file():
-            return Records(_read_table(folder / PROBES))
+            return Records(read_records(folder / PROBES, LIMITS))
         if (folder / PROBE_JOURNAL).is_file():
             return Records(read_journal(folder / PROBE_JOURNAL, LIMITS.decoded_bytes).table)
     except (OSError, ValueError, IndexError, BadRecords, TooLarge):  # pyarrow's exceptions are ValueErrors
@@ -78,12 +74,3 @@ def write_probes(folder: Path) -> Records | None:
                 pq.write_table(probes.table, file, compression="zstd", write_page_checksum=True)
         (folder / PROBE_JOURNAL).unlink(missing_ok=True)
     return probes
-
-
-def _read_table(file: Path) -> pa.Table:
-    import pyarrow as pa
-
-    with open_table(file, schema(), LIMITS) as opened:
-        table = pa.concat_tables([schema().empty_table(), *(aligned(pa.Table.from_batches([batch])) for batch in opened.batches)])
-    check_integers(table.columns)
-    return table

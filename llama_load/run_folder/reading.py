@@ -11,12 +11,12 @@ import msgspec
 from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
-from llama_load.observed.foreign_records import BadRecords, check_integers
+from llama_load.observed.foreign_records import BadRecords
 from llama_load.observed.losses import DamagedJournal
-from llama_load.observed.record import CANCELLED, INSTANTS, aligned, schema
+from llama_load.observed.record import CANCELLED, INSTANTS
 from llama_load.observed.records import Records
 from llama_load.observed.telemetry_series import Telemetry
-from llama_load.run_folder.foreign_tables import WHOLE_TABLE, TableLimits, open_table
+from llama_load.run_folder.foreign_tables import WHOLE_TABLE, TableLimits, read_records
 from llama_load.run_folder.journal import JournalContents, read_journal
 from llama_load.run_folder.manifest import (
     JOURNAL,
@@ -78,23 +78,12 @@ def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
             release_unused()
             return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path), probes=load_probes(path))
         manifest = read_manifest(path)
-    records = Records(_read_table(path / TABLE, limits))
-    return Run(path, manifest, records, recovered=False, telemetry=load_telemetry(path), probes=load_probes(path))
-
-
-def _read_table(file: Path, limits: TableLimits) -> pa.Table:
-    import pyarrow as pa
-
     try:
-        with open_table(file, schema(), limits) as opened:
-            # Batch by batch, because columns without values then share their memory.
-            parts = [aligned(pa.Table.from_batches([batch])) for batch in opened.batches]
-        table = pa.concat_tables([schema().empty_table(), *parts])
-        check_integers(table.columns)
-        release_unused()
-        return table
+        records = Records(read_records(path / TABLE, limits))
     except (OSError, ValueError, IndexError, BadRecords) as error:  # pyarrow's exceptions are such
-        raise RunError(f"{file} cannot be read: {error}") from None
+        raise RunError(f"{path / TABLE} cannot be read: {error}") from None
+    release_unused()
+    return Run(path, manifest, records, recovered=False, telemetry=load_telemetry(path), probes=load_probes(path))
 
 
 def recover(run: Run) -> Run:

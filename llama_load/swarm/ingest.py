@@ -45,12 +45,11 @@ MOST_LAGS = 4096
 
 
 class Row(NamedTuple):
-    """The fields of a record that the master reads: its worker, request, status and output tokens."""
+    """The fields of a record that the master reads: its worker, request and status."""
 
     worker: str
     key: Key
     status: str
-    output_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +222,12 @@ class RecordIngest:
 
     def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
         """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
-        for worker, key, status, output_tokens in rows:
+        for worker, key, status in rows:
             self._turns.take()
             self._workers[worker].started.discard(key)
             if status == CANCELLED:
                 self._controller.dispatcher.give_back(worker, [key])
             else:
-                self._controller.count(status, output_tokens)
                 yield worker, key
 
     def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
@@ -255,12 +253,9 @@ def _joined(pairs: Sequence[tuple[Delivery, pa.RecordBatch]]) -> pa.Table:
 
 def _rows(table: pa.Table, workers: Sequence[tuple[str, int]]) -> list[Row]:
     """See `Row`. `workers` are the names, and how many records of each follow one another."""
-    names = ("warmup", "prompt_index", "status", "output_tokens")
-    columns = (table.column(name).to_pylist() for name in names)
+    columns = (table.column(name).to_pylist() for name in ("warmup", "prompt_index", "status"))
     owners = [worker for worker, count in workers for _ in range(count)]
-    return [
-        Row(worker, (warmup, index), status, tokens) for worker, warmup, index, status, tokens in zip(owners, *columns, strict=True)
-    ]
+    return [Row(worker, (warmup, index), status) for worker, warmup, index, status in zip(owners, *columns, strict=True)]
 
 
 def _shifted(table: pa.Table, shift_ns: NDArray[np.int64]) -> pa.Table:

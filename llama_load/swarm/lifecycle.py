@@ -73,9 +73,6 @@ class Lifecycle:
         self.exit_code: int | None = None
         self.metrics = RunMetrics()
         self.outcome: Outcome | None = None  # of the last run, or of a start that was refused
-        self._junit: Path | None = None
-        self._upload: str | None = None
-        self._has_html = True
         self._is_interrupted = self._is_quitting = False
         self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
@@ -105,7 +102,8 @@ class Lifecycle:
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.load.users
-                self._announce_end(self.prepared)
+                if not self.run_time_s and (count := total_requests(self.prepared.load.segments)) is not None:
+                    _announce_end(f"The run ends after {quantity(count, 'request')}")
         except LlamaLoadError as error:
             _say(error)
             sys.exit(error.exit_code)
@@ -123,7 +121,8 @@ class Lifecycle:
             logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
         if self.headless or self.options.autostart:
             self._take_over_run_time()
-            self._announce_run_time()
+            if self.run_time_s:
+                _announce_end(f"Run time limit set to {self.run_time_s:g} seconds, counted from the end of the warm-up")
 
     def read(self, options: Any, host: str | None) -> RunOptions:
         """The flags; without --stages those of the locustfile's load shape, if it is one of ours."""
@@ -145,18 +144,6 @@ class Lifecycle:
         timer = getattr(self.environment.web_ui, "_run_time_greenlet", None)
         if timer is not None:
             timer.kill(block=False)
-
-    def _announce_run_time(self) -> None:
-        """Log the time limit; suppress Locust's message that there is none."""
-        if self.run_time_s:
-            logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
-            logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
-
-    def _announce_end(self, prepared: Prepared) -> None:
-        """Where a number of requests ends the run: log it, instead of Locust's message that there is no limit."""
-        if not self.run_time_s and (count := total_requests(prepared.load.segments)) is not None:
-            logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
-            logger.info("The run ends after %s", quantity(count, "request"))
 
     def _prepare(self, options: RunOptions) -> Prepared:
         return self._adopted(prepare(self.environment, options, self.run_time_s, headless=self.headless))
@@ -183,7 +170,7 @@ class Lifecycle:
         """`IDLE`, `RUNNING`, or `STOPPING`: no more requests are sent, and the report is not written yet."""
         if self.active is None and self._reported.is_set():
             return IDLE
-        return RUNNING if self.active is not None and self.active.end_reason is None else STOPPING
+        return RUNNING if self.active is not None and self.active.controller.end_reason is None else STOPPING
 
     # ------------------------------------------------------------------ Locust's events
 
@@ -211,12 +198,9 @@ class Lifecycle:
                 is_shaped = self.environment.shape_class is not None  # which starts users at rates of its choice, without -r
                 spawn_rate = None if prepared.load.model.is_open or is_shaped else self.options.spawn_rate
                 prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
-            self._junit = prepared.options.junit
-            self._upload = prepared.options.upload
-            self._has_html = not prepared.options.no_report_html
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
-            self.metrics.follow(self.active.live, prepared.writer)
+            self.metrics.follow(self.active.controller.live, prepared.writer)
             if prepared.load.model.stages:
                 self._user_scaler.reach(prepared.load.users)
             self.active.open()
@@ -253,7 +237,7 @@ class Lifecycle:
             return
         self._reported.clear()
         self.exit_code = INCOMPLETE
-        folder, fault = active.folder, None
+        options, folder, fault = active.prepared.options, active.folder, None
         try:
             reports = active.finish()
             results = reports.results
@@ -261,17 +245,17 @@ class Lifecycle:
             self.exit_code = results.exit_code
             out = sys.stderr if self.options.json else sys.stdout  # stdout is reserved for --json
             show(reports, out)
-            if self._junit is not None:
-                self._write_beside("JUnit", self._junit, lambda file: write_junit(results, file))
+            if options.junit is not None:
+                self._write_beside("JUnit", options.junit, lambda file: write_junit(results, file))
             if self.options.csv_prefix:
                 table = Path(f"{self.options.csv_prefix}_requests.csv")
                 self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
-            if self._has_html:
+            if not options.no_report_html:
                 announce("writing report.html", len(results.run.records))
                 fault = in_thread(lambda: write_html(reports))
-            if self._upload is not None:
-                self._copy_to(self._upload, folder)
+            if options.upload is not None:
+                self._copy_to(options.upload, folder)
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=reports.summary)
         except LlamaLoadError as error:
             fault, self.exit_code = str(error), error.exit_code
@@ -311,7 +295,7 @@ class Lifecycle:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
         active = self.active
         self._is_interrupted = self.headless or active is not None
-        if active is not None and (count > 1 or active.end_reason is not None):  # already ending: cancel requests in flight
+        if active is not None and (count > 1 or self.state == STOPPING):  # cancel requests in flight
             active.end_wait()
         if self.headless and self.prepared is not None:
             self._leave_before_start(NOTHING_SENT)
@@ -347,6 +331,12 @@ class Lifecycle:
             self.exit_code = INCOMPLETE
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
+
+
+def _announce_end(sentence: str) -> None:
+    """Log what ends the run, instead of Locust's message that it has no limit."""
+    logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
+    logger.info("%s", sentence)
 
 
 def ramp_s(users: int, spawn_rate: float | None) -> float | None:

@@ -9,8 +9,9 @@ from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
+from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
-from llama_load.run.recorder import InThread, Recorder
+from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.locust_stats import record_sink
@@ -24,8 +25,8 @@ class LocalRun(LocustRun):
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
         super().__init__(environment, prepared, user_scaler)
-        self._recorder = Recorder(InThread(prepared.writer))
-        self._controller.dispatcher.ledger.join(WORKER)
+        self._recorder = Recorder(self._store, prepared.writer.path)
+        self.controller.dispatcher.ledger.join(WORKER)
         sink = record_sink(environment, self._add)
         self._sender = SenderRuntime(environment, WORKER, SenderConfig.of(prepared), self, sink, tls=prepared.options.tls)
         environment.llama_load = self._sender.lease_client
@@ -44,8 +45,8 @@ class LocalRun(LocustRun):
         """See `LocustRun.finish`."""
         health = self._sender.finish()
         if left := self._recorder.close():
-            self._prepared.writer.keep(to_batch(left))
-        return self._controller.finish([health])
+            self.prepared.writer.keep(to_batch(left))
+        return self.controller.finish([health])
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""
@@ -68,27 +69,30 @@ class LocalRun(LocustRun):
 
     def want(self, workload: str, count: int) -> None:
         """See `DispatcherLink.want`."""
-        self._controller.dispatcher.want(WORKER, workload, count)
+        self.controller.dispatcher.want(WORKER, workload, count)
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`. (Not needed: no worker can be lost here.)"""
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `DispatcherLink.give_back`."""
-        self._controller.dispatcher.give_back(WORKER, [lease.key for lease in leases])
+        self.controller.dispatcher.give_back(WORKER, [lease.key for lease in leases])
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
         """See `DispatcherLink.ended`."""
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            self._controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
+            self.controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
-        self._controller.abort(sentence)
+        self.controller.abort(sentence)
+
+    def _store(self, records: Sequence[RequestRecord], anywhere: bool) -> None:
+        in_thread(lambda: self.prepared.writer.append(records, anywhere=anywhere))
 
     def _add(self, record: RequestRecord) -> None:
         """A record is final."""
         self._recorder.add(record)
-        self._controller.add_record(record)
+        self.controller.add_record(record)

@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
 import gevent
 
-from llama_load.dispatch.leases import Lease
-from llama_load.live import LiveFigures
 from llama_load.preflight.prepare import Prepared
 from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController
+from llama_load.run.host import RunHost
 from llama_load.run.progress import Counts
 from llama_load.swarm.user_scaler import UserScaler
 
 
-class LocustRun(ABC):
-    """One run, and its `RunHost`. Subclasses add the way to the users: in this process, or on workers."""
+class LocustRun(RunHost):
+    """One run. Subclasses add the way to the users: in this process, or on workers."""
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
         self._environment = environment
         self._user_scaler = user_scaler
-        self._prepared = prepared
+        self.prepared = prepared
         self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
-        self._controller = RunController(prepared, self)
-
-    @property
-    def live(self) -> LiveFigures:
-        """The figures of the requests that have ended."""
-        return self._controller.live
+        self.controller = RunController(prepared, self)
 
     @property
     def counts(self) -> Counts:
         """How far the run is."""
-        return self._controller.counts()
+        return self.controller.progress.counts()
 
     @property
     def folder(self) -> Path:
         """The run folder."""
-        return self._prepared.writer.path
-
-    @property
-    def end_reason(self) -> str | None:
-        """Why the run is over; None while it is not."""
-        return self._controller.end_reason
+        return self.prepared.writer.path
 
     def open(self) -> None:
         """Begin the first phase."""
-        self._controller.open()
+        self.controller.open()
 
     def stopping(self, reason: str) -> None:
         """Locust is stopping the users, for this reason unless the run has ended already: begin no more requests."""
-        self._controller.stopping(reason)
+        self.controller.stopping(reason)
 
     @abstractmethod
     def end_wait(self) -> None:
@@ -63,18 +52,6 @@ class LocustRun(ABC):
     @abstractmethod
     def finish(self) -> RunReports:
         """Wait for the last records, then see `RunController.finish`."""
-
-    @abstractmethod
-    def deliver(self, worker: str, leases: list[Lease]) -> None:
-        """See `Courier.deliver`."""
-
-    @abstractmethod
-    def sending(self) -> int:
-        """See `RunHost.sending`."""
-
-    @abstractmethod
-    def gauges(self) -> dict[str, float]:
-        """See `RunHost.gauges`."""
 
     def users_asked(self) -> int:
         """See `RunHost.users_asked`."""

@@ -66,7 +66,7 @@ class MasterRun(LocustRun):
         )
         self._config = msgspec.msgpack.encode(config)
         self._workers: dict[str, WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self._controller, self._workers, self._acknowledge)
+        self._ingest = RecordIngest(prepared.writer, self.controller, self._workers, self._acknowledge)
         self._watcher: gevent.Greenlet | None = None
 
     def open(self) -> None:
@@ -100,10 +100,10 @@ class MasterRun(LocustRun):
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker, may_return=True)
-        for gone in self._controller.dispatcher.ledger.lost:
+        for gone in self.controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
-        self._prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
-        return self._controller.finish(self._health())
+        self.prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
+        return self.controller.finish(self._health())
 
     def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()
@@ -129,13 +129,13 @@ class MasterRun(LocustRun):
 
     def on_message(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
         """Handle a worker's message."""
-        if kind == messages.HELLO and self.end_reason is None:
+        if kind == messages.HELLO and self.controller.end_reason is None:
             self._welcome(client_id)
         worker = self._workers.get(client_id)
         if worker is None or data.get("run", self._name) != self._name:
             return
         worker.heard_ns = time.monotonic_ns()
-        dispatcher = self._controller.dispatcher
+        dispatcher = self.controller.dispatcher
         if kind == messages.REPORT:
             self._on_report(client_id, worker, data)
         elif kind == messages.BACK:
@@ -149,7 +149,7 @@ class MasterRun(LocustRun):
         elif kind == messages.FLUSHED:
             worker.own_health, worker.sent_batches = messages.unpack_health(data["health"]), data["batches"]
         elif kind == messages.ABORT:
-            self._controller.abort(printable(str(data["sentence"])))
+            self.controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
             self._on_refusal(client_id, worker, f"worker {short_name(client_id)}: {printable(str(data['sentence']))}")
 
@@ -164,10 +164,10 @@ class MasterRun(LocustRun):
         if worker.is_fresh or (worker.clock.is_known and not was_known):  # the ping carries the offset for the worker's spool
             self._ping(client_id, worker)
         if "holds" in data and not worker.lost and worker.clock.is_known:
-            self._controller.dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
+            self.controller.dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
 
     def _on_report(self, client_id: str, worker: WorkerState, report: dict[str, Any]) -> None:
-        dispatcher = self._controller.dispatcher
+        dispatcher = self.controller.dispatcher
         # Not those whose records have come first: nobody would take them out again.
         worker.started.update(key for key in _keys(report["started"]) if dispatcher.ledger.has_lease(client_id, key))
         for warmup, index, refused in report["ended"]:
@@ -190,21 +190,21 @@ class MasterRun(LocustRun):
 
     def _on_refusal(self, client_id: str, worker: WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
-        if self._controller.dispatcher.assigner.measuring and any(
+        if self.controller.dispatcher.assigner.measuring and any(
             not other.left for other in self._workers.values() if other is not worker
         ):
             print(f"{sentence} (the run goes on without it)", file=sys.stderr)
             worker.left = True
-            self._controller.dispatcher.leave(client_id)
+            self.controller.dispatcher.leave(client_id)
         else:
-            self._controller.abort(sentence)
+            self.controller.abort(sentence)
 
     # ------------------------------------------------------------------ workers
 
     def _welcome(self, client_id: str) -> None:
         """Send the run's configuration to a worker, which may have joined late."""
         worker = self._workers.setdefault(client_id, WorkerState())
-        self._controller.dispatcher.ledger.expect(client_id)
+        self.controller.dispatcher.ledger.expect(client_id)
         about = {"fingerprint": messages.fingerprint(), "version": __version__, "master": introduction()}
         self._send(messages.RUN, about | {"config": self._config}, client_id)
         if worker.is_fresh:
@@ -240,7 +240,7 @@ class MasterRun(LocustRun):
         clock = worker.clock
         offset_ns = clock.now(time.monotonic_ns()).offset_ns if clock.is_known else None
         batch_every_s = min(max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers)), MOST_BATCH_EVERY_S)
-        delivered = self._controller.dispatcher.ledger.deliveries(client_id)
+        delivered = self.controller.dispatcher.ledger.workers[client_id].deliveries
         ping = {"delivered": delivered, "offset_ns": offset_ns, "batch_every_s": batch_every_s}
         self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
 
@@ -251,7 +251,7 @@ class MasterRun(LocustRun):
             gone = worker.sent_batches is None if node is None else node.state == STATE_MISSING or has_closed(node)
             if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
-                self._controller.dispatcher.leave(client_id)
+                self.controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 why = "has closed its connections" if node is not None and has_closed(node) else None
                 self._lose(client_id, worker, may_return=node is not None and not has_ended(node), why=why)
@@ -260,14 +260,14 @@ class MasterRun(LocustRun):
 
     def _lose(self, client_id: str, worker: WorkerState, *, may_return: bool, why: str | None = None) -> None:
         worker.lost = True
-        why = why or f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
+        why = why or f"has been silent for {LOST_AFTER_S} s" if may_return and self.controller.end_reason is None else "is gone"
         fate = "its unsent requests go to other workers"
-        if self.end_reason is not None:
+        if self.controller.end_reason is not None:
             fate = "its last records may be missing" if worker.started else "nothing of it is known to be missing"
         elif may_return:
             fate = "requests that it may have sent are not repeated"
         print(f"worker {short_name(client_id)} {why}; {fate}", file=sys.stderr)
-        self._controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
+        self.controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
         return [worker.health(short_name(client_id)) for client_id, worker in self._workers.items()]

@@ -59,7 +59,7 @@ class Outbox:
         self._reported = False
         self.batches = 0
 
-    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
+    def append(self, records: Sequence[RequestRecord], _anywhere: bool = False) -> None:
         """Send these records as one batch."""
         self.batches += 1
         data = to_batch(records).serialize().to_pybytes()

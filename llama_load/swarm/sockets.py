@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -121,6 +122,34 @@ class _Socket(zmqrpc.BaseSocket):
         self._is_ipv4 = not has_dualstack_ipv6() or self.ipv4_only(host, port)
         self._turns = Turns()
 
+    def _begin(self, socket: Any, events: int) -> None:
+        """Receive from this socket, and listen to these events of its connections. Before it is bound or connected."""
+        self.socket = socket
+        self._inbox = _Inbox(socket)
+        self._monitor = socket.get_monitor_socket(events | zmq.EVENT_DISCONNECTED | _FAILED | _CUT_OFF)
+        self._events = _Inbox(self._monitor)
+        self._listening = gevent.spawn(self._listen)
+
+    def _listen(self) -> None:
+        turns = Turns()
+        with suppress(zmq.ZMQError):  # closed
+            while True:
+                turns.take()
+                self._note(self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags)))
+
+    @abstractmethod
+    def _note(self, event: Any) -> None:
+        """A connection was made or closed."""
+
+    def close(self, linger: int | None = None) -> None:
+        """See BaseSocket.close."""
+        if not self.socket.closed:
+            for inbox in (self._inbox, self._events):
+                inbox.close()
+            self.socket.disable_monitor()
+            self._listening.kill(block=False)
+            self.socket.close(linger=linger)
+
     def _new_socket(self, kind: int, *more: tuple[int, int]) -> Any:
         socket: Any = zmq.Context.instance().socket(kind)
         for option, value in (
@@ -158,12 +187,9 @@ class Server(_Socket):
     def __init__(self, host: str, port: int, keys: CurveKeys | None = None) -> None:
         super().__init__(host, port, keys)
         # Handover: a worker may come back before its old connection is known to be dead.
-        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG))
+        self._begin(self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG)), zmq.EVENT_ACCEPTED)
         if keys is not None:
             keys.on_master(self.socket)
-        self._inbox = _Inbox(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED | _CUT_OFF)
-        self._events = _Inbox(self._monitor)
         self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
         self._peers: dict[int, str] = {}
         self._closed_s: dict[str, float] = {}
@@ -177,7 +203,6 @@ class Server(_Socket):
                 self.port = port
         except zmq.ZMQError as error:
             raise RPCError(f"Socket bind failure: {error}") from error
-        self._listening = gevent.spawn(self._listen)
 
     def send_to_client(self, msg: Message) -> None:
         """See BaseSocket.send_to_client. A worker that is not connected gets nothing."""
@@ -242,13 +267,6 @@ class Server(_Socket):
             while True:
                 self._note(recv_monitor_message(self._monitor, zmq.NOBLOCK))
 
-    def _listen(self) -> None:
-        with suppress(zmq.ZMQError):  # closed
-            turns = Turns()
-            while True:
-                turns.take()
-                self._note(self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags)))
-
     def _note(self, event: Any) -> None:
         if event["event"] & _FAILED and "" not in self._named:
             self._named.add("")
@@ -270,16 +288,6 @@ class Server(_Socket):
             if len(self._closed_s) > QUEUED:  # the oldest one is of a worker that has quit long ago
                 del self._closed_s[next(iter(self._closed_s))]
 
-    def close(self, linger: int | None = None) -> None:
-        """See BaseSocket.close."""
-        if self.socket.closed:
-            return
-        for inbox in (self._inbox, self._events):
-            inbox.close()
-        self.socket.disable_monitor()
-        self._listening.kill(block=False)
-        self.socket.close(linger=linger)
-
 
 class Client(_Socket):
     """A worker's sockets."""
@@ -292,7 +300,7 @@ class Client(_Socket):
             (zmq.HEARTBEAT_TTL, SILENT_MS),
             (zmq.CONNECT_TIMEOUT, CONNECT_MS),
         )
-        self.socket = self._new_socket(zmq.DEALER, *heartbeats)
+        self._begin(self._new_socket(zmq.DEALER, *heartbeats), zmq.EVENT_HANDSHAKE_SUCCEEDED)
         # Immediate: a batch that waited for a closed connection would arrive after those that were sent again.
         self._records = self._new_socket(zmq.DEALER, (zmq.IMMEDIATE, 1), *heartbeats)
         self._waiting: deque[bytes] = deque(maxlen=QUEUED)  # Locust's, while the queue is full
@@ -300,15 +308,12 @@ class Client(_Socket):
         self.is_connected = False
         self.closed_since_s: float | None = None
         self.connections = 0
-        self._inbox = _Inbox(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED | _CUT_OFF)
-        self._events = _Inbox(self._monitor)
+        self._cut_off = 0  # handshakes in a row that the master ended
         for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
             if keys is not None:
                 keys.on_worker(socket)
             socket.setsockopt(zmq.IDENTITY, name.encode())
             socket.connect(f"tcp://{host}:{port}")
-        self._listening = gevent.spawn(self._listen)
 
     def send(self, msg: Message) -> None:
         """See BaseSocket.send. Never waits and never fails: else Locust would close the socket and make a new one."""
@@ -354,21 +359,18 @@ class Client(_Socket):
             except ValueError as error:
                 self._report(f"a message of the master is ignored: {error}")
 
-    def _listen(self) -> None:
-        cut_off = 0
-        with suppress(zmq.ZMQError):  # closed
-            while True:
-                event = self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags))["event"]
-                self.is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-                if self.is_connected:
-                    cut_off = 0
-                    self.closed_since_s, self.connections = None, self.connections + 1
-                    self._send(self.socket, HERE_I_AM)
-                elif event == zmq.EVENT_DISCONNECTED and self.connections:
-                    self.closed_since_s = self.closed_since_s or time.monotonic()
-                cut_off += bool(event & _CUT_OFF) and not self.connections  # later it is a master that is suspended
-                if event & _FAILED or cut_off == MOST_CUT_OFF:
-                    self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
+    def _note(self, event: Any) -> None:
+        kind = event["event"]
+        self.is_connected = kind == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        if self.is_connected:
+            self._cut_off = 0
+            self.closed_since_s, self.connections = None, self.connections + 1
+            self._send(self.socket, HERE_I_AM)
+        elif kind == zmq.EVENT_DISCONNECTED and self.connections:
+            self.closed_since_s = self.closed_since_s or time.monotonic()
+        self._cut_off += bool(kind & _CUT_OFF) and not self.connections  # later it is a master that is suspended
+        if kind & _FAILED or self._cut_off == MOST_CUT_OFF:
+            self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
 
     def _report(self, fault: str) -> None:
         if not self._is_reported:
@@ -378,14 +380,8 @@ class Client(_Socket):
     def close(self, linger: int | None = None) -> None:
         """See BaseSocket.close."""
         self.is_connected = False
-        if self.socket.closed:
-            return
-        for inbox in (self._inbox, self._events):
-            inbox.close()
-        self.socket.disable_monitor()
-        self._listening.kill(block=False)
-        for socket in (self._records, self.socket):
-            socket.close(linger=linger)
+        super().close(linger)
+        self._records.close(linger=linger)
 
 
 def _redact_message(msg: Message) -> Message:

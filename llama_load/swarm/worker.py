@@ -179,7 +179,7 @@ class WorkerRun:
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
         self._last_word: dict[str, Any] | None = None
-        self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
+        self._recorder = Recorder(self._outbox.append, spool, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
             environment,
             name,

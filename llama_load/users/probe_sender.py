@@ -56,7 +56,7 @@ class ProbeSender:
         self._api = APIS[body_options.endpoint]
         self._settings = SessionSettings(self._options, timeouts, save_texts=False, worker=worker)
         self._transport = Transport.of_this_process(PROBE)
-        self._transport.trust(tls)
+        self._transport.pool.trust(tls)
 
     def send(self, number: int, replica: int, name: str, scheduled_ns: int | None = None) -> RequestRecord:
         """Send a probe and wait for the end of its answer; its record. Blocks the calling greenlet."""
@@ -76,7 +76,7 @@ class ProbeSender:
         """Cut the probes that are still in flight: their `send` returns a cancelled record."""
         for exchange in tuple(self._transport.active):
             exchange.cancel()
-        self._transport.close_parked()
+        self._transport.pool.close_parked()
 
     def _built(self, number: int, name: str, target: Target) -> tuple[SentRequest, Request]:
         api, model = self._api, target.models[0] if target.models else target.model

@@ -27,7 +27,6 @@ from llama_load.wire.poller import READABLE, WRITABLE, best_poller
 from llama_load.wire.pool import ConnectionPool
 from llama_load.wire.read_loop import ReadLoop
 from llama_load.wire.request import EventReader, Request, Timeouts
-from llama_load.wire.tls import TlsOptions
 
 logger = logging.getLogger(__name__)
 
@@ -100,14 +99,6 @@ class Transport:
             exchange.hang_up_timer.start(exchange.abort, update=True)
         exchange.start()
         return exchange
-
-    def trust(self, options: TlsOptions) -> None:
-        """Set the TLS options of new connections."""
-        self.pool.trust(options)
-
-    def close_parked(self) -> None:
-        """Close the idle connections."""
-        self.pool.close_parked()
 
     def _over(self, exchange: Exchange) -> None:
         self.active.discard(exchange)

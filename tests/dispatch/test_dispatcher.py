@@ -248,7 +248,9 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: lis
             dispatcher.give_back(worker, [hand.pop(amount % len(hand)).key])
         elif what == "drop" and hand:  # a lease was lost on its way, which the next report of the worker shows
             hand.pop(amount % len(hand))
-            dispatcher.reconcile(worker, dispatcher.ledger.deliveries(worker), [lease.key for lease in hand], {"chat": amount % 2})
+            dispatcher.reconcile(
+                worker, dispatcher.ledger.workers[worker].deliveries, [lease.key for lease in hand], {"chat": amount % 2}
+            )
         elif what == "leave" and not hand:
             dispatcher.leave(worker)
         elif what == "lose":
@@ -325,9 +327,9 @@ def test_arrivals_go_to_the_worker_with_the_fewest_and_to_each_in_turn() -> None
     swarm.dispatcher.ledger.expect("a")
     swarm.dispatcher.ledger.expect("b")
     swarm.dispatcher.ledger.join("a")
-    assert not swarm.dispatcher.ledger.all_there
+    assert not swarm.dispatcher.ledger.workers.all_there
     swarm.dispatcher.ledger.join("b")
-    assert swarm.dispatcher.ledger.all_there
+    assert swarm.dispatcher.ledger.workers.all_there
     swarm.at(0)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 2, 4]
     assert [lease.index for lease in swarm.hands["b"]] == [1, 3, 5]
@@ -338,7 +340,7 @@ def test_arrivals_go_to_the_worker_with_the_fewest_and_to_each_in_turn() -> None
     assert [lease.index for lease in swarm.hands["b"]][3:] == [6, 7]
     swarm.dispatcher.ledger.join("c")
     swarm.dispatcher.lose("a", [(False, 0)])
-    assert swarm.dispatcher.ledger.all_there
+    assert swarm.dispatcher.ledger.workers.all_there
     swarm.at(400)
     assert sorted(lease.index for lease in swarm.hands["b"][5:] + swarm.hands["c"]) == [2, 4, 8, 9]
 

@@ -93,7 +93,7 @@ def test_nothing_is_handed_out_after_the_end() -> None:
     swarm.dispatcher.want("b", "chat", 1)
     assert len(swarm.hands["a"]) == 2
     assert "b" not in swarm.hands
-    assert swarm.dispatcher.ledger.waiting == 0
+    assert swarm.dispatcher.ledger.wants.count == 0
 
 
 def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late() -> None:

@@ -285,7 +285,7 @@ def test_a_warm_up_hands_its_slots_over_one_by_one() -> None:
 def test_the_time_left_is_that_of_the_limit_or_of_the_pace(requests: int | None, run_time_s: float | None, left_s: float) -> None:
     """After 2 s of 6: 4 s. After four of eight requests in 2 s: 2 s."""
     run = VirtualRun(requests=requests, run_time_s=run_time_s).begin().after(2)
-    assert run.controller.counts().left_s == pytest.approx(left_s, abs=0.1)
+    assert run.controller.progress.counts().left_s == pytest.approx(left_s, abs=0.1)
 
 
 def test_nobody_is_measured_while_the_run_is_over() -> None:

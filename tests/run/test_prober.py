@@ -112,7 +112,7 @@ def test_probes_are_sent_while_requests_are_measured_and_counted_in_nothing() ->
     assert 19 <= len(beside) <= 21
     assert all(begun_ns == scheduled_ns for _, _, begun_ns, scheduled_ns in beside)
     assert len(probed.server.kept) == len(probed.server.sent)
-    assert probed.run.controller.records == probed.run.controller.counts().done == 20
+    assert probed.run.controller.progress.counts().done == 20
     # None is in flight when the counters are read, and none is sent afterwards.
     assert probed.edges.read[-1] == (len(probed.server.sent), 0)
 

@@ -170,7 +170,7 @@ def test_the_report_of_a_killed_run_reads_its_records_once(tmp_path: Path, monke
     reads: list[Path] = []
     real = reading.read_run_journal
     monkeypatch.setattr(reading, "read_run_journal", lambda folder, *limits: reads.append(folder) or real(folder, *limits))
-    monkeypatch.setattr(reading, "_read_table", lambda *_: pytest.fail("the table that was just written is read again"))
+    monkeypatch.setattr(reading, "read_records", lambda *_: pytest.fail("the table that was just written is read again"))
     monkeypatch.setattr(again, "write_html", lambda *_: None)
     assert again.report_again(tmp_path / "run") == 0
     assert len(reads) == 1

@@ -95,7 +95,7 @@ class Swarm:
 def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
     """It is not acknowledged, so it comes again; then it is written, on the master's axis."""
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 1)
     swarm.deliver(1)
     assert messages.ACK not in swarm.kinds()
     assert swarm.written == []
@@ -107,7 +107,7 @@ def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
 def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     """In a closed loop, too: what it sends could not be put on record. What it wants comes with the answer that makes it known."""
     swarm = Swarm()
-    swarm.run._controller.phase_ended()
+    swarm.run.controller._phase_runner.begin_next()
     gevent.sleep(0.05)
     swarm.hear(messages.REPORT, started=[], ended=[], wants={"sharegpt": 1})
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
@@ -187,7 +187,7 @@ def test_locust_takes_no_worker_for_lost_that_is_only_slow() -> None:
 def test_one_bad_delivery_fails_alone() -> None:
     """Damaged, or with a number out of all bounds: what came with it is written. (One poisoned batch made 2,380 errors.)"""
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 2)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 2)
     swarm.pong(0.2)
     good = to_batch([record(0, start_ms=(time.monotonic_ns() + AHEAD_NS) / MS, status="cancelled")])
     huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
@@ -222,7 +222,7 @@ def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
 
 def test_instants_stay_within_bounds_when_they_are_shifted() -> None:
     swarm = Swarm()
-    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.run.controller.dispatcher.want("w", "sharegpt", 1)
     swarm.hear(messages.PONG, asked_ns=time.monotonic_ns() - 1000, worker_ns=-(2**60))
     for number, start_ms in enumerate(((2**62 - 10**12) / MS, (2**61 - 10**12) / MS), 1):
         batch = to_batch([record(0, start_ms=start_ms, status="cancelled")])
@@ -236,7 +236,7 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     """Records have a connection of their own, and in a large swarm starts are reported together: the set of requests that are
     being sent would grow for as long as the run lasts."""
     swarm = Swarm()
-    swarm.run._controller.phase_ended()
+    swarm.run.controller._phase_runner.begin_next()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
@@ -255,7 +255,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     200. (The numbers of all batches were kept: 3 MiB per worker and hour.)"""
     swarm = Swarm(requests=10_000, users=50)
     run, sizes = swarm.run, []
-    run._controller.phase_ended()
+    run.controller._phase_runner.begin_next()
     while not run._workers["w"].clock.is_known:
         swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 50})
     for index in range(600):
@@ -274,7 +274,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
             swarm.written.clear()
         if index in (199, 599):
             sizes.append(
-                contained(run._workers, run._ingest._queue, run._ingest._waiting, run._controller.dispatcher.ledger.workers)
+                contained(run._workers, run._ingest._queue, run._ingest._waiting, run.controller.dispatcher.ledger.workers)
             )
     assert sizes[1] <= sizes[0] + 20
 

@@ -83,7 +83,7 @@ def own_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A transport of this test's, whose last sample of the clock is from now."""
     monkeypatch.setattr(Transport, "_instances", {})
     yield
-    Transport.of_this_process().close_parked()
+    Transport.of_this_process().pool.close_parked()
 
 
 def answered() -> AnswerReader:

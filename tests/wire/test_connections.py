@@ -31,7 +31,7 @@ def ask(url: str, *, reuse: bool = True) -> tuple[Exchange, tuple[str, str] | No
 
 @pytest.fixture(autouse=True)
 def _none_left() -> None:
-    Transport.of_this_process().close_parked()
+    Transport.of_this_process().pool.close_parked()
 
 
 def test_a_connection_is_used_again_if_asked() -> None:
@@ -138,7 +138,7 @@ def test_a_tls_connection_is_used_again(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    Transport.of_this_process().trust(TlsOptions(tmp_path / "ca.pem"))
+    Transport.of_this_process().pool.trust(TlsOptions(tmp_path / "ca.pem"))
     with ScriptedServer(GOOD_STREAM, tls=context, per_connection=3) as server:
         exchanges = [ask(server.url) for _ in range(3)]
     assert [failure for _, failure in exchanges] == [None] * 3

@@ -47,7 +47,7 @@ def ca_file(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> 
 def transport() -> Iterator[Transport]:
     transport = Transport.of_this_process()
     yield transport
-    transport.trust(TlsOptions())
+    transport.pool.trust(TlsOptions())
 
 
 def send(transport: Transport, url: str, body: bytes = b"{}") -> tuple[Exchange, AnswerReader]:
@@ -58,7 +58,7 @@ def send(transport: Transport, url: str, body: bytes = b"{}") -> tuple[Exchange,
 
 def test_a_stream_over_tls_is_stamped_by_the_kernel(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
     """Connected, secured, sent, first token: in this order, and every read has its stamp."""
-    transport.trust(TlsOptions(ca_file))
+    transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer((STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END), tls=context) as server:
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange) is None
@@ -76,7 +76,7 @@ def test_a_stream_over_tls_is_stamped_by_the_kernel(transport: Transport, contex
 
 
 def test_a_large_body_goes_through_tls_whole(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
-    transport.trust(TlsOptions(ca_file))
+    transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer(GOOD_STREAM, tls=context) as server:
         exchange, reader = send(transport, server.url, b"x" * 5_000_000)
     assert reader.failure(exchange) is None
@@ -85,7 +85,7 @@ def test_a_large_body_goes_through_tls_whole(transport: Transport, context: ssl.
 
 
 def test_the_next_connection_resumes_the_session(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
-    transport.trust(TlsOptions(ca_file))
+    transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer(GOOD_STREAM, tls=context) as server:
         first, _ = send(transport, server.url)
         second, reader = send(transport, server.url)
@@ -96,12 +96,12 @@ def test_the_next_connection_resumes_the_session(transport: Transport, context: 
 
 def test_an_unknown_authority_is_refused_unless_insecure(transport: Transport, context: ssl.SSLContext) -> None:
     with ScriptedServer(GOOD_STREAM, tls=context) as server:
-        transport.trust(TlsOptions())
+        transport.pool.trust(TlsOptions())
         exchange, reader = send(transport, server.url)
         kind, text = reader.failure(exchange)
         assert kind == "tls"
         assert "not trusted" in text
-        transport.trust(TlsOptions(insecure=True))
+        transport.pool.trust(TlsOptions(insecure=True))
         exchange, reader = send(transport, server.url)
         assert reader.failure(exchange) is None
 
@@ -109,7 +109,7 @@ def test_an_unknown_authority_is_refused_unless_insecure(transport: Transport, c
 def test_a_certificate_for_another_name_is_refused(transport: Transport, authority: trustme.CA, ca_file: Path) -> None:
     other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("example.org").configure_cert(other)
-    transport.trust(TlsOptions(ca_file))
+    transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer(GOOD_STREAM, tls=other) as server:
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange)[0] == "tls"
@@ -123,7 +123,7 @@ def test_a_server_without_tls_is_a_tls_failure_or_a_connect_timeout(transport: T
 
 
 def test_a_stream_cut_inside_tls_is_cut_off(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
-    transport.trust(TlsOptions(ca_file))
+    transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer((STREAM, token()), tls=context) as server:
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange)[0] == "cut_off"
