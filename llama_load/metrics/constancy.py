@@ -29,27 +29,22 @@ COLD = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The requests of a run or stage under constant load, as columns.
-
-    `first_ns` is -1 and a latency NaN where there is none. `tpot_ms` may have a value for requests that were cut. `tokens` are the
-    output tokens, or 1 a request where they are not known of all. `scheduled_ns`: None in a closed loop. `is_even`: each request is
-    a draw from the same work, so that throughput is expected to stay the same (not so where conversations grow).
-    """
+    """The requests of a run or stage under constant load, as columns. A latency is NaN where there is none."""
 
     started_ns: Instants
-    first_ns: Instants
+    first_ns: Instants  # -1 where there is none
     ended_ns: Instants
     is_ok: Flags
     is_failed: Flags
     ttft_ms: Values
-    tpot_ms: Values
+    tpot_ms: Values  # requests that were cut may have one
     e2el_ms: Values
-    tokens: Values
+    tokens: Values  # output tokens, or 1 a request where they are not known of all
     prompt_tokens: Values
     begin_ns: int
     end_ns: int
-    scheduled_ns: Instants | None = None
-    is_even: bool = True
+    scheduled_ns: Instants | None = None  # None in a closed loop
+    is_even: bool = True  # each is a draw from the same work, so that throughput should not change (not where conversations grow)
 
     @property
     def is_open(self) -> bool:

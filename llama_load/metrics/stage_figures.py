@@ -19,24 +19,19 @@ from llama_load.observed.window import Window
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """A stage and its figures.
-
-    `users`: its concurrency, or `rate_rps`: its arrival rate. `crossing`: requests that began in it and ended after it, which
-    are left out; `dropped`: arrivals never sent; `unsent`: arrivals not sent before its end; `lost`: workers lost during it.
-    `is_whole`: it ran to its end. `bad`: its checks that are not ok.
-    """
+    """A stage and its figures."""
 
     name: str
-    users: int | None
-    rate_rps: float | None
+    users: int | None  # its concurrency
+    rate_rps: float | None  # or its arrival rate
     figures: Summary
-    crossing: int = 0
-    dropped: int = 0
-    is_whole: bool = True
+    crossing: int = 0  # requests that began in it and ended after it, which are left out
+    dropped: int = 0  # arrivals never sent
+    is_whole: bool = True  # it ran to its end
     peak: int = 0  # conversations (or single requests) that began in it, crossing ones included, alive at once
-    lost: int = 0
-    unsent: int = 0
-    bad: Sequence[Check] = ()
+    lost: int = 0  # workers lost during it
+    unsent: int = 0  # arrivals not sent before its end
+    bad: Sequence[Check] = ()  # its checks that are not ok
     counters: ServerCounters | None = None  # what the servers counted in it
     conversations: ConversationFigures | None = None  # those that began in it
 
