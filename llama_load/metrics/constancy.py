@@ -77,15 +77,13 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Constancy:
-    """What was looked at (`judged`: names of series with enough slices), what changed, the largest change first, and the part of
-    the time in which failures came together. `prompts`: the part with longer or shorter prompts; changes that it may explain, up
-    to its square, are `explained` instead."""
+    """What was looked at, and what changed."""
 
-    judged: Sequence[str]
-    changes: Sequence[Named]
-    prompts: Change | None = None
-    explained: Sequence[Named] = ()
-    failures: Change | None = None
+    judged: Sequence[str]  # names of series with enough slices
+    changes: Sequence[Named]  # the largest first
+    prompts: Change | None = None  # the part of the time with longer or shorter prompts
+    explained: Sequence[Named] = ()  # changes that this may explain, up to its square
+    failures: Change | None = None  # the part in which failures came together
     cold_start: ColdStart | None = None
 
 

@@ -28,12 +28,11 @@ MOST_SLICES, LEAST_IN_SLICE = 10, 5
 
 @dataclass(frozen=True, slots=True)
 class ProbeSample:
-    """Some probes: how many were sent, how many of these failed or were cut (neither is in a latency); TTFT and E2EL, ms, and how
-    many times the median alone each is (`*_ratio`, see `ratio_to_alone`)."""
+    """Some probes, and their latencies in ms. Ratios: how many times the median alone (see `ratio_to_alone`)."""
 
     sent: int
-    failed: int
-    cut: int
+    failed: int  # in no latency
+    cut: int  # in no latency
     ttft: Distribution
     e2el: Distribution
     ttft_ratio: float | None

@@ -11,13 +11,12 @@ from llama_load.metrics.time_parts import KEYS, RequestParts
 
 @dataclass(frozen=True, slots=True)
 class PartSum:
-    """A part over a set of requests: its sum, its share of all their time (0 to 1), its mean over all requests, and for how many
-    requests it is known. Where it is not known, its time is in `unattributed`."""
+    """A part over a set of requests. Where it is not known, its time is in `unattributed`."""
 
     sum_ms: float
-    share: float
-    mean_ms: float
-    requests: int
+    share: float  # of all their time, 0 to 1
+    mean_ms: float  # over all requests
+    requests: int  # for which it is known
 
 
 @dataclass(frozen=True, slots=True)
