@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import ProductLimit
 from llama_load.metrics.rates import most_at_once
+from llama_load.metrics.statistics import total
 from llama_load.observed.record import CANCELLED
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
@@ -129,7 +130,5 @@ def _union_ns(started_ns: Instants, ended_ns: Instants) -> int:
 
 def _mean(values: NDArray[np.float64], conversations: list[NDArray[np.int64]]) -> float | None:
     """The mean sum of a conversation; None without any, or where a value is unknown."""
-    if not conversations:
-        return None
-    total = float(values[np.concatenate(conversations)].sum())
-    return None if np.isnan(total) else total / len(conversations)
+    whole = total(values[np.concatenate(conversations)]) if conversations else None
+    return None if whole is None else whole / len(conversations)

@@ -139,13 +139,8 @@ class Records:
         """One bool per row: whether the request neither succeeded nor was cancelled or aborted."""
         return ~(self.equals("status", OK) | self.equals("status", CANCELLED) | self.equals("status", ABORTED))
 
-    def gaps_ms(self) -> NDArray[np.float64]:
-        """All inter-token latencies, pooled over the rows, ms. For few rows only: they take twice the memory here."""
-        pieces = list(self.gap_pieces())
-        return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
-
     def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
-        """The same as stored, in pieces."""
+        """All inter-token latencies, pooled over the rows, ms, in pieces."""
         for batch in self.batches("itl_ms"):
             for chunk in batch.column("itl_ms").chunks:
                 yield chunk.flatten().to_numpy(zero_copy_only=False)
