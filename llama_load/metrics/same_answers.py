@@ -32,14 +32,11 @@ class DifferingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SameAnswers:
-    """How many answers under load were compared with the answer to the same prompt alone, how many differ, and examples.
-
-    `unstable`: prompts that were sent several times alone and got different answers even so.
-    """
+    """Answers under load, compared with the answer to the same prompt alone."""
 
     compared: int
     differing: int
-    unstable: int
+    unstable: int  # prompts that got different answers even alone
     examples: list[DifferingAnswer]
 
     @property
