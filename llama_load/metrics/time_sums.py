@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llama_load.metrics.time_parts import KEYS, RequestParts
+from llama_load.metrics.time_parts import KEYS, PARTS, Part, RequestParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,11 @@ class TimeParts:
     decode: SharedDecode | None  # None where nothing was streamed
     unexplained_ms: float | None = None  # mean `network` and `unattributed` of a request whose other parts are all known
     explained_of_ms: float | None = None  # mean total of these requests; None without any
+
+    def taken(self) -> list[tuple[Part, PartSum]]:
+        """The parts that took time, in the order of `PARTS`."""
+        known = ((part, self.parts[part.key]) for part in PARTS)
+        return [(part, times) for part, times in known if times is not None and times.sum_ms > 0]
 
 
 def sum_up(parts: RequestParts) -> TimeParts | None:

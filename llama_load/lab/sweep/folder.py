@@ -23,7 +23,7 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.run_folder import FolderLock, lock_folder, write_whole
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
-DONE, FAILED, PERPLEXITY = "done", "failed", "perplexity"
+DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"
 SERVERS = "servers"
 MOST_JOURNAL_BYTES = 256 << 20
 
