@@ -293,6 +293,8 @@ def test_fewer_requests_in_flight_than_users_are_noted() -> None:
     (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
     assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
     assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
+    turns = [replace(row, turn=1 + index) for index, row in enumerate(rows)]  # conversations wait between turns
+    assert "mean_in_flight" not in {check.name for check in verdict(*turns, users=2).checks}
 
 
 def test_several_answers_to_a_request_are_noted() -> None:

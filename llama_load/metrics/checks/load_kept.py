@@ -96,8 +96,9 @@ def users(evidence: Evidence) -> Iterator[Check]:
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
         yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
-    if evidence.users is not None and evidence.gap_ms is None and seconds and evidence.beside is None:
-        records = evidence.records
+    records = evidence.records
+    has_waits = evidence.beside is not None or (records.numbers("turn") > 1).any()  # between turns, as configured
+    if evidence.users is not None and evidence.gap_ms is None and seconds and not has_waits:
         in_flight_ns = (records.instants("ended_mono_ns") - records.instants("started_mono_ns")).sum()
         mean, most = float(in_flight_ns) / NS_PER_MS / 1e3 / seconds, evidence.figures.peak_in_flight
         if most < evidence.users or mean < LEAST_IN_FLIGHT * evidence.users:
