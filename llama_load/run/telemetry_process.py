@@ -25,8 +25,7 @@ READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
 
 
 class TelemetryRun(Watcher):
-    """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created. `live` has its
-    newest samples."""
+    """The sampler's process, started at once. Whatever happens to it, the run goes on. `live` has its newest samples."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._process: Any = None

@@ -114,8 +114,7 @@ class Outbox:
         return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        """Spool batches that have waited this long for their acknowledgement. Blocks with the disk: call it in a thread. If the
-        disk refuses, the records stay in memory."""
+        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the records stay in memory."""
         since = self._now_s() - older_than_s
         try:
             for batch in list(self._unacknowledged.values()):  # copied at once: the event loop adds and removes meanwhile
