@@ -79,7 +79,7 @@ class HealthMonitor:
             self._note_lag()
         if not self._busy:
             self._close_window(0.2)
-        self._core_wait.close()
+        self._core_wait.sample()
         self._compare(self._begin, _Counters())
 
     def health(self) -> WorkerHealth:

@@ -11,7 +11,8 @@ from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.run_clock import Task
 from llama_load.run.watcher import LoopWatcher, RunUnderWay
-from llama_load.run_folder import ProbeJournal, RunWriter, StageRecord
+from llama_load.run_folder import RunWriter, StageRecord
+from llama_load.run_folder.probe_file import ProbeJournal
 from llama_load.units import NS_PER_S, s_to_ns
 from llama_load.users.probe_sender import ProbeSender
 

@@ -14,7 +14,8 @@ from gevent import subprocess
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
-from llama_load.run_folder import SAMPLES, StageRecord
+from llama_load.run_folder import StageRecord
+from llama_load.run_folder.telemetry_file import SAMPLES
 from llama_load.serving.registry import Entry
 from llama_load.targets.target import Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from llama_load.dispatch.leases import Key
 from llama_load.observed.record import RequestRecord, schema, to_batch
-from llama_load.run_folder import Spool, SpoolManifest
+from llama_load.run_folder import SpoolManifest
+from llama_load.run_folder.spool import Spool
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.server_section import server_lines
-from llama_load.run_folder import ServerFiles, write_server_files
+from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.serving.command_flags import read_command
 from llama_load.serving.describe import described, ends_of, read_log_file
 from llama_load.serving.last_words import last_words

@@ -22,8 +22,8 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
-from llama_load.run_folder import SAMPLES, TELEMETRY, load_run
-from llama_load.run_folder.telemetry_file import load_telemetry, read_samples
+from llama_load.run_folder import load_run
+from llama_load.run_folder.telemetry_file import SAMPLES, TELEMETRY, load_telemetry, read_samples
 from llama_load.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
