@@ -14,7 +14,6 @@ from llama_load.lab.sweep.values import FIGURES as OWN
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
-from llama_load.metrics.telemetry_figures import TelemetryFigure
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
 from scripts.api_page import api_page
@@ -95,7 +94,7 @@ def metrics_page() -> str:
     """docs/metrics.md."""
     latencies = [f"| {each.name} | `{each.key}` | {_formula(each)} | {_use(each)} |" for each in LATENCIES]
     figures = [f"| {each.line.partition(' (')[0]} | `{each.key}` | {each.unit} | {each.definition} |" for each in FIGURES]
-    telemetry = [f"| {each.line} | `{each.key}` | {_formula(each)} |" for each in TELEMETRY]
+    telemetry = [f"| {each.line} | `{each.key}` | {each.definition} |" for each in TELEMETRY]
     limits = [
         f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
         for word in WORDS
@@ -114,9 +113,9 @@ def metrics_page() -> str:
     ))  # fmt: skip
 
 
-def _formula(figure: Latency | TelemetryFigure) -> str:
+def _formula(latency: Latency) -> str:
     """The first paragraph of the function's docstring, on one line."""
-    return " ".join((figure.function.__doc__ or "").partition("\n\n")[0].split())
+    return " ".join((latency.function.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _use(latency: Latency) -> str:

@@ -129,8 +129,6 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         estimated=manifest.tokenizer == "estimate",
         template_known=manifest.endpoint not in WITH_TEMPLATE
         or (bool(manifest.targets) and all(target.get("template_tokens") is not None for target in manifest.targets)),
-        counters=manifest.counters,
-        stage_counters=[stage.counters for stage in manifest.stages],
         sent_before=manifest.prompts_sent_before,
     )
 

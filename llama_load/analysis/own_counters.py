@@ -39,7 +39,7 @@ def counters_without(counters: ServerCounters, probes: Records) -> ServerCounter
     """The counters less what these probes added to them. What a probe that was not answered added is not known: it is in the
     errors. A count of tokens that the probes' answers do not report is not known either."""
     ok, unknown = probes.ok(), len(probes) - len(probes.ok())
-    prompts, answers, cached = (_total(ok, name) for name in ("prompt_tokens", "output_tokens", "cached_tokens"))
+    prompts, answers, cached = map(ok.total, ("prompt_tokens", "output_tokens", "cached_tokens"))
     longest = np.nanmax(ok.numbers("prompt_tokens"), initial=0) or GUESSED_TOKENS
     most_tokens = np.nanmax(probes.numbers("max_tokens"), initial=0)
     added = {"requests": 1, "output_tokens": most_tokens} | dict.fromkeys(("prompt_tokens", "cache_queries", "cache_hits"), longest)
@@ -66,11 +66,6 @@ def _times_without(times: ServerTimes, ok: Records) -> ServerTimes:
         ServerTimes(len(ok), ttft, e2el, times.queue_ms * share, times.prefill_ms * share, e2el - ttft),
         -1,
     )
-
-
-def _total(ok: Records, column: str) -> int | None:
-    values = ok.numbers(column)
-    return None if np.isnan(values).any() else int(values.sum())
 
 
 def _less(count: int | None, own: int | None) -> int | None:

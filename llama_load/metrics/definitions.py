@@ -138,72 +138,49 @@ class Figure:
         return self.line.partition(" (")[2].rstrip(")")
 
 
+# fmt: off
 FIGURES = (
-    Figure(
-        "duration",
-        "Benchmark duration (s)",
+    Figure("duration", "Benchmark duration (s)",
         "first start to last end, failed requests included; to the end of the time where that cut the run",
-        attribute="duration_s",
-        better=LOWER,
-    ),
-    Figure("completed", "Successful requests", "requests with a valid, complete answer", is_count=True),
-    Figure("failed", "Failed requests", "requests without one, by failure class", is_count=True),
-    Figure("failure_ratio", "", "failed / (completed + failed), 0 to 1", better=LOWER),
-    Figure(
-        "valid_answer_ratio",
-        "",
+        attribute="duration_s", better=LOWER),
+    Figure("completed", "Successful requests",
+        "requests with a valid, complete answer",
+        is_count=True),
+    Figure("failed", "Failed requests",
+        "requests without one, by failure class",
+        is_count=True),
+    Figure("failure_ratio", "",
+        "failed / (completed + failed), 0 to 1",
+        better=LOWER),
+    Figure("valid_answer_ratio", "",
         "answers that follow --json-schema / successful requests that were forced to, 0 to 1",
-        better=HIGHER,
-    ),
-    Figure(
-        "total_input_tokens",
-        "Total input tokens",
+        better=HIGHER),
+    Figure("total_input_tokens", "Total input tokens",
         "prompt tokens of successful requests: usage, else llama-server's timings, else counted before the run",
-        is_count=True,
-        known="known_input_tokens",
-    ),
-    Figure(
-        "total_output_tokens",
-        "Total generated tokens",
+        is_count=True, known="known_input_tokens"),
+    Figure("total_output_tokens", "Total generated tokens",
         "output tokens of successful requests: usage, else timings, else counted stream events",
-        is_count=True,
-        known="known_output_tokens",
-    ),
-    Figure("request_throughput", "Request throughput (req/s)", "successful requests / duration", is_rate=True, better=HIGHER),
-    Figure(
-        "request_goodput",
-        "Request goodput (req/s)",
+        is_count=True, known="known_output_tokens"),
+    Figure("request_throughput", "Request throughput (req/s)",
+        "successful requests / duration",
+        is_rate=True, better=HIGHER),
+    Figure("request_goodput", "Request goodput (req/s)",
         "successful requests that meet every --goodput objective / duration; n/a where one was not measured",
-        is_rate=True,
-        better=HIGHER,
-    ),
-    Figure(
-        "output_throughput",
-        "Output token throughput (tok/s)",
+        is_rate=True, better=HIGHER),
+    Figure("output_throughput", "Output token throughput (tok/s)",
         "output tokens / duration; in a run cut by its time, all tokens that came within it, those of cut requests included",
-        is_rate=True,
-        better=HIGHER,
-    ),
-    Figure(
-        "max_output_tokens_per_s",
-        "Peak output token throughput (tok/s)",
+        is_rate=True, better=HIGHER),
+    Figure("max_output_tokens_per_s", "Peak output token throughput (tok/s)",
         "most output tokens within a second, counted from the first start as vllm bench serve does; "
         "llama_load.peak_output_tok_per_s: within any second",
-        better=HIGHER,
-    ),
-    Figure(
-        "max_concurrent_requests",
-        "Peak concurrent requests",
+        better=HIGHER),
+    Figure("max_concurrent_requests", "Peak concurrent requests",
         "most requests that touch the same second, counted from the first start as vllm bench serve does; "
-        "llama_load.peak_in_flight: in flight at one instant",
-    ),
-    Figure(
-        "total_token_throughput",
-        "Total token throughput (tok/s)",
+        "llama_load.peak_in_flight: in flight at one instant"),
+    Figure("total_token_throughput", "Total token throughput (tok/s)",
         "(prompt + output tokens) / duration",
-        is_rate=True,
-        better=HIGHER,
-    ),
+        is_rate=True, better=HIGHER),
 )
+# fmt: on
 FIGURE_BY_KEY = {figure.key: figure for figure in FIGURES}
 RATES = tuple(figure.key for figure in FIGURES if figure.is_rate)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.statistics import known
+
 # Points of the curve; the sample from which they are chosen.
 MOST_POINTS = 400
 MOST_SAMPLED = 100_000
@@ -33,12 +35,12 @@ def ecdf(pieces: Pieces) -> Ecdf | None:
     `pieces` returns the values in pieces, the same at every call; only one piece is in memory at a time. [1, 2, 2, 4]: x 1, 2, 4,
     share 0.25, 0.75, 1.
     """
-    count = sum(len(values) for values in _known(pieces))
+    count = sum(len(values) for values in map(known, pieces()))
     if not count:
         return None
     grid = _grid(pieces, count)
     at_most = np.zeros(len(grid), dtype=np.int64)
-    for values in _known(pieces):  # sorting them takes a twentieth of looking each up in the grid
+    for values in map(known, pieces()):  # sorting them takes a twentieth of looking each up in the grid
         at_most += np.searchsorted(np.sort(values), grid, side="right")
     return Ecdf(grid, at_most / count, count)
 
@@ -49,7 +51,7 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
     step = -(-count // MOST_SAMPLED)
     sampled, ends = [], []
     offset = 0
-    for values in _known(pieces):
+    for values in map(known, pieces()):
         sampled.append(values[offset::step].copy())  # a view would keep the whole piece
         offset = (offset - len(values)) % step
         if len(values):
@@ -60,9 +62,3 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
     tail = 1 - np.geomspace(0.05, 1e-5, MOST_POINTS // 4)
     shares = np.concatenate((np.linspace(0, 0.95, 3 * MOST_POINTS // 4), tail))
     return np.unique(np.concatenate((np.quantile(np.concatenate(sampled), shares, method="lower"), [min(ends), max(ends)])))
-
-
-def _known(pieces: Pieces) -> Iterable[NDArray[np.floating[Any]]]:
-    for values in pieces():
-        unknown = np.isnan(values)
-        yield values[~unknown] if unknown.any() else values

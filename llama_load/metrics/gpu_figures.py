@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
@@ -86,9 +86,9 @@ def gpus_of(measured: Measured) -> list[GpuFigures]:
     ]
 
 
-def boards_joules(measured: Measured) -> float | None:
-    """Energy of the GPUs in use. The DCGM exporter repeats the power of a board for each of its MIG instances: it counts once."""
+def boards_joules(gpus: Sequence[GpuFigures]) -> float | None:
+    """Energy of these GPUs. The DCGM exporter repeats the power of a board for each of its MIG instances: it counts once."""
     boards: dict[str, list[float | None]] = {}
-    for number, gpu in enumerate(gpus_of(measured)):
+    for number, gpu in enumerate(gpus):
         boards.setdefault(gpu.uuid or str(number), []).append(gpu.joules)
     return total([values[0] if len(set(values)) == 1 else total(values) for values in boards.values()])

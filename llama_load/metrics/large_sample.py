@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.statistics import Distribution, describe, interval_ranks
+from llama_load.metrics.statistics import Distribution, describe, interval_ranks, known
 
 Float32s = NDArray[np.float32]
 Pieces = Callable[[], Iterable[Float32s]]
@@ -104,9 +104,7 @@ def _values_at(ranks: Sequence[int], by_upper: NDArray[np.int64], pieces: Pieces
 
 def _known(pieces: Pieces) -> Iterable[Float32s]:
     """The values of each piece, in one block of memory."""
-    for values in pieces():
-        unknown = np.isnan(values)
-        yield values[~unknown] if unknown.any() else np.ascontiguousarray(values, dtype=np.float32)
+    return (np.ascontiguousarray(known(values), dtype=np.float32) for values in pieces())
 
 
 def _upper_bits(values: Float32s) -> NDArray[np.uint16]:

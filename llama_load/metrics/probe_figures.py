@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.neighbours import ANSWERS, IDLE, neighbour_classes
-from llama_load.metrics.statistics import Distribution, describe, known
+from llama_load.metrics.statistics import Distribution, describe, known, ratio_of_sums
 from llama_load.observed.probe_names import ALONE, BESIDE
 from llama_load.observed.record import CANCELLED, OK
 from llama_load.observed.records import Records
@@ -100,7 +100,8 @@ def probe_figures(
     basis = _Basis(_medians(alone, "ttft_ms"), _medians(alone, "e2el_ms"), window.ended_ns)
     started = beside.instants("started_mono_ns")
     answered = beside.where(basis.is_answered(beside))
-    ttft_alone = alone.ok().numbers("ttft_ms")
+    alone_ok, beside_ok = alone.ok(), beside.ok()
+    ttft_alone = alone_ok.numbers("ttft_ms")
     return ProbeFigures(
         rate_rps=rate_rps,
         alone=basis.sample(alone, may_be_cut=False),
@@ -114,12 +115,12 @@ def probe_figures(
         },
         over_time=_over_time(beside, window, basis),
         failures=dict(Counter(beside.failed().strings("status")).most_common()),
-        prompt_tokens=_total(beside, "prompt_tokens"),
-        output_tokens=_total(beside, "output_tokens"),
+        prompt_tokens=beside_ok.total("prompt_tokens"),
+        output_tokens=beside_ok.total("output_tokens"),
         request_ratio=_share(len(beside), len(measured)),
         token_ratio=_share(_tokens(beside), _tokens(measured)),
-        alone_cached_ratio=_cached_ratio(alone),
-        cached_ratio=_cached_ratio(beside),
+        alone_cached_ratio=ratio_of_sums(alone_ok.numbers("cached_tokens"), alone_ok.numbers("prompt_tokens")),
+        cached_ratio=ratio_of_sums(beside_ok.numbers("cached_tokens"), beside_ok.numbers("prompt_tokens")),
         cut_shift=cut_shift(answered.numbers("ttft_ms"), np.zeros(0), basis.cut_after_ms(beside), PERCENTILES),
         missing=missing,
         skipped=skipped,
@@ -209,22 +210,10 @@ def _over_time(beside: Records, window: Window, basis: _Basis) -> list[ProbeSlic
     ]
 
 
-def _total(records: Records, column: str) -> int | None:
-    """The sum over the successful ones; None where one is unknown."""
-    values = records.ok().numbers(column)
-    return None if np.isnan(values).any() else int(values.sum())
-
-
 def _tokens(records: Records) -> int | None:
-    prompts, answers = _total(records, "prompt_tokens"), _total(records, "output_tokens")
+    prompts, answers = map(records.ok().total, ("prompt_tokens", "output_tokens"))
     return None if prompts is None or answers is None else prompts + answers
 
 
 def _share(own: int | None, others: int | None) -> float | None:
     return None if own is None or others is None or not own + others else own / (own + others)
-
-
-def _cached_ratio(probes: Records) -> float | None:
-    """The share of the prompts' tokens that came from the prompt cache; None where a server does not report it."""
-    cached, prompts = _total(probes, "cached_tokens"), _total(probes, "prompt_tokens")
-    return cached / prompts if cached is not None and prompts else None

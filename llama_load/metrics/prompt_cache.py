@@ -14,7 +14,7 @@ evidence:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import compress
@@ -56,7 +56,7 @@ class CacheEvidence:
     every prompt of the run and makes it new. `shared_tokens` by workload: tokens that its prompts share at their beginning by
     design, None where all caching is intended (a trace that repeats its prompts).
     `estimated`: these are estimates, not a tokenizer's counts. `template_known`: planned prompt tokens include the chat template's,
-    or there is none. `counters`: over the measurement; `stage_counters`: over each stage.
+    or there is none.
     """
 
     intended: bool = False
@@ -66,14 +66,12 @@ class CacheEvidence:
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
     estimated: bool = False
     template_known: bool = False
-    counters: ServerCounters | None = None
-    stage_counters: Sequence[ServerCounters | None] = ()
     sent_before: SentBefore | None = None
 
 
-def cache_checks(table: PromptTable, evidence: CacheEvidence, stage: int | None = None) -> list[Check]:
-    """The checks of the prompt cache, over the whole run or one stage."""
-    prompts = table if stage is None else table.of_stage(stage)
+def cache_checks(table: PromptTable, counters: ServerCounters | None = None, stage: int | None = None) -> list[Check]:
+    """The checks of the prompt cache, over the whole run or one stage. `counters`: those of this time."""
+    prompts, evidence = table if stage is None else table.of_stage(stage), table.evidence
     if evidence.intended:
         return [_as_intended(prompts)]
     if not prompts.judged.any():
@@ -82,7 +80,7 @@ def cache_checks(table: PromptTable, evidence: CacheEvidence, stage: int | None 
     silent = prompts.judged & ~prompts.is_reported
     if (prompts.judged & prompts.is_reported).any():
         checks.append(_reported(prompts))
-    counted = _counted(prompts, evidence, stage) if silent.any() and not prompts.is_reported.any() else None
+    counted = _counted(prompts, counters) if silent.any() and not prompts.is_reported.any() else None
     if counted is not None:
         text = "answers report no cached tokens; the server's counters do"
         if (again := prompts.sent_again(silent)).any():
@@ -101,7 +99,7 @@ class PromptTable:
     not be cached. Records are all of the run, warm-ups included: they show which prompts were sent before."""
 
     def __init__(self, records: Records, evidence: CacheEvidence) -> None:
-        self._made: dict[str, NDArray[np.int64]] = {}  # shared by the tables of all stages
+        self.evidence = evidence
         self.tokens = records.numbers("prompt_tokens")
         self.cached = records.numbers("cached_tokens")
         self.ttft_ms = records.numbers("ttft_ms")
@@ -131,6 +129,15 @@ class PromptTable:
         slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]
         allowed = [evidence.prefix_tokens + head + more for head, more in zip(heads, slack, strict=True)]
         self.allowed = np.array(allowed, dtype=np.float64)
+        # The rows in the order in which they were sent.
+        self.order = np.argsort(self.started_ns, kind="stable")
+        # For each row the first earlier row with the same prompt to the same server, warm-ups included; -1: none.
+        self.earlier = np.full(len(self.digests), -1, dtype=np.int64)
+        first: dict[tuple[object, str], int] = {}
+        for row in self.order.tolist():
+            if self.digests[row] is not None:
+                before = first.setdefault((self.caches[row], self.digests[row]), row)
+                self.earlier[row] = -1 if before == row else before
 
     def named(self, rows: NDArray[np.bool_]) -> str:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
@@ -150,31 +157,6 @@ class PromptTable:
         own.answered = self.answered & (self.stages == stage)
         own.judged = own.answered & ~self.is_meant
         return own
-
-    @property
-    def order(self) -> NDArray[np.int64]:
-        """The rows in the order in which they were sent."""
-        return self._once("order", lambda: np.argsort(self.started_ns, kind="stable"))
-
-    @property
-    def earlier(self) -> NDArray[np.int64]:
-        """For each row the first earlier row with the same prompt to the same server, warm-ups included; -1: none."""
-        return self._once("earlier", self._find_earlier)
-
-    def _once(self, name: str, make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """A column that is computed when it is first needed, once for the run and all stages."""
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
-
-    def _find_earlier(self) -> NDArray[np.int64]:
-        first: dict[tuple[object, str], int] = {}
-        earlier = np.full(len(self.digests), -1, dtype=np.int64)
-        for row in self.order:
-            if self.digests[row] is not None:
-                before = first.setdefault((self.caches[row], self.digests[row]), int(row))
-                earlier[row] = -1 if before == row else before
-        return earlier
 
 
 def named(indices: Sequence[int]) -> str:
@@ -219,25 +201,20 @@ def _reported(prompts: PromptTable) -> Check:
     return limited("cached_prompt_ratio", value, text)
 
 
-def _counted(prompts: PromptTable, evidence: CacheEvidence, stage: int | None) -> Check | None:
+def _counted(prompts: PromptTable, counters: ServerCounters | None) -> Check | None:
     """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
 
     10,000 tokens looked up, 3,000 in the cache, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients
     are included.
     """
     name = "server_cache_hit_ratio"
-    counters = evidence.counters
-    if stage is not None:
-        counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
     if counters is None or counters.cache_queries is None or counters.cache_hits is None:
         return None
     queries, hits = counters.cache_queries, counters.cache_hits
     if not queries:
-        if not counters.prompt_tokens:
-            return None
-        return limited(name, 0.0, "the server looked up no prompt in a cache: prefix caching is off")
-    rows = prompts.answered
-    may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[rows]
+        off = "the server looked up no prompt in a cache: prefix caching is off"
+        return limited(name, 0.0, off) if counters.prompt_tokens else None
+    may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[prompts.answered]
     if np.isnan(may).any():
         return limited(
             name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"

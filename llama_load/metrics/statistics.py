@@ -41,8 +41,9 @@ class Distribution:
 
 
 def known(values: NDArray[_Float]) -> NDArray[_Float]:
-    """The values that are not NaN."""
-    return np.asarray(values[~np.isnan(values)])
+    """The values that are not NaN; without a copy where all are known."""
+    unknown = np.isnan(values)
+    return np.asarray(values[~unknown]) if unknown.any() else values
 
 
 def mean(values: Values) -> float | None:
@@ -88,8 +89,7 @@ def is_enough(count: int, p: float) -> bool:
 
 def describe(values: Values, percentiles: Sequence[float]) -> Distribution:
     """Statistics as vLLM computes them: numpy mean, median, std (ddof 0), linear percentiles. NaN values are left out."""
-    values = known(values)
-    values.sort()
+    values = np.sort(known(values))
     if not len(values):
         return Distribution(0, None, None, None, dict.fromkeys(percentiles), dict.fromkeys(percentiles, (None, None)))
     average, std = float(np.mean(values)), float(np.std(values))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import find_change, is_confirmed, slices_of
 from llama_load.metrics.equal_load import at_equal_load, mean_in_flight
+from llama_load.metrics.statistics import known, median
 from llama_load.metrics.trend import Values, autocorrelation_time, mann_kendall, pettitt
 
 STEADY, NONE, TOO_SHORT = "steady", "none", "too short"
@@ -141,12 +142,12 @@ def _growing(scheduled_ns: Instants, ended_ns: Instants) -> SteadyPart | None:
 def _differing(started_ns: Instants, ended_ns: Instants, values: Values) -> tuple[int, int] | None:
     """The part of the time of these requests in which their values differ by over 5 %."""
     rows = ~np.isnan(values)
-    since, until, known = started_ns[rows], ended_ns[rows], values[rows]
+    since, until, values = started_ns[rows], ended_ns[rows], values[rows]
     slices = slices_of(int(started_ns.min()), int(started_ns.max()) + 1, since, until)
     if slices is None:
         return None
-    change = find_change(slices, np.exp(slices.mean(np.log(np.maximum(known, 1e-3)), since, until)))
-    if change is None or change.size <= 1 + LEAST_CHANGE or not is_confirmed(change, known, (since + until) // 2):
+    change = find_change(slices, np.exp(slices.mean(np.log(np.maximum(values, 1e-3)), since, until)))
+    if change is None or change.size <= 1 + LEAST_CHANGE or not is_confirmed(change, values, (since + until) // 2):
         return None
     return change.begin_ns, change.end_ns
 
@@ -160,8 +161,8 @@ def _too_few(requests: int, size: int) -> SteadyPart | None:
 def _too_short(at_ns: Instants, e2el_ns: Values, values: Values) -> str | None:
     if float(at_ns[-1] - at_ns[0]) < LEAST_P99 * float(np.percentile(e2el_ns, 99)):
         return f"it lasts less than {LEAST_P99} x the p99 of E2EL"
-    known = values[~np.isnan(values)]
-    if len(known) < LEAST_TIMES * autocorrelation_time(known):
+    values = known(values)
+    if len(values) < LEAST_TIMES * autocorrelation_time(values):
         return f"it lasts less than {LEAST_TIMES} autocorrelation times of TPOT"
     return None
 
@@ -170,14 +171,9 @@ def _medians(values: Values, first: int, last: int, size: int) -> tuple[Values, 
     """The medians of buckets of equal numbers of requests, and the buckets' edges; buckets without a value are left out."""
     count = min(MOST_BUCKETS, (last - first) // size)
     edges = np.linspace(first, last, count + 1).astype(np.int64)
-    medians = np.array([_median(values[begin:end]) for begin, end in pairwise(edges)])
-    known = ~np.isnan(medians)
-    return medians[known], edges[np.append(known, True)]
-
-
-def _median(values: Values) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else math.nan
+    medians = np.array([median(values[begin:end]) for begin, end in pairwise(edges)], dtype=np.float64)
+    has_values = ~np.isnan(medians)
+    return medians[has_values], edges[np.append(has_values, True)]
 
 
 def _after_warmup(values: Values, first: int, size: int) -> int:

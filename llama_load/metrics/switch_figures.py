@@ -70,25 +70,23 @@ def switch_figures(records: Records, *, other_clients: bool = False) -> SwitchFi
     in_class, in_flight = _classes(records, kind)
     is_counted = records.equals("status", OK) & ~records.equals("warmup", True)
     group = np.stack([kind, in_flight, (records.numbers("turn") > 1).astype(np.int64)], axis=1)
-    values = {name: records.numbers(f"{name}_ms") for name in ("ttft", "tpot")}
+    ttft_ms, tpot_ms = records.numbers("ttft_ms"), records.numbers("tpot_ms")
     prompt, cached = records.numbers("prompt_tokens"), records.numbers("cached_tokens")
+    base = is_counted & (in_class == 0)
     figures = []
     for number, name in enumerate(CLASSES):
         chosen = is_counted & (in_class == number)
-        own = {}
-        for latency, value in values.items():
-            base = is_counted & (in_class == 0)
-            own[latency] = _price(value, group, base, chosen) if number else (None, 0)
+        ttft, tpot = (_price(values, group, base, chosen) if number else (None, 0) for values in (ttft_ms, tpot_ms))
         figures.append(
             SwitchClass(
                 name,
                 int(chosen.sum()),
                 float(in_flight[chosen].mean()) if chosen.any() else None,
                 ratio_of_sums(cached[chosen], prompt[chosen]),
-                median(values["ttft"][chosen]),
-                median(values["tpot"][chosen]),
-                *own["ttft"],
-                *own["tpot"],
+                median(ttft_ms[chosen]),
+                median(tpot_ms[chosen]),
+                *ttft,
+                *tpot,
             )
         )
     adapters = {adapter for _, adapter in kinds}

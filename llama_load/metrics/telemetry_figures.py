@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.gpu_figures import GpuFigures, boards_joules, gpus_of
@@ -15,6 +15,76 @@ from llama_load.units import MIB, quantity
 
 # A source that did not answer for a shorter part of the measurement has no note.
 LOST_RATIO = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryFigure:
+    """A figure: its key in summary.json, its line in the block, the decimals shown there, its definition."""
+
+    key: str
+    line: str
+    decimals: int
+    definition: str
+
+    def shown(self, value: float) -> str:
+        """A value as text; with more decimals where it would be 0."""
+        return f"{value:.{decimals_of(value, self.decimals) if self.decimals else 0}f}"
+
+
+# fmt: off
+FIGURES = (
+    TelemetryFigure("gpus", "GPUs in use", 0,
+        "GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; "
+        "without any the devices in its log."),
+    TelemetryFigure("vram_idle_mib", "VRAM, idle after load (MiB)", 0,
+        "Memory of the server on its GPUs before the first request (warm-up included), MiB: after load, idle. Sum over the GPUs."),
+    TelemetryFigure("vram_mean_mib", "VRAM, mean (MiB)", 0,
+        "Mean memory of the server on its GPUs, MiB: sum over the GPUs."),
+    TelemetryFigure("vram_peak_mib", "VRAM, peak (MiB)", 0,
+        "Largest memory of the server on each of its GPUs, MiB: sum of the GPUs' peaks, which may be at different instants."),
+    TelemetryFigure("gpu_utilization", "GPU utilization (0 to 1)", 2,
+        "Part of the time in which a GPU worked, 0 to 1, as the driver reports it: mean over the GPUs in use."),
+    TelemetryFigure("gpu_watts", "GPU power (W)", 2,
+        "Mean power of the GPUs in use, W: their energy / length of the windows."),
+    TelemetryFigure("watts", "Power (W)", 2,
+        "Mean power, W: energy / length of the windows."),
+    TelemetryFigure("joules", "Energy (J)", 2,
+        "Energy in the windows, J: of the meters (--power-command, here and on scraped machines) if there are any, else of the "
+        "GPUs in use. Idle power and failed requests are included."),
+    TelemetryFigure("joules_per_output_token", "Energy per output token (J)", 3,
+        "Energy / output tokens, J. 300 W and 100 tok/s: 3."),
+    TelemetryFigure("joules_per_request", "Energy per request (J)", 2,
+        "Energy / successful requests, J."),
+    TelemetryFigure("tokens_per_joule", "Output tokens per joule", 3,
+        "Output tokens / energy, 1/J."),
+    TelemetryFigure("cost", "Cost", 6,
+        "Price of the windows' time: --price-per-hour x hours."),
+    TelemetryFigure("cost_per_million_output_tokens", "Cost per million output tokens, all in", 4,
+        "Cost / million output tokens, as if input tokens were free: the whole cost is in it."),
+    TelemetryFigure("cost_per_million_input_tokens", "Cost per million input tokens, all in", 4,
+        "Cost / million input tokens (cached ones included), as if output tokens were free: the whole cost is in it. Do not add "
+        "it to that of output tokens."),
+    TelemetryFigure("decode_cost_per_million_output_tokens", "Decode cost per million output tokens", 4,
+        "Cost x (1 - prefill share) / million output tokens. Both together pay for the time exactly."),
+    TelemetryFigure("prefill_cost_per_million_input_tokens", "Prefill cost per million input tokens", 4,
+        "Cost x prefill share / million input tokens. Prefill share: Σ prefill time / Σ (prefill + decode time) of the requests, "
+        "as the server reports them. n/a where it does not."),
+    TelemetryFigure("host_cpu_cores", "Host CPU (cores)", 2,
+        "Cores busy on the master's machine: CPU time of all processes / length of the windows."),
+    TelemetryFigure("host_memory_peak_mib", "Host memory, peak (MiB)", 0,
+        "Largest memory in use on the master's machine (total - available), MiB."),
+    TelemetryFigure("host_received_bytes_per_s", "Network received (bytes/s)", 0,
+        "Bytes that the network interfaces of the master's machine received a second, loopback not included."),
+    TelemetryFigure("host_sent_bytes_per_s", "Network sent (bytes/s)", 0,
+        "Bytes that they sent a second, loopback not included."),
+    TelemetryFigure("server_cpu_cores", "Server CPU (cores)", 2,
+        "Cores that the server's processes use, on the master's machine and on scraped ones: CPU time / length of the windows."),
+    TelemetryFigure("server_memory_peak_mib", "Server memory, peak (MiB)", 0,
+        "Largest resident memory of the server's processes, MiB: sum over machines. Pages that processes share count for each."),
+    TelemetryFigure("telemetry_cpu_cores", "Telemetry's own CPU (cores)", 4,
+        "Cores that the sampling itself uses: CPU time of its process / length of the windows."),
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,200 +104,59 @@ class TelemetryFigures:
 
 def telemetry_figures(measured: Measured) -> TelemetryFigures:
     """All figures of these windows."""
-    return TelemetryFigures(
-        measured.seconds,
-        {figure.key: figure.function(measured) for figure in FIGURES},
-        gpus_of(measured),
-        [*measured.telemetry.notes, *_unknown_shares(measured), *_lost(measured)],
-    )
+    gpus = gpus_of(measured)
+    values = _values(measured, gpus)
+    notes = [*measured.telemetry.notes, *_unknown_shares(measured), *_lost(measured)]
+    return TelemetryFigures(measured.seconds, {figure.key: values[figure.key] for figure in FIGURES}, gpus, notes)
 
 
-# ---------------------------------------------------------------------- GPUs
+def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float | None]:
+    """The value of each of `FIGURES`."""
+    seconds, output_tokens, share = measured.seconds, measured.output_tokens, measured.prefill_share
+    of_boards, metered = boards_joules(gpus), _metered_joules(measured)
+    joules = total(metered) if metered else of_boards
+    cost = None if measured.price_per_hour is None else measured.price_per_hour * seconds / 3600
+
+    def growth_per_s(metric: str, source: str | None = None) -> float | None:
+        """Of a source, or the sum of all."""
+        return ratio(total([increase(series, measured) for series in measured.telemetry.find(metric, source)]), seconds)
+
+    def peak_mib(metric: str, source: str | None = None) -> float | None:
+        return ratio(total([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
+
+    return {
+        "gpus": float(len(gpus)) or None,
+        "vram_idle_mib": total([gpu.vram_idle_mib for gpu in gpus]),
+        "vram_mean_mib": total([gpu.vram_mean_mib for gpu in gpus]),
+        "vram_peak_mib": total([gpu.vram_peak_mib for gpu in gpus]),
+        "gpu_utilization": ratio(total([gpu.utilization for gpu in gpus]), len(gpus)),
+        "gpu_watts": ratio(of_boards, seconds),
+        "watts": ratio(joules, seconds),
+        "joules": joules,
+        "joules_per_output_token": ratio(joules, output_tokens),
+        "joules_per_request": ratio(joules, measured.requests),
+        "tokens_per_joule": ratio(output_tokens, joules),
+        "cost": cost,
+        "cost_per_million_output_tokens": ratio(cost, output_tokens, 1e6),
+        "cost_per_million_input_tokens": ratio(cost, measured.input_tokens, 1e6),
+        "decode_cost_per_million_output_tokens": None if share is None else ratio(cost, output_tokens, 1e6 * (1 - share)),
+        "prefill_cost_per_million_input_tokens": None if share is None else ratio(cost, measured.input_tokens, 1e6 * share),
+        "host_cpu_cores": growth_per_s("host_cpu_seconds_total", HOST),
+        "host_memory_peak_mib": peak_mib("host_memory_used_bytes", HOST),
+        "host_received_bytes_per_s": growth_per_s("host_network_received_bytes_total", HOST),
+        "host_sent_bytes_per_s": growth_per_s("host_network_sent_bytes_total", HOST),
+        "server_cpu_cores": growth_per_s("server_cpu_seconds_total"),
+        "server_memory_peak_mib": peak_mib("server_memory_bytes"),
+        "telemetry_cpu_cores": growth_per_s("process_cpu_seconds_total", OWN),
+    }
 
 
-def gpus(measured: Measured) -> float | None:
-    """GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; without
-    any the devices in its log."""
-    return float(len(gpus_of(measured))) or None
-
-
-def vram_idle_mib(measured: Measured) -> float | None:
-    """Memory of the server on its GPUs before the first request (warm-up included), MiB: after load, idle. Sum over the GPUs."""
-    return total([gpu.vram_idle_mib for gpu in gpus_of(measured)])
-
-
-def vram_peak_mib(measured: Measured) -> float | None:
-    """Largest memory of the server on each of its GPUs, MiB: sum of the GPUs' peaks, which may be at different instants."""
-    return total([gpu.vram_peak_mib for gpu in gpus_of(measured)])
-
-
-def vram_mean_mib(measured: Measured) -> float | None:
-    """Mean memory of the server on its GPUs, MiB: sum over the GPUs."""
-    return total([gpu.vram_mean_mib for gpu in gpus_of(measured)])
-
-
-def gpu_utilization(measured: Measured) -> float | None:
-    """Part of the time in which a GPU worked, 0 to 1, as the driver reports it: mean over the GPUs in use."""
-    known = [gpu.utilization for gpu in gpus_of(measured)]
-    return ratio(total(known), len(known))
-
-
-def gpu_watts(measured: Measured) -> float | None:
-    """Mean power of the GPUs in use, W: their energy / length of the windows."""
-    return ratio(boards_joules(measured), measured.seconds)
-
-
-# ---------------------------------------------------------------------- energy and cost
-
-
-def joules(measured: Measured) -> float | None:
-    """Energy in the windows, J: of the meters (--power-command, here and on scraped machines) if there are any, else of the GPUs in
-    use. Idle power and failed requests are included."""
+def _metered_joules(measured: Measured) -> list[float | None]:
+    """Energy of each meter (--power-command, here and on scraped machines): its counter, or the area under its power."""
     counters, powers = measured.telemetry.find("power_joules_total"), measured.telemetry.find("power_watts")
     counted = {counter.source for counter in counters}
-    metered = [increase(counter, measured) for counter in counters]
-    metered += [area(power, measured) for power in powers if power.source not in counted]
-    return total(metered) if metered else boards_joules(measured)
-
-
-def watts(measured: Measured) -> float | None:
-    """Mean power, W: energy / length of the windows."""
-    return ratio(joules(measured), measured.seconds)
-
-
-def joules_per_output_token(measured: Measured) -> float | None:
-    """Energy / output tokens, J. 300 W and 100 tok/s: 3."""
-    return ratio(joules(measured), measured.output_tokens)
-
-
-def joules_per_request(measured: Measured) -> float | None:
-    """Energy / successful requests, J."""
-    return ratio(joules(measured), measured.requests)
-
-
-def tokens_per_joule(measured: Measured) -> float | None:
-    """Output tokens / energy, 1/J."""
-    return ratio(measured.output_tokens, joules(measured))
-
-
-def cost(measured: Measured) -> float | None:
-    """Price of the windows' time: --price-per-hour x hours."""
-    return None if measured.price_per_hour is None else measured.price_per_hour * measured.seconds / 3600
-
-
-def cost_per_million_input_tokens(measured: Measured) -> float | None:
-    """Cost / million input tokens (cached ones included), as if output tokens were free: the whole cost is in it. Do not add it
-    to that of output tokens."""
-    return ratio(cost(measured), measured.input_tokens, 1e6)
-
-
-def cost_per_million_output_tokens(measured: Measured) -> float | None:
-    """Cost / million output tokens, as if input tokens were free: the whole cost is in it."""
-    return ratio(cost(measured), measured.output_tokens, 1e6)
-
-
-def prefill_cost_per_million_input_tokens(measured: Measured) -> float | None:
-    """Cost x prefill share / million input tokens. Prefill share: Σ prefill time / Σ (prefill + decode time) of the requests, as
-    the server reports them. n/a where it does not."""
-    share = measured.prefill_share
-    return None if share is None else ratio(cost(measured), measured.input_tokens, 1e6 * share)
-
-
-def decode_cost_per_million_output_tokens(measured: Measured) -> float | None:
-    """Cost x (1 - prefill share) / million output tokens. Both together pay for the time exactly."""
-    share = measured.prefill_share
-    return None if share is None else ratio(cost(measured), measured.output_tokens, 1e6 * (1 - share))
-
-
-# ---------------------------------------------------------------------- host and server
-
-
-def _growth_per_s(measured: Measured, metric: str, source: str | None = None) -> float | None:
-    """Of a source, or the sum of all."""
-    return ratio(total([increase(series, measured) for series in measured.telemetry.find(metric, source)]), measured.seconds)
-
-
-def _peak_mib(measured: Measured, metric: str, source: str | None = None) -> float | None:
-    return ratio(total([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
-
-
-def host_cpu_cores(measured: Measured) -> float | None:
-    """Cores busy on the master's machine: CPU time of all processes / length of the windows."""
-    return _growth_per_s(measured, "host_cpu_seconds_total", HOST)
-
-
-def host_memory_peak_mib(measured: Measured) -> float | None:
-    """Largest memory in use on the master's machine (total - available), MiB."""
-    return _peak_mib(measured, "host_memory_used_bytes", HOST)
-
-
-def host_received_bytes_per_s(measured: Measured) -> float | None:
-    """Bytes that the network interfaces of the master's machine received a second, loopback not included."""
-    return _growth_per_s(measured, "host_network_received_bytes_total", HOST)
-
-
-def host_sent_bytes_per_s(measured: Measured) -> float | None:
-    """Bytes that they sent a second, loopback not included."""
-    return _growth_per_s(measured, "host_network_sent_bytes_total", HOST)
-
-
-def server_cpu_cores(measured: Measured) -> float | None:
-    """Cores that the server's processes use, on the master's machine and on scraped ones: CPU time / length of the windows."""
-    return _growth_per_s(measured, "server_cpu_seconds_total")
-
-
-def server_memory_peak_mib(measured: Measured) -> float | None:
-    """Largest resident memory of the server's processes, MiB: sum over machines. Pages that processes share count for each."""
-    return _peak_mib(measured, "server_memory_bytes")
-
-
-def telemetry_cpu_cores(measured: Measured) -> float | None:
-    """Cores that the sampling itself uses: CPU time of its process / length of the windows."""
-    return _growth_per_s(measured, "process_cpu_seconds_total", OWN)
-
-
-@dataclass(frozen=True, slots=True)
-class TelemetryFigure:
-    """A figure: its key in summary.json, its line in the block, its function. `decimals`: shown in the block."""
-
-    key: str
-    line: str
-    function: Callable[[Measured], float | None]
-    decimals: int = 2
-
-    def shown(self, value: float) -> str:
-        """A value as text; with more decimals where it would be 0."""
-        return f"{value:.{decimals_of(value, self.decimals) if self.decimals else 0}f}"
-
-
-FIGURES = tuple(
-    TelemetryFigure(function.__name__, line, function, decimals)
-    for line, function, decimals in (
-        ("GPUs in use", gpus, 0),
-        ("VRAM, idle after load (MiB)", vram_idle_mib, 0),
-        ("VRAM, mean (MiB)", vram_mean_mib, 0),
-        ("VRAM, peak (MiB)", vram_peak_mib, 0),
-        ("GPU utilization (0 to 1)", gpu_utilization, 2),
-        ("GPU power (W)", gpu_watts, 2),
-        ("Power (W)", watts, 2),
-        ("Energy (J)", joules, 2),
-        ("Energy per output token (J)", joules_per_output_token, 3),
-        ("Energy per request (J)", joules_per_request, 2),
-        ("Output tokens per joule", tokens_per_joule, 3),
-        ("Cost", cost, 6),
-        ("Cost per million output tokens, all in", cost_per_million_output_tokens, 4),
-        ("Cost per million input tokens, all in", cost_per_million_input_tokens, 4),
-        ("Decode cost per million output tokens", decode_cost_per_million_output_tokens, 4),
-        ("Prefill cost per million input tokens", prefill_cost_per_million_input_tokens, 4),
-        ("Host CPU (cores)", host_cpu_cores, 2),
-        ("Host memory, peak (MiB)", host_memory_peak_mib, 0),
-        ("Network received (bytes/s)", host_received_bytes_per_s, 0),
-        ("Network sent (bytes/s)", host_sent_bytes_per_s, 0),
-        ("Server CPU (cores)", server_cpu_cores, 2),
-        ("Server memory, peak (MiB)", server_memory_peak_mib, 0),
-        ("Telemetry's own CPU (cores)", telemetry_cpu_cores, 4),
-    )
-)
+    areas = [area(power, measured) for power in powers if power.source not in counted]
+    return [increase(counter, measured) for counter in counters] + areas
 
 
 def _unknown_shares(measured: Measured) -> list[str]:

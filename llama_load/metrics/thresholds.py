@@ -38,7 +38,7 @@ _PATTERN = re.compile(
     (?: \{ \s* (?P<group>\w+) \s* = \s*
         (?: "(?P<double>(?:[^"]|"")*)" \s* | '(?P<single>(?:[^']|'')*)' \s* | (?P<bare>[^}"'\s][^}]*) )
     \} \s* )?
-    (?P<sign>>=|<=|>|<) \s* (?P<limit>[-+0-9.eE]+) \s*""",
+    (?P<sign>>=|<=|>|<) \s* (?P<limit>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) \s*""",
     re.VERBOSE,
 )
 VERDICT = "verdict"
@@ -116,13 +116,12 @@ def parse_threshold(text: str) -> Threshold:
             raise ValueError(f"--fail-if takes one of the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
         return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
-    limit = _number(match["limit"]) if match else None
-    if match is None or limit is None or match["key"] == VERDICT:
+    if match is None or match["key"] == VERDICT:
         raise ValueError(
             "--fail-if takes KEY>NUMBER or KEY{GROUP=NAME}>NUMBER (or >=, <, <=) with a key of summary.json, "
             f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, or verdict!=VALID, got {text!r}"
         )
-    if not math.isfinite(limit):
+    if not math.isfinite(limit := float(match["limit"])):
         raise ValueError(f"--fail-if takes a finite number, got {match['limit']} in {text!r}")
     group = match["group"]
     if group is not None and group not in GROUPS:
@@ -130,13 +129,6 @@ def parse_threshold(text: str) -> Threshold:
     if _SECOND_GROUP.search(match["bare"] or ""):
         raise ValueError(f"--fail-if takes one GROUP=NAME (quote a name that looks like two), got {text!r}")
     return Threshold(text.strip(), match["key"], match["sign"], limit, group, _member(match))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _member(match: re.Match[str]) -> str | None:
@@ -172,24 +164,15 @@ def evaluate(
     return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
 
 
-def percentile_of(key: str) -> float | None:
-    """The percentile of a key: `p99_ttft_ms`: 99; None for other keys."""
+def percentile_of(key: str) -> tuple[str, float] | None:
+    """The latency and the percentile of a key: `p99_ttft_ms`: ttft, 99; None for other keys."""
     match = _PERCENTILE.fullmatch(key)
-    return float(match["p"]) if match else None
-
-
-def least_values(key: str) -> tuple[str, int] | None:
-    """The latency of a percentile's key, and how many values that percentile needs; None for other keys.
-
-    `p99_ttft_ms`: ttft, 100.
-    """
-    match = _PERCENTILE.fullmatch(key)
-    return (match["latency"], least_count(float(match["p"]))) if match else None
+    return (match["latency"], float(match["p"])) if match else None
 
 
 def _too_few(key: str, values: Mapping[str, object]) -> str | None:
-    if (needed := least_values(key)) is None:
+    if (percentile := percentile_of(key)) is None:
         return None
-    latency, least = needed
-    count = values.get(f"count_{latency}")
+    latency, p = percentile
+    count, least = values.get(f"count_{latency}"), least_count(p)
     return f"n/a ({quantity(count, 'value')}, {least} needed)" if isinstance(count, int) and 0 < count < least else None

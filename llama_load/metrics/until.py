@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,13 +143,18 @@ class Requests:
     starts_s: Values
     ends_s: Values
 
+    def rows(self, chosen: slice | NDArray[Any]) -> Requests:
+        """Some of them, or all in another order."""
+        return Requests(self.latencies[chosen], self.starts_s[chosen], self.ends_s[chosen])
+
 
 class UntilRule:
     """The looks of one run at one figure. `users`: requests in flight in a closed loop, whose first ones are left out, because they
     met an idle server; `slots`: of all servers together, None where they are unknown."""
 
     def __init__(self, until: Until, *, is_open: bool, users: int, slots: int | None) -> None:
-        self.until, self._is_open, self._users, self._slots = until, is_open, users, slots
+        self.until, self._is_open, self._slots = until, is_open, slots
+        self._first = 0 if is_open else users
         self.next_at = FIRST_LOOK  # requests at the next look
         self.last: Look | None = None
 
@@ -157,48 +163,41 @@ class UntilRule:
         if (count := len(requests.latencies)) < self.next_at:
             return None
         self.next_at = next_look(count)
-        before, now = self.last, look_at(self.until, requests, is_open=self._is_open, users=self._users, slots=self._slots)
+        before, now = self.last, self.judge(requests)
         self.last = now
         if before is None or before.obstacle or now.obstacle:
             return now
         return replace(now, within=max(now.within or 0.0, before.within or 0.0), may_end=True)
 
+    def judge(self, requests: Requests) -> Look:
+        """What is known of the figure by these requests."""
+        known = ~np.isnan(requests.latencies)
+        known[: self._first] = False
+        values, percentile = requests.latencies[known], self.until.percentile
+        if not self.until.latency:
+            gaps = np.diff(np.sort(requests.ends_s)[self._first :])
+            value = 1 / float(gaps.mean()) if len(gaps) and gaps.mean() > 0 else None
+            within = mean_within(gaps)
+        elif percentile is None:
+            value, within = float(values.mean()) if len(values) else None, mean_within(values)
+        else:
+            value, within = float(np.percentile(values, percentile)) if len(values) else None, percentile_within(values, percentile)
+        return Look(len(requests.latencies), value, within, self._obstacle(requests, values, within))
 
-def look_at(until: Until, requests: Requests, *, is_open: bool, users: int, slots: int | None) -> Look:
-    """One look (see `UntilRule`)."""
-    in_flight = in_flight_at(requests.starts_s, requests.ends_s, requests.starts_s)
-    first = 0 if is_open else users
-    known = ~np.isnan(requests.latencies)
-    known[:first] = False
-    values = requests.latencies[known]
-    if until.latency:
-        measured = values
-        value = (
-            None
-            if not len(values)
-            else float(values.mean() if until.percentile is None else np.percentile(values, until.percentile))
-        )
-        within = mean_within(values) if until.percentile is None else percentile_within(values, until.percentile)
-    else:
-        measured = np.diff(np.sort(requests.ends_s)[first:])
-        value = 1 / float(measured.mean()) if len(measured) and measured.mean() > 0 else None
-        within = mean_within(measured)
-    return Look(len(requests.latencies), value, within, _obstacle(until, values, within, in_flight, is_open=is_open, slots=slots))
-
-
-def _obstacle(until: Until, values: Values, within: float | None, in_flight: Values, *, is_open: bool, slots: int | None) -> str:
-    """Why the run may not end at this look; empty if it may."""
-    if is_open and slots is None:
-        return "the server's slots are not known, so an open loop cannot be ended early"
-    if within is None or within > until.within:
-        return f"{until.figure} is not known to ± {until.within:.2g}"
-    mean, limit = mean_within(values), MEAN_WITHIN_OPEN if is_open else MEAN_WITHIN
-    if mean is None or mean > limit:
-        return f"the mean latency is not known to ± {limit:.0%}"
-    if len(values) < BATCHES * LEAST_PER_BATCH * float(in_flight.mean()):
-        return "a tenth of the run is too short against its requests in flight"
-    if is_open and slots is not None:
-        load = load_bound(np.minimum(in_flight, slots) / slots)
-        if load is None or load > MOST_LOAD:
-            return f"over {MOST_LOAD:.0%} of the slots may be in use"
-    return ""
+    def _obstacle(self, requests: Requests, values: Values, within: float | None) -> str:
+        """Why the run may not end at this look; empty if it may."""
+        if self._is_open and self._slots is None:
+            return "the server's slots are not known, so an open loop cannot be ended early"
+        if within is None or within > self.until.within:
+            return f"{self.until.figure} is not known to ± {self.until.within:.2g}"
+        mean, limit = mean_within(values), MEAN_WITHIN_OPEN if self._is_open else MEAN_WITHIN
+        if mean is None or mean > limit:
+            return f"the mean latency is not known to ± {limit:.0%}"
+        in_flight = in_flight_at(requests.starts_s, requests.ends_s, requests.starts_s)
+        if len(values) < BATCHES * LEAST_PER_BATCH * float(in_flight.mean()):
+            return "a tenth of the run is too short against its requests in flight"
+        if self._is_open and self._slots is not None:
+            load = load_bound(np.minimum(in_flight, self._slots) / self._slots)
+            if load is None or load > MOST_LOAD:
+                return f"over {MOST_LOAD:.0%} of the slots may be in use"
+        return ""

@@ -26,12 +26,7 @@ class OtherRequests:
 
     def add(self, response_ms: float, error: str | None) -> None:
         """Add a request; `error` is the failure's text, None if it succeeded."""
-        self.requests += 1
-        self.total_ms += response_ms
-        self.longest_ms = max(self.longest_ms, response_ms)
-        if error is not None:
-            self.failures += 1
-            self.error = self.error or error
+        self.add_all(OtherRequests(self.method, self.name, 1, int(error is not None), response_ms, response_ms, error))
 
     def add_all(self, other: OtherRequests) -> None:
         """Add the requests of another process."""

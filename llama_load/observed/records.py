@@ -66,6 +66,11 @@ class Records:
         """
         return np.asarray(self.column(name).cast("float64", safe=False).to_numpy(), dtype=np.float64)
 
+    def total(self, name: str) -> int | None:
+        """The sum of a column of whole numbers; None where one is unknown, because a partial sum is no total."""
+        values = self.numbers(name)
+        return None if np.isnan(values).any() else int(values.sum())
+
     def has(self, name: str) -> NDArray[np.bool_]:
         """One bool per row: whether the column has a value."""
         return np.asarray(self.column(name).is_valid().to_numpy(), dtype=np.bool_)

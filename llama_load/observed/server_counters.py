@@ -24,7 +24,7 @@ class ServerTimes:
     prefill_ms: float
     decode_ms: float
 
-    def combined(self, other: ServerTimes, sign: int = 1) -> ServerTimes:
+    def combined(self, other: ServerTimes, sign: int) -> ServerTimes:
         """The sum of both; with `sign` -1 the increase since `other`."""
         ours, theirs = astuple(self), astuple(other)
         return ServerTimes(*(one + sign * two for one, two in zip(ours, theirs, strict=True)))
@@ -65,41 +65,34 @@ class ServerCounters:
 
     def plus(self, other: ServerCounters) -> ServerCounters:
         """The sum of both (two replicas, two stages); None where one of them does not count it."""
-        together = None
-        if self.speculation is not None and other.speculation is not None:
-            together = self.speculation.plus(other.speculation)
-        times = None if self.times is None or other.times is None else self.times.combined(other.times)
-        counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
-        return ServerCounters(together, **counts, times=times, errors=self._errors(other))
+        return self._combined(other, 1)
 
     def since(self, earlier: ServerCounters) -> ServerCounters | None:
         """The increase since `earlier`; None if the server was restarted in between."""
-        if self.is_restart_of(earlier):
-            return None
-        drafted = None
-        if self.speculation is not None and earlier.speculation is not None:
-            drafted = self.speculation.since(earlier.speculation)
-        times = None if self.times is None or earlier.times is None else self.times.combined(earlier.times, -1)
-        counts = {name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS}
-        return ServerCounters(drafted, **counts, times=times, errors=self._errors(earlier))
-
-    def _errors(self, other: ServerCounters) -> dict[str, float]:
-        """The errors of a sum or difference: both add up."""
-        return {name: self.errors.get(name, 0.0) + other.errors.get(name, 0.0) for name in {*self.errors, *other.errors}}
+        return None if self.is_restart_of(earlier) else self._combined(earlier, -1)
 
     def is_restart_of(self, earlier: ServerCounters) -> bool:
         """Whether the server was restarted since `earlier`: by its start time, else because a counter has shrunk."""
         if self.started_s is not None and earlier.started_s is not None:
             return abs(self.started_s - earlier.started_s) > SAME_START_S
-        grown = [_sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS]
         if self.speculation is not None and earlier.speculation is not None and self.speculation.since(earlier.speculation) is None:
             return True
-        return any(count is not None and count < 0 for count in grown)
+        return any(count is not None and count < 0 for count in self._counts(earlier, -1).values())
+
+    def _combined(self, other: ServerCounters, sign: int) -> ServerCounters:
+        """The sum; with `sign` -1 the difference. Errors add up in both."""
+        drafted, times = None, None
+        if self.speculation is not None and other.speculation is not None:
+            drafted = (self.speculation.plus if sign > 0 else self.speculation.since)(other.speculation)
+        if self.times is not None and other.times is not None:
+            times = self.times.combined(other.times, sign)
+        errors = {name: self.errors.get(name, 0.0) + other.errors.get(name, 0.0) for name in {*self.errors, *other.errors}}
+        return ServerCounters(drafted, **self._counts(other, sign), times=times, errors=errors)
+
+    def _counts(self, other: ServerCounters, sign: int) -> dict[str, int | None]:
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in _COUNTS)
+        return {name: None if one is None or two is None else one + sign * two for name, one, two in pairs}
 
 
 _OTHERS = ("speculation", "started_s", "read_s", "times", "errors")
 _COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in _OTHERS)
-
-
-def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:
-    return None if one is None or other is None else one + sign * other

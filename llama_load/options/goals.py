@@ -11,7 +11,8 @@ from llama_load.load.segments import LoadModel
 from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold, percentile_of
+from llama_load.metrics.statistics import least_count
+from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, parse_threshold, percentile_of
 from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
 from llama_load.run_folder.manifest import MOST_PERCENTILES
@@ -80,9 +81,9 @@ def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[st
 
 def _no_such_key(key: str, percentiles: Sequence[float]) -> str:
     """What is wrong with a key that no result of the run has."""
-    p = percentile_of(key)
-    if p is not None and key in threshold_keys([p]):
-        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{percentile:g}' for percentile in (*percentiles, p))}"
+    percentile = percentile_of(key)
+    if percentile is not None and key in threshold_keys([p := percentile[1]]):
+        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{each:g}' for each in (*percentiles, p))}"
     near = did_you_mean(key, threshold_keys(percentiles)) or "; docs/metrics.md has all keys"
     return f"there is no key {key!r}{near}"
 
@@ -103,9 +104,9 @@ def _too_few(threshold: Threshold, num_prompts: int | None, load: LoadModel) -> 
         count = {stage.name: stage.count or num_prompts for stage in load.stages}.get(threshold.member or "")
     else:
         count = None if load.stages else num_prompts
-    needed = least_values(threshold.key)
-    if needed is not None and count is not None and needed[0] != "itl" and count < needed[1]:
-        text = f"--fail-if {threshold.text!r} needs {needed[1]} requests, got --num-prompts {count}"
+    latency, p = percentile_of(threshold.key) or ("itl", 50.0)
+    if count is not None and latency != "itl" and count < least_count(p):
+        text = f"--fail-if {threshold.text!r} needs {least_count(p)} requests, got --num-prompts {count}"
         yield f"{text}: raise --num-prompts, or use a lower percentile"
 
 

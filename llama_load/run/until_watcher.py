@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.metrics.until import E2EL, Look, Requests, Until, UntilRule, look_at
+from llama_load.metrics.until import E2EL, Look, Requests, Until, UntilRule
 from llama_load.observed.record import OK
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.end_watchers import JUDGE_EVERY_S
@@ -27,7 +27,6 @@ class UntilWatcher(LoopWatcher):
 
     def __init__(self, run: RunUnderWay, until: Until, *, is_open: bool, users: int, slots: int | None) -> None:
         super().__init__(run)
-        self._until, self._is_open, self._users, self._slots = until, is_open, users, slots
         self._rule = UntilRule(until, is_open=is_open, users=users, slots=slots)
         self.columns = ("warmup", "status", f"{until.latency or E2EL}_ms", "started_mono_ns", "ended_mono_ns")
         self._latencies, self._starts, self._ends = array("d"), array("d"), array("d")
@@ -54,11 +53,10 @@ class UntilWatcher(LoopWatcher):
 
     def at_end(self) -> UntilEnd:
         """What is known when the run is over: the look that ended it, else one at all requests."""
-        look, text = self._good, self._until.text
+        look, text = self._good, self._rule.until.text
         if look is not None:
             return UntilEnd(text, look.count, look.value, look.within, True)
-        requests = _ordered(self._so_far())
-        look = look_at(self._until, requests, is_open=self._is_open, users=self._users, slots=self._slots)
+        look = self._rule.judge(_ordered(self._so_far()))
         return UntilEnd(text, look.count, look.value, look.within, False, look.obstacle or "only the last look was good enough")
 
     def _so_far(self) -> Requests:
@@ -68,7 +66,7 @@ class UntilWatcher(LoopWatcher):
     def _is_known(self, so_far: Requests) -> bool:
         requests = _settled(_ordered(so_far))
         while self._good is None and len(requests.latencies) >= (count := self._rule.next_at):
-            look = self._rule.look(Requests(requests.latencies[:count], requests.starts_s[:count], requests.ends_s[:count]))
+            look = self._rule.look(requests.rows(slice(count)))
             if look is not None and look.may_end:
                 self._good = look
         return self._good is not None
@@ -86,8 +84,7 @@ def until_watcher(prepared: Prepared, run: RunUnderWay) -> UntilWatcher | None:
 
 def _ordered(requests: Requests) -> Requests:
     """In order of start."""
-    order = np.argsort(requests.starts_s, kind="stable")
-    return Requests(requests.latencies[order], requests.starts_s[order], requests.ends_s[order])
+    return requests.rows(np.argsort(requests.starts_s, kind="stable"))
 
 
 def _settled(requests: Requests) -> Requests:
@@ -95,5 +92,4 @@ def _settled(requests: Requests) -> Requests:
     starts, ends = requests.starts_s, requests.ends_s
     if not len(starts):
         return requests
-    chosen = starts <= ends.max() - (ends - starts).max()
-    return Requests(requests.latencies[chosen], starts[chosen], ends[chosen])
+    return requests.rows(starts <= ends.max() - (ends - starts).max())

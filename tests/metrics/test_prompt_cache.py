@@ -42,8 +42,13 @@ def silent(number: int, digest: str | None = None, **more: Any) -> RequestRecord
     return prompt(number, digest, cached_tokens=None, **more)
 
 
-def checked(records: Sequence[RequestRecord], evidence: CacheEvidence = BASE, stage: int | None = None) -> dict[str, Check]:
-    return {check.name: check for check in cache_checks(PromptTable(table(*records), evidence), evidence, stage)}
+def checked(
+    records: Sequence[RequestRecord],
+    evidence: CacheEvidence = BASE,
+    counters: ServerCounters | None = None,
+    stage: int | None = None,
+) -> dict[str, Check]:
+    return {check.name: check for check in cache_checks(PromptTable(table(*records), evidence), counters, stage)}
 
 
 def bad(found: dict[str, Check]) -> list[str]:
@@ -201,7 +206,7 @@ def test_vllms_counters_tell_what_its_answers_do_not() -> None:
     assert first is not None
     assert second is not None
     rows = [silent(number) for number in range(50)]
-    found = checked(rows, CacheEvidence(counters=second.since(first)))
+    found = checked(rows, counters=second.since(first))
     assert bad(found) == ["server_cache_hit_ratio"]
     assert found["server_cache_hit_ratio"].value == pytest.approx(0.896)
     assert "--bust-prefix-cache" in found["server_cache_hit_ratio"].sentence
@@ -214,19 +219,18 @@ def counters(queries: int, hits: int) -> ServerCounters:
 def test_hits_that_may_be_are_left_out() -> None:
     """Heads of 16 tokens in 50 prompts of 100; then 25 later turns, all of whose tokens may be cached."""
     rows = [silent(number) for number in range(50)]
-    evidence = CacheEvidence(counters=counters(5000, 800), head_tokens={"http://h": 16})
-    assert bad(checked(rows, evidence)) == []
-    assert bad(checked(rows, replace(evidence, head_tokens={}))) == ["server_cache_hit_ratio"]
+    assert bad(checked(rows, CacheEvidence(head_tokens={"http://h": 16}), counters(5000, 800))) == []
+    assert bad(checked(rows, counters=counters(5000, 800))) == ["server_cache_hit_ratio"]
     turns = [silent(number, turn=1 + number % 2) for number in range(50)]
-    assert bad(checked(turns, CacheEvidence(counters=counters(5000, 2400)))) == []
-    assert checked(turns, CacheEvidence(counters=counters(5000, 3500)))["server_cache_hit_ratio"].value == 0.4
+    assert bad(checked(turns, counters=counters(5000, 2400))) == []
+    assert checked(turns, counters=counters(5000, 3500))["server_cache_hit_ratio"].value == 0.4
 
 
 def test_repeated_prompts_are_no_fault_where_the_server_counts_no_hits() -> None:
     """Prefix caching is off (nothing is looked up), or the cache had lost them."""
     rows = [silent(number, "the one") for number in range(50)]
     for queries in (0, 5000):
-        found = checked(rows, CacheEvidence(counters=counters(queries, 0), sent_before=SentBefore(50, 50, ["a"], [0])))
+        found = checked(rows, CacheEvidence(sent_before=SentBefore(50, 50, ["a"], [0])), counters(queries, 0))
         assert bad(found) == []
         assert found["server_cache_hit_ratio"].value == 0
     assert "49 of 50 prompts were sent before" in found["cached_prompt_ratio"].text
@@ -234,14 +238,13 @@ def test_repeated_prompts_are_no_fault_where_the_server_counts_no_hits() -> None
 
 def test_counters_that_say_nothing_of_a_cache_leave_the_hashes() -> None:
     rows = [silent(number, "the one") for number in range(50)]
-    assert bad(checked(rows, CacheEvidence(counters=ServerCounters(requests=50)))) == ["repeated_prompt_ratio"]
+    assert bad(checked(rows, counters=ServerCounters(requests=50))) == ["repeated_prompt_ratio"]
 
 
 def test_counters_of_a_stage_judge_that_stage() -> None:
     rows = [silent(number, stage=number // 25) for number in range(50)]
-    evidence = CacheEvidence(counters=counters(5000, 1000), stage_counters=[counters(2500, 0), counters(2500, 1000)])
-    assert bad(checked(rows, evidence, stage=0)) == []
-    assert checked(rows, evidence, stage=1)["server_cache_hit_ratio"].value == 0.4
+    assert bad(checked(rows, counters=counters(2500, 0), stage=0)) == []
+    assert checked(rows, counters=counters(2500, 1000), stage=1)["server_cache_hit_ratio"].value == 0.4
 
 
 # ------------------------------------------------------------------ first against repeated prompts
@@ -331,8 +334,8 @@ def test_only_the_newest_runs_are_looked_at_and_no_more_than_some_bytes(tmp_path
 
 def of_run(done: Finished) -> dict[str, Check]:
     run = load_run(done.folder)
-    known = cache_evidence(run.manifest)
-    return {check.name: check for check in cache_checks(PromptTable(run.records, known), known)}
+    table = PromptTable(run.records, cache_evidence(run.manifest))
+    return {check.name: check for check in cache_checks(table, run.manifest.counters)}
 
 
 def conversations(folder: Path) -> Path:

@@ -112,8 +112,7 @@ def test_a_prompt_from_an_external_cache_is_a_cached_prompt() -> None:
     assert found is not None
     assert (found.cache_hits, found.external_hits, found.cache_queries) == (600, 500, 1000)
     prompts = table(*(record(number, cached_tokens=None) for number in range(4)))
-    evidence = CacheEvidence(counters=found)
-    check = {each.name: each for each in cache_checks(PromptTable(prompts, evidence), evidence)}["server_cache_hit_ratio"]
+    check = {each.name: each for each in cache_checks(PromptTable(prompts, CacheEvidence()), found)}["server_cache_hit_ratio"]
     assert not check.ok
     assert check.value == pytest.approx(0.6, abs=0.01)
     assert "(500 of them from a cache outside of the engine)" in check.text

@@ -24,7 +24,7 @@ from llama_load.run_folder import lock_folder, write_whole
 from llama_load.run_folder.folder_lock import FolderLock
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
-DONE, FAILED, PERPLEXITY = "done", "failed", "perplexity"
+DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"
 SERVERS = "servers"
 MOST_JOURNAL_BYTES = 256 << 20
 

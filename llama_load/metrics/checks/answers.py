@@ -27,7 +27,7 @@ LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 def prompt_cache(evidence: Evidence) -> list[Check]:
     """Whether prompts came from a cache unintentionally. Evidence and error rate: see `metrics.prompt_cache`."""
     prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
-    return cache_checks(prompts, evidence.cache, evidence.stage_number)
+    return cache_checks(prompts, evidence.counters, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:

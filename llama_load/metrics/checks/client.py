@@ -11,8 +11,7 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.statistics import is_enough
-from llama_load.observed.records import Records
+from llama_load.metrics.statistics import is_enough, known
 from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).
@@ -25,7 +24,7 @@ LEAVE_A_CORE = "leave it a core (fewer threads for the server), or run it on ano
 def late(evidence: Evidence) -> Iterator[Check]:
     """How late scheduled requests were sent, without the wait for the limit of requests in flight. Limit: 1 % of the mean gap
     between arrivals."""
-    values = _known(evidence.records, "late_ms")
+    values = known(evidence.records.numbers("late_ms"))
     if not len(values):
         return
     value, which = _high(values)
@@ -37,7 +36,7 @@ def late(evidence: Evidence) -> Iterator[Check]:
 def own_delay(evidence: Evidence) -> Check:
     """The client's own delay before a request was sent. Evidence: the kernel's time of the TCP handshake against the client's.
     Limit: 1 % of the median TTFT (E2EL without streaming)."""
-    values = _known(evidence.records, "own_delay_ms")
+    values = known(evidence.records.numbers("own_delay_ms"))
     if not len(values):
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
     value, which = _high(values)
@@ -91,10 +90,10 @@ def cpu(evidence: Evidence) -> Iterator[Check]:
 
 def core_wait(evidence: Evidence) -> Check:
     """The share of time in which the client was ready to run but waited for a core: of the worker that waited most."""
-    known = [worker for worker in evidence.health if worker.core_wait_ratio is not None]
-    if not known:
+    waiting = [worker for worker in evidence.health if worker.core_wait_ratio is not None]
+    if not waiting:
         return limited("core_wait_ratio", None, "how long the client waited for a core is not known")
-    worst = max(known, key=lambda worker: worker.core_wait_ratio or 0.0)
+    worst = max(waiting, key=lambda worker: worker.core_wait_ratio or 0.0)
     text = f"the client waited for a core {worst.core_wait_ratio or 0.0:.1%} of the time, "
     text += f"for up to {worst.core_wait_longest_ms or 0.0:.1f} ms"
     text += f" (priority: {worst.priority})" if worst.priority else ""
@@ -149,11 +148,6 @@ def _advice(evidence: Evidence) -> str | None:
     """What to do where another program or the servers took the client's machine; None: the usual remedy."""
     shares = cpu_shares(evidence.health)
     return None if shares is None else shares.advice
-
-
-def _known(records: Records, column: str) -> NDArray[np.float64]:
-    values = records.numbers(column)
-    return values[~np.isnan(values)]
 
 
 def _high(values: NDArray[np.float64]) -> tuple[float, str]:
