@@ -26,8 +26,6 @@ from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
-# Flags of llama-server that load a draft model.
-DRAFT_FLAGS = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
 # Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40
 
@@ -76,7 +74,7 @@ def evidence_of_run(
         server_endings=[server.ended for server in manifest.servers if server.ended],
         hang_ups=manifest.hang_ups,
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
-        draft_models=[server.url for server in manifest.servers if DRAFT_FLAGS & _flags(server.command)],
+        draft_models=[server.url for server in manifest.servers if kind_named(server.backend).draft_flags & _flags(server.command)],
         failure_context=_failure_context(run),
         prompts=PromptTable(run.records, cache),
         count_gaps=count_gaps,

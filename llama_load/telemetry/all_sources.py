@@ -43,7 +43,7 @@ def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Sour
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, insecure=config.insecure))
     sources = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
-    sources += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
+    sources += [Scrape(endpoint, tls, only=OF_SERVERS) for endpoint in config.servers]
     sources += [Slots(endpoint, tls) for endpoint in config.slots]
-    sources += [Scrape(endpoint, (), tls) for endpoint in config.exporters]
+    sources += [Scrape(endpoint, tls) for endpoint in config.exporters]
     return sources

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from llama_load.targets.answer import NULL
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
-from llama_load.targets.part_reader import NULL, PartReader
+from llama_load.targets.part_reader import PartReader
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Usage, known_count, usage_of
 
@@ -43,7 +44,6 @@ class _ResponseEvent(msgspec.Struct, gc=False):
 class ResponsesReader(PartReader):
     """Reads a stream of /v1/responses."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_ResponseEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:
