@@ -13,7 +13,6 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
@@ -152,7 +151,7 @@ def _rates(figures: Summary) -> list[str]:
     parts = []
     if figures.output_throughput:
         parts.append(f"{short(figures.output_throughput)} tok/s all")
-    if (one_user := tok_per_s_per_user(figures)) is not None:
+    if (one_user := figures.tok_per_s_per_user) is not None:
         parts.append(f"{short(one_user)} tok/s one user")
     if figures.output_chars_per_s:
         parts.append(f"{short(figures.output_chars_per_s)} chars/s")

@@ -93,8 +93,8 @@ def test_an_estimate_is_the_mean_and_the_sample_deviation() -> None:
     assert estimate([1.0, 2.0, 3.0]) == estimate([3.0, 1.0, 2.0])
     found = estimate([1.0, 2.0, 3.0])
     assert found is not None
-    assert (found.mean, found.std, found.count) == (2.0, 1.0, 3)
-    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None, 1))
+    assert (found.mean, found.std) == (2.0, 1.0)
+    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None))
 
 
 def test_repeats_are_one_row_with_their_spread_and_the_best_is_marked() -> None:

@@ -13,7 +13,7 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
-from llama_load.metrics.stage_figures import StageFigures, tok_per_s_per_user
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
@@ -55,7 +55,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
         below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
     cards = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
     if flat["output_throughput"]:
-        one_user = tok_per_s_per_user(figures)
+        one_user = figures.tok_per_s_per_user
         one = t("{count} for one user").format(count=brief(one_user)) if one_user else ""
         cards.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
     for latency in of_group(EVERY):
