@@ -21,9 +21,12 @@ TWICE := --reruns 1 -rR
 AGAIN := --last-failed --last-failed-no-failures none -v
 TIMED = $(shell grep -rl --include='test_*.py' 'mark[.]timing' tests)
 
+# Heavy tests are not even imported, by none of the processes.
+QUICK := -m "not heavy and not timing" --ignore tests/heavy
+
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(PYTEST) -n 4 --dist worksteal -m "not heavy and not timing" || $(PYTEST) -m "not heavy and not timing" $(AGAIN)
+	$(PYTEST) -n 4 --dist worksteal $(QUICK) || $(PYTEST) $(QUICK) $(AGAIN)
 	$(PYTEST) -m "timing and not heavy" $(TWICE) $(TIMED)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.

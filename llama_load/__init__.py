@@ -56,42 +56,35 @@ __all__ = [
     "events",
 ]
 
-_SHAPES = ("Ramp", "Soak", "Spike", "Stages")
-_WORKLOADS = {
-    "Agent": "agent",
-    "Conversations": "recorded",
-    "Custom": "custom",
-    "Documents": "documents",
-    "Mixed": "mixed",
-    "Queries": "embeddings",
-    "Replay": "replay",
-    "ShareGPT": "sharegpt",
-    "Synthetic": "synthetic",
-    "TextBatches": "embeddings",
-    "Vision": "vision",
+# The module of each name.
+_MODULES = {
+    "Agent": "workloads.agent",
+    "Answer": "users.answer_check",
+    "Conversations": "workloads.recorded",
+    "Custom": "workloads.custom",
+    "Documents": "workloads.documents",
+    "LlamaUser": "users.user",
+    "Mixed": "workloads.mixed",
+    "Queries": "workloads.embeddings",
+    "Replay": "workloads.replay",
+    "ShareGPT": "workloads.sharegpt",
+    "Synthetic": "workloads.synthetic",
+    "TextBatches": "workloads.embeddings",
+    "Vision": "workloads.vision",
+    "__version__": "version",
+    **dict.fromkeys(("Ramp", "Soak", "Spike", "Stages"), "swarm.load_shapes"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in ("Answer", "LlamaUser"):
+    if name in ("Answer", "LlamaUser", "events"):
         _install()
-        from llama_load.users.answer_check import Answer
-        from llama_load.users.user import LlamaUser
-
-        return Answer if name == "Answer" else LlamaUser
     if name == "events":
         import locust
 
-        _install()
         return locust.events
-    if name in _SHAPES:
-        return getattr(import_module("llama_load.swarm.load_shapes"), name)
-    if name in _WORKLOADS:
-        return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
-    if name == "__version__":
-        from llama_load.version import __version__
-
-        return __version__
+    if name in _MODULES:
+        return getattr(import_module(f"llama_load.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
 
 

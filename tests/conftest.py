@@ -204,10 +204,16 @@ def embedded_server(model: Path, folder: Path, *flags: str, api_key: str = "") -
 class Simulated:
     url: str
     log: Path
+    pid: int
 
     def has_answered(self, requests: int) -> Callable[[], bool]:
         """Whether it has come to the end of this many."""
         return lambda: self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
+
+    def clients(self) -> int:
+        """How many connections are open."""
+        connections = psutil.Process(self.pid).net_connections("tcp")
+        return sum(each.status == psutil.CONN_ESTABLISHED for each in connections)
 
 
 @contextmanager
@@ -223,7 +229,7 @@ def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
         while "listening on" not in (printed := out.read_text(encoding="utf-8")):
             assert server.poll() is None, printed
             time.sleep(0.005)
-        yield Simulated(f"http://127.0.0.1:{port}", log)
+        yield Simulated(f"http://127.0.0.1:{port}", log, server.pid)
     finally:
         server.terminate()
         server.wait(20)

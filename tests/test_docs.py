@@ -23,7 +23,7 @@ from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, metrics_page, plan_page
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import REPOSITORY, environment, run_program
 from tests.recipes import RECIPES, copy_of_package, follow, recipe
 
 
@@ -166,19 +166,8 @@ def shape(line: str) -> str:
 def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     """Every line that README quotes is in a real report, with other figures. If this fails: quote a new run of `make demo`."""
     (quoted,) = re.findall(r"```\n(Before the run.*?)```", text_of(REPOSITORY / "README.md"), re.DOTALL)
-    command = [
-        sys.executable,
-        "-m",
-        "llama_load.cli.main",
-        "demo",
-        "-u",
-        "4",
-        "--num-prompts",
-        "4",
-        "--run-dir",
-        str(tmp_path / "run"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
+    command = ["llama_load.cli.main", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
+    done = run_program(command, REPOSITORY, environment())
     printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
     # The verdict, the next question and the parts of the time depend on how busy the machine is, the next command on this one.
     varying = ("…", "VALID", "Time went", "           ", "p99 is n/a", "  llama-load demo ")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load import foreign_text
@@ -76,6 +76,7 @@ def test_printable_is_bounded_and_leaves_ordinary_text_alone() -> None:
     assert printable("Grüße, 你好 🙂 <b>|`*") == "Grüße, 你好 🙂 <b>|`*"
 
 
+@settings(max_examples=settings.default.max_examples * 2 // 5)  # of 50 ms
 @given(HOSTILE, HOSTILE)
 def test_no_output_of_a_run_holds_a_control_character(one: str, other: str) -> None:
     """Whatever the server said reaches text, Markdown and JUnit as characters that only stand there."""

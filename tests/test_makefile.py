@@ -37,8 +37,10 @@ def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() ->
     ]
     ordinary, alone = (line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line)
     together, _, again = ordinary.partition(" || ")
-    assert together == '-n 4 --dist worksteal -m "not heavy and not timing"'
-    assert again.endswith('pytest -m "not heavy and not timing" --last-failed --last-failed-no-failures none -v')
+    assert together == '-n 4 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
+    assert again.endswith(
+        'pytest -m "not heavy and not timing" --ignore tests/heavy --last-failed --last-failed-no-failures none -v'
+    )
     flags, _, files = alone.partition(" tests/")
     assert flags == '-m "timing and not heavy" --reruns 1 -rR'
     assert sorted(f"tests/{files}".split()) == sorted(timed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _SETTINGS = {
     "burstiness": "burstiness",
 }
 # Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
-_LOAD = ("concurrency", "request rate", "burstiness")
+_LOAD = ("max_concurrency", "request_rate", "burstiness")
 _ENDPOINTS = {api.bench_name: api.name for api in reversed(APIS.values())} | {"vllm": COMPLETIONS.name}  # its earlier name
 MOST_SERVERS = 16  # of a shared run
 
@@ -58,8 +58,8 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         planned=None if planned is None or planned < completed else planned,
         samples=_samples(result),
         setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
-        | settings(result),
-        load=_load(result),
+        | _settings(result),
+        load=_settings(result, _LOAD),
         endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")) or text(result.get("backend")), ""),
         date=text(result.get("date")),
         identity=identity_of(values),
@@ -73,15 +73,9 @@ def stages_in(result: Mapping[str, Any]) -> list[str]:
     return list(summary_of(result).stages) if isinstance(result.get(OURS), dict) else []
 
 
-def settings(result: Mapping[str, Any]) -> dict[str, str]:
+def _settings(result: Mapping[str, Any], keys: Collection[str] = _SETTINGS) -> dict[str, str]:
     """The load that a result describes, name to value."""
-    known = {name: result.get(key) for key, name in _SETTINGS.items()}
-    return {name: text(value) for name, value in known.items() if value is not None}
-
-
-def _load(result: Mapping[str, Any]) -> dict[str, str]:
-    known = settings(result)
-    return {name: known[name] for name in _LOAD if name in known}
+    return {_SETTINGS[key]: text(result[key]) for key in keys if result.get(key) is not None}
 
 
 def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
@@ -99,7 +93,7 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
     connect = more.get("connect")
     words, why = _verdict(summary.verdict, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    setup, load = settings(result) | _shared_setup(result), _load(result)
+    setup, load = _settings(result) | _shared_setup(result), _settings(result, _LOAD)
     if stage is not None:
         rate = number(stage.get("rate_rps"))
         load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}

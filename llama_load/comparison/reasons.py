@@ -46,7 +46,7 @@ def reasons_against(sides: Sequence[Side]) -> list[Reason]:
     """Every reason, those of single sides first."""
     own = [reason for index, side in enumerate(sides) for reason in _own(index, side)]
     spoilt = {index for reason in own if not reason.latency for index in reason.sides}
-    good = [index for index, side in enumerate(sides) if side.runs and index not in spoilt]
+    good = [index for index, side in enumerate(sides) if index not in spoilt]
     return own + [reason for a, b in combinations(good, 2) for reason in _between(a, sides[a], b, sides[b])]
 
 
@@ -54,8 +54,6 @@ def reasons_against(sides: Sequence[Side]) -> list[Reason]:
 
 
 def _own(index: int, side: Side) -> Iterator[Reason]:
-    if not side.runs:
-        yield Reason(f"{side.label} was not measured{f': {side.note}' if side.note else ''}", (index,))
     partial = [run for run in side.runs if run.failed > MOST_FAILED * (run.count("completed") + run.failed)]
     if partial:
         run = partial[0]

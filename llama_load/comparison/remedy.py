@@ -25,20 +25,19 @@ def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, is_proof:
     """The lines of a shell command: a loop that runs the sides in turns, with the flags that the reasons ask for, then the
     comparison. Of many sides each different command once. `is_proof`: the sides have repeats that took turns. Empty where nothing
     is to be repeated."""
-    measured = [side for side in sides if side.runs]
-    if len(measured) < 2 or (not reasons and is_proof):
+    if len(sides) < 2 or (not reasons and is_proof):
         return []
     flags = [flag for reason in reasons for flag in reason.flags]
-    commands = [_command(side, flags) for side in measured]
-    if len(measured) > _MOST_COMMANDS:
+    commands = [_command(side, flags) for side in sides]
+    if len(sides) > _MOST_COMMANDS:
         lines = [f"{command} --run-dir runs/NAME/$i" for command in dict.fromkeys(commands)]
         folders = "runs/NAME …"
     else:
         lines = [
             f"{command} --run-dir runs/side-{number}/$i  # {side.label}"
-            for number, (side, command) in enumerate(zip(measured, commands, strict=True), start=1)
+            for number, (side, command) in enumerate(zip(sides, commands, strict=True), start=1)
         ]
-        folders = " ".join(f"runs/side-{number}" for number in range(1, len(measured) + 1))
+        folders = " ".join(f"runs/side-{number}" for number in range(1, len(sides) + 1))
     return [f"for i in $(seq {REPEATS}); do", *(f"  {line}" for line in lines), "done", f"llama-load compare {folders}"]
 
 

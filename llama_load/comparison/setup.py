@@ -26,8 +26,7 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     differences = []
     for name in names:
         values = tuple(_value(side, name) for side in sides)
-        known = {value for value, side in zip(values, sides, strict=True) if side.runs and value != UNKNOWN}
-        if len(known) > 1:
+        if len(set(values) - {UNKNOWN}) > 1:
             differences.append(Difference(name, values))
     return differences
 

@@ -97,11 +97,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A set-up: its label and its runs. No runs: it could not be measured (`note` says why); its cells are NA."""
+    """A set-up: its label and its runs, one at least."""
 
     label: str
     runs: Sequence[MeasuredRun]
-    note: str = ""
 
     def without_copies(self) -> Side:
         """The side with each run once: a copy is no repeat."""

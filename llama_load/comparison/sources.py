@@ -141,7 +141,7 @@ def _distinct(sides: list[Side]) -> list[Side]:
     for side in sides:
         seen[side.label] = seen.get(side.label, 0) + 1
         number = seen[side.label]
-        distinct.append(side if number == 1 else Side(f"{side.label} ({number})", side.runs, side.note))
+        distinct.append(side if number == 1 else Side(f"{side.label} ({number})", side.runs))
     return distinct
 
 

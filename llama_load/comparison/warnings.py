@@ -52,7 +52,7 @@ def _files_under_one_name(label: str, runs: Sequence[MeasuredRun]) -> Iterator[s
 
 def _same_file(sides: Sequence[Side]) -> Iterator[str]:
     """Labels that name different quantizations, but one served file: by what the servers report, or by the figures."""
-    for a, b in combinations([side for side in sides if side.runs], 2):
+    for a, b in combinations(sides, 2):
         names = _named(a), _named(b)
         if None in names or names[0] == names[1]:
             continue
@@ -115,7 +115,7 @@ def _is_single_llama(side: Side) -> bool:
         names = " ".join((side.label, run.setup.get("server", ""), run.setup.get("model", ""), run.setup.get(_FILE, ""))).lower()
         if run.concurrency != 1 or not any(name in names for name in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
             return False
-    return bool(side.runs)
+    return True
 
 
 def _in_blocks(sides: Sequence[Side]) -> Iterator[str]:

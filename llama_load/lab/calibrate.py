@@ -55,7 +55,10 @@ def calibrate(
 
     RunError: the machine is not quiet, or other programs made every result uncertain.
     """
-    wait_for_quiet(busy or others_busy)
+    if (share := wait_for_quiet(QUIET_WITHIN_S, busy or others_busy)) > QUIET:
+        raise RunError(
+            f"other programs use {share:.0%} of this machine, which would distort the calibration; stop them and calibrate again"
+        )
     calibration = Calibration(time.strftime("%Y%m%d-%H%M%S"), platform.node(), os.cpu_count(), TOK_PER_S)
     for count in streams:
         step, is_sure = best_of(count, read or measure, on_step)
@@ -85,20 +88,17 @@ def best_of(streams: int, read: Callable[[int], Step], on_step: Callable[[Step],
     return best, best.ttft_error_p99_ms <= LOOSE_MS or was_quiet
 
 
-def wait_for_quiet(busy: Callable[[], float]) -> None:
-    """Wait until other programs use little of the machine. RunError: after `QUIET_WITHIN_S` they still use more."""
-    deadline = time.monotonic() + QUIET_WITHIN_S
-    while (share := busy()) > QUIET:
-        if time.monotonic() > deadline:
-            raise RunError(
-                f"other programs use {share:.0%} of this machine, which would distort the calibration; stop them and "
-                "calibrate again"
-            )
-
-
 def others_busy() -> float:
     """The share of all cores' time used, 0 to 1, measured over two seconds."""
     return float(psutil.cpu_percent(LOOK_S)) / 100
+
+
+def wait_for_quiet(most_s: float, busy: Callable[[], float] = others_busy) -> float:
+    """Wait until other programs use little of the machine, at most this long; the share that they used last, 0 to 1."""
+    deadline = time.monotonic() + most_s
+    while (share := busy()) > QUIET and time.monotonic() < deadline:
+        pass
+    return share
 
 
 def measure(streams: int) -> Step:

@@ -17,9 +17,13 @@ Source: vLLM benchmarks/serve.py, get_request.
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
@@ -37,16 +41,12 @@ class RateRamp:
     """A rate that changes from `start_rps` at the first arrival to `end_rps` at the last, by arrival number.
 
     At position p = i/(N-1): linear start + (end - start) p, exponential start (end/start)^p. From 1 to 4 requests per second
-    in three arrivals: 1, 2.5, 4 and 1, 2, 4. UsageError: a rate that is not positive.
+    in three arrivals: 1, 2.5, 4 and 1, 2, 4.
     """
 
     kind: str  # linear or exponential
     start_rps: float
     end_rps: float
-
-    def __post_init__(self) -> None:
-        _check_rate(self.start_rps)
-        _check_rate(self.end_rps)
 
     def rates_rps(self, count: int) -> NDArray[np.float64]:
         """The rate at each of `count` arrivals."""
@@ -71,22 +71,13 @@ def arrivals_s(
     seed: int,
     ramp: RateRamp | None = None,
 ) -> NDArray[np.float64]:
-    """When each of `count` requests is scheduled, in s from the start of the run, ascending; formula above.
+    """When each of `count` requests, 1 or more, is scheduled, in s from the start of the run, ascending; formula above.
 
-    `burstiness` is the shape b of gamma gaps. A ramp must end at the rate. The same seed gives the same instants on every
-    machine and with every numpy version, up to the last digits. UsageError: invalid parameters.
+    `burstiness` is the shape b of gamma gaps. A ramp ends at the rate. The same seed gives the same instants on every machine and
+    with every numpy version, up to the last digits.
     """
     import numpy as np
 
-    _check_rate(rate_rps)
-    if count < 1:
-        raise UsageError(f"a schedule needs at least one request, got {count}")
-    if not 0 < burstiness < math.inf:
-        raise UsageError(f"--burstiness must be a number greater than 0, got {burstiness:g}; use --arrival constant for even gaps")
-    if burstiness != 1 and process != "gamma":
-        raise UsageError(f"--burstiness {burstiness:g} and --arrival {process} conflict: use --arrival gamma")
-    if ramp is not None and ramp.end_rps != rate_rps:
-        raise UsageError(f"the ramp ends at {ramp.end_rps:g} requests per second, but the request rate is {rate_rps:g}")
     mean_gaps = 1 / (np.full(count, rate_rps) if ramp is None else ramp.rates_rps(count))
     gaps = mean_gaps
     if process != "constant":
@@ -104,9 +95,6 @@ def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -
     10 requests per second for 60 s: 600; with a linear ramp from 1 to 10 that takes these 60 s: 233. UsageError: the number
     is 0.
     """
-    _check_rate(rate_rps)
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"a schedule needs a run time greater than 0 s, got {seconds:g}")
     if ramp is None:
         count = round(rate_rps * seconds)
     else:
@@ -117,6 +105,25 @@ def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -
     return count
 
 
-def _check_rate(rate_rps: float) -> None:
-    if not 0 < rate_rps < math.inf:
-        raise UsageError(f"a request rate must be a number of requests per second greater than 0, got {rate_rps:g}")
+def probe_times_s(rate_rps: float, seed: int) -> Iterator[float]:
+    """The scheduled times of probes (--probe-rate), s, without end: one at a random place of each interval of 1 / rate.
+
+    Rate 0.5/s: one between 0 and 2 s, one between 2 and 4 s, … The number of probes in a time is as even as with a fixed gap, and
+    every moment is as likely as any other, so that probes see the load as it is on average: with a fixed gap they would meet a load
+    of the same rhythm (--arrival constant) in the same phase again and again.
+    """
+    draw = random.Random(f"probes {seed}")
+    return ((number + draw.random()) / rate_rps for number in itertools.count())
+
+
+def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
+    """A function from arrival number to workload, drawn by the weights of the user classes; deterministic."""
+    names, shares = list(weights), list(weights.values())
+    if len(names) == 1:
+        return lambda _: names[0]
+
+    @lru_cache(1 << 16)
+    def drawn(number: int) -> str:
+        return random.Random(f"workload {seed} {number}").choices(names, shares)[0]
+
+    return drawn

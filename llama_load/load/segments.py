@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,3 +286,31 @@ def total_requests(segments: Sequence[Segment]) -> int | None:
     """Requests in all segments; None if unknown before the run."""
     totals = [segment.total for segment in segments]
     return None if None in totals else sum(total or 0 for total in totals)
+
+
+def of_conversations(model: LoadModel, segment: Segment, turns: Iterator[int], num_prompts: int | None) -> Segment:
+    """The schedule of the requests of conversations, of which the segment has the arrivals, and `turns` the numbers of requests.
+
+    All requests of a conversation have the instant of its arrival: further turns follow their own waits. With `num_prompts` as many
+    conversations arrive as have this many requests, the last one perhaps cut; otherwise one for each arrival of the segment.
+    Arrivals at 0 and 2 s with 3 and 1 requests: 0, 0, 0, 2.
+    """
+    assert segment.scheduled_s is not None
+    arrivals = segment.scheduled_s
+    if num_prompts is None:
+        lengths = list(islice(turns, len(arrivals)))
+    else:
+        lengths, missing = [], num_prompts
+        while missing > 0:
+            lengths.append(next(turns))
+            missing -= lengths[-1]
+        rate_rps = model.arrival_rate_rps or 1.0
+        arrivals = arrivals_s(len(lengths), rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed)
+    scheduled = np.repeat(arrivals, lengths)[:num_prompts]
+    return replace(
+        segment,
+        total=len(scheduled),
+        scheduled_s=scheduled,
+        stage_index=np.zeros(len(scheduled), dtype=np.int64),
+        conversations=len(lengths),
+    )

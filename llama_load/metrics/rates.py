@@ -120,12 +120,15 @@ def vllm_peak_in_flight(ok: Records) -> int:
     return most_at_once((starts - begun_ns) // NS_PER_S, (ends - begun_ns) // NS_PER_S + 1)
 
 
-def peak_in_flight(records: Records) -> int:
-    """Most requests in flight at one instant.
+def peak_in_flight(records: Records, *, within_ns: int = 0) -> int:
+    """Most requests in flight at one instant; the least that it can be, where instants are known within `within_ns` of each other.
 
     0-2 s, 1-3 s, 2.5-4 s: 2. A request that starts as another ends does not overlap it.
     """
-    return most_at_once(records.instants("started_mono_ns"), records.instants("ended_mono_ns")) if len(records) else 0
+    if not len(records):
+        return 0
+    starts, ends = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
+    return most_at_once(starts, np.maximum(starts, ends - within_ns))
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:

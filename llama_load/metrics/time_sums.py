@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llama_load.metrics.time_parts import KEYS, RequestParts
+from llama_load.metrics.time_parts import KEYS, PARTS, Part, RequestParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ class TimeParts:
     decode: SharedDecode | None
     unexplained_ms: float | None = None
     explained_of_ms: float | None = None
+
+    def taken(self) -> list[tuple[Part, PartSum]]:
+        """The parts that took time, in the order of `PARTS`."""
+        known = ((part, self.parts[part.key]) for part in PARTS)
+        return [(part, times) for part, times in known if times is not None and times.sum_ms > 0]
 
 
 def sum_up(parts: RequestParts) -> TimeParts | None:

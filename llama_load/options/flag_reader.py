@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from llama_load.options.flag import Flag
@@ -80,16 +81,22 @@ class FlagReader:
                 self.faults.append(str(error))
         return values
 
-    def chosen(self, name: str, choices: tuple[str, ...]) -> str | None:
-        """One of several words; None if not given."""
+    def path(self, name: str) -> Path | None:
+        """The path of a file or folder; None if not given."""
         given = self.text(name)
-        if given is not None and given not in choices:
-            self.faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
+        return None if given is None else Path(given)
+
+    def chosen(self, name: str) -> str | None:
+        """One of the words of the flag's row; None if not given."""
+        given = self.text(name)
+        (flag,) = (flag for flag in FLAGS if flag.dest == name)
+        if given is not None and given not in (flag.choices or ()):
+            self.faults.append(f"{flag.name} must be one of {', '.join(filter(None, flag.choices or ()))}, got {given!r}")
         return given
 
     def switched(self, name: str) -> bool | None:
         """on or off; None if not given."""
-        given = self.chosen(name, ("on", "off"))
+        given = self.chosen(name)
         return None if given is None else given == "on"
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from llama_load.load.segments import ARRIVALS, CONSTANT, DROP, GAMMA, ON_LIMITS, POISSON, RAMPS, TRACE, LoadModel
+from llama_load.load.segments import CONSTANT, DROP, GAMMA, POISSON, TRACE, LoadModel
 from llama_load.load.stages import Stage, parse_stages
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import MOST_USERS, PROMPTS, SAME
+from llama_load.options.flags import MOST_USERS, SAME
 
 
 def read_load(flags: FlagReader, seed: int) -> LoadModel:
     """The load model, without its trace's arrivals. Faults go to the reader."""
     rate = None if (flags.text("request_rate") or "inf") == "inf" else flags.number("request_rate", float, 0, above=True)
     burstiness = flags.number("burstiness", float, 0, above=True) or 1.0
-    arrival = flags.chosen("arrival", ARRIVALS)
+    arrival = flags.chosen("arrival")
     stages = stages_of(flags.text("stages") or "", flags.faults)
     most = flags.number("max_concurrency", int, 1, most=MOST_USERS)
     model = LoadModel(
@@ -23,11 +23,11 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
         conversations_per_min=flags.number("conversation_rate", float, 0, above=True),
         burstiness=burstiness,
         process=CONSTANT if arrival == CONSTANT else GAMMA if burstiness != 1 or arrival == GAMMA else POISSON,
-        ramp=flags.chosen("ramp", RAMPS),
+        ramp=flags.chosen("ramp"),
         ramp_start_rps=flags.number("ramp_start_rps", float, 0, above=True),
-        drops=flags.chosen("on_limit", ON_LIMITS) == DROP,
+        drops=flags.chosen("on_limit") == DROP,
         stages=stages,
-        same_prompts=flags.chosen("stage_prompts", PROMPTS) == SAME or flags.switch("same_answer"),
+        same_prompts=flags.chosen("stage_prompts") == SAME or flags.switch("same_answer"),
         hands_over=flags.switch("hand_over"),
         seed=seed,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
-from llama_load.languages import ENGLISH, LANGUAGES
+from llama_load.languages import ENGLISH
 from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
@@ -26,16 +26,15 @@ from llama_load.options.flags import (
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
-from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
+from llama_load.options.result_flags import AUTO, WAIT
 from llama_load.options.secret_flags import is_header_name, read_headers, redact_json, secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name
 from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.apis.api import GeneratingApi
-from llama_load.targets.balance import BALANCES, ROUND_ROBIN
+from llama_load.targets.balance import ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.servers import KINDS
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
@@ -48,176 +47,29 @@ LONGEST_FAULT = 300  # characters
 MOST_RETRIES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """All flags as values. None means not given."""
-
-    num_prompts: int | None
-    max_concurrency: int | None
-    conversations: int | None
-    warmup: int
-    dataset_path: str | None
-    traffic: Traffic
-    stream: bool
-    sharegpt_output_len: int | None
-    tokenizer: Path | None
-    keep_long_prompts: bool
-    seed: int
-    renews_prompts: bool  # prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was given
-    load: LoadModel
-    trace: Path | None
-    speed: float
-    models: WeightedChoice
-    adapters: WeightedChoice
-    session_headers: SessionHeaders
-    backend: str | None
-    balance: str
-    connection_reuse: bool | None
-    endpoint: str
-    max_tokens: int | None
-    temperature: float | None
-    same_answer: bool  # prompts are sent alone and under load, to compare the answers
-    json_schema: Path | None
-    grammar: Path | None
-    structured_output_ratio: float  # share of the requests with either
-    ignore_eos: bool
-    cache_prompt: bool | None
-    bust_prefix_cache: bool
-    kv_pool: int | None
-    extra_body: dict[str, Any]
-    headers: Headers
-    tls: TlsOptions
-    run_dir: Path | None
-    label: str | None
-    goals: Goals
-    timeouts: Timeouts
-    hang_ups: HangUps | None
-    probe_rate_rps: float | None  # probes beside the load
-    retries: int  # how often a request that was refused as overloaded is sent again
-    wait_at_end_s: float
-    client_priority: str  # one of CLIENT_PRIORITIES
-    server_grace_s: float
-    save_texts: bool
-    telemetry: TelemetryOptions
-    price_per_hour: float | None
-    junit: Path | None
-    upload: str | None
-    lang: str
-    no_report_html: bool
-    metrics_address: tuple[str, int] | None  # where to serve /metrics
-    given_flags: dict[str, Any] = field(default_factory=dict)  # see `_given`; for the manifest
-
-    @property
-    def output_len(self) -> int | None:
-        """The requested answer length, from either of its two flags."""
-        return self.traffic.output_len or self.sharegpt_output_len
-
-    def body_options(self) -> BodyOptions:
-        """The flags that apply to every request's body."""
-        return BodyOptions(
-            endpoint=self.endpoint,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            ignore_eos=self.ignore_eos,
-            cache_prompt=self.cache_prompt,
-            stream=self.stream,
-            extra=self.extra_body,
-        )
+def _seed(flags: FlagReader) -> int:
+    return flags.number("seed", int, -(2**63), most=2**63 - 1) or 0
 
 
-def read_options(namespace: Any) -> RunOptions:
-    """Locust's parsed options as values. UsageError has all faults, one per line."""
-    flags = FlagReader(namespace)
-    faults = flags.faults
-    keep_secret(secret_values(flags))
-    text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
-    chosen, switched = flags.chosen, flags.switched
-    tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
-    schema, grammar = text("json_schema"), text("grammar")
-    faults += _form_conflicts(flags, schema, grammar)
-    faults += _body_conflicts(flags)
-    given_seed = number("seed", int, -(2**63), most=2**63 - 1)
-    seed = given_seed or 0
-    load = read_load(flags, seed)
-    options = RunOptions(
-        num_prompts=number("num_prompts", int, 1, most=MOST_REQUESTS),
-        max_concurrency=number("max_concurrency", int, 1, most=MOST_USERS),
-        conversations=number("conversations", int, 1, most=MOST_USERS),
-        warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
-        dataset_path=text("dataset_path"),
-        traffic=read_traffic(flags),
-        stream=not switch("no_stream"),
-        sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
-        tokenizer=Path(tokenizer) if tokenizer else None,
-        keep_long_prompts=switch("keep_long_prompts"),
-        seed=seed,
-        renews_prompts=given_seed is None and switched("cache_prompt") is not True and not switch("bust_prefix_cache"),
-        load=load,
-        trace=Path(trace) if trace else None,
-        speed=number("speed", float, 0, above=True) or 1.0,
-        models=_choice(text("model"), "--model", seed, faults),
-        adapters=_choice(text("adapter"), "--adapter", seed, faults, check=adapter_name),
-        session_headers=_session_headers(flags),
-        backend=chosen("backend", tuple(KINDS)),
-        balance=chosen("balance", BALANCES) or ROUND_ROBIN,
-        connection_reuse=switched("connection_reuse"),
-        endpoint=_endpoint(text("endpoint"), faults),
-        max_tokens=number("max_tokens", int, 1, most=MOST_TOKENS),
-        temperature=0.0 if switch("same_answer") else number("temperature", float, 0),
-        same_answer=switch("same_answer"),
-        json_schema=Path(schema) if schema else None,
-        grammar=Path(grammar) if grammar else None,
-        structured_output_ratio=1.0 if (ratio := number("structured_output_ratio", float, 0, most=1)) is None else ratio,
-        ignore_eos=switch("ignore_eos"),
-        cache_prompt=False if switch("same_answer") else switched("cache_prompt"),
-        kv_pool=number("kv_pool", int, 1),
-        bust_prefix_cache=switch("bust_prefix_cache"),
-        extra_body=_extra_body(text("extra_body"), faults),
-        headers=read_headers(lines("header"), faults) + _authorization(text("api_key"), faults),
-        tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
-        run_dir=Path(run_dir) if run_dir else None,
-        label=text("label"),
-        goals=read_goals(flags, load),
-        timeouts=Timeouts(
-            number("connect_timeout", float, 0, above=True, most=LONGEST_S),
-            number("first_token_timeout", float, 0, above=True, most=LONGEST_S),
-            number("token_timeout", float, 0, above=True, most=LONGEST_S),
-            number("request_timeout", float, 0, above=True, most=LONGEST_S),
-        ),
-        hang_ups=_hang_ups(flags, seed),
-        probe_rate_rps=_probe_rate(flags),
-        retries=number("retry", int, 0, most=MOST_RETRIES),
-        server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
-        wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
-        client_priority=chosen("client_priority", CLIENT_PRIORITIES) or AUTO,
-        save_texts=switch("save_texts"),
-        telemetry=read_telemetry(flags),
-        price_per_hour=number("price_per_hour", float, 0),
-        junit=Path(junit) if junit else None,
-        upload=text("upload"),
-        lang=chosen("lang", LANGUAGES) or ENGLISH,
-        no_report_html=switch("no_report_html"),
-        metrics_address=_address(text("metrics_port"), faults),
-        given_flags=_given(flags),
-    )
-    if faults:
-        raise UsageError("\n".join(map(_short, dict.fromkeys(faults))))
-    return options
-
-
-def _form_conflicts(flags: FlagReader, schema: str | None, grammar: str | None) -> Iterator[str]:
+def _conflicts(flags: FlagReader) -> Iterator[str]:
+    """A message for each pair of flags of bodies and answers that conflict."""
+    schema, grammar = flags.text("json_schema"), flags.text("grammar")
     if schema and grammar:
         yield "--json-schema and --grammar conflict: an answer can follow only one"
     if not (schema or grammar) and flags.number("structured_output_ratio", float, 0, most=1) not in (None, 1.0):
         yield "--structured-output-ratio needs --json-schema or --grammar"
     if (schema or grammar) and flags.switch("ignore_eos"):
         yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
+    body = _extra_body(flags.text("extra_body"), [])
+    for flag, name in (("model", "model"), ("adapter", "lora")):
+        if flags.text(flag) is not None and name in body:
+            yield f"--{flag} conflicts with {name!r} in --extra-body: give only one of them"
 
 
-def _hang_ups(flags: FlagReader, seed: int) -> HangUps | None:
+def _hang_ups(flags: FlagReader) -> HangUps | None:
     rate, after = flags.number("abort_rate", float, 0, most=1), flags.text("abort_after") or FIRST_TOKEN
     try:
-        hang_ups = parse_hang_ups(rate or 0.0, after, seed)
+        hang_ups = parse_hang_ups(rate or 0.0, after, _seed(flags))
     except ValueError as error:
         flags.faults.append(str(error))
         return None
@@ -270,13 +122,6 @@ def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def _body_conflicts(flags: FlagReader) -> Iterator[str]:
-    body = _extra_body(flags.text("extra_body"), [])
-    for flag, name in (("model", "model"), ("adapter", "lora")):
-        if flags.text(flag) is not None and name in body:
-            yield f"--{flag} conflicts with {name!r} in --extra-body: give only one of them"
-
-
 def _session_headers(flags: FlagReader) -> SessionHeaders:
     names = {flag: flags.text(flag) for flag in ("session_header", "replica_header")}
     given = {name.lower() for name, _ in read_headers(flags.lines("header"), [])}
@@ -289,11 +134,12 @@ def _session_headers(flags: FlagReader) -> SessionHeaders:
     return SessionHeaders(names["session_header"], names["replica_header"])
 
 
-def _choice(given: str | None, flag: str, seed: int, faults: list[str], *, check: Callable[[str], str] = str) -> WeightedChoice:
+def _choice(flags: FlagReader, name: str, *, check: Callable[[str], str] = str) -> WeightedChoice:
+    given = flags.text(name)
     try:
-        return ONE_FOR_ALL if given is None else parse_choice(given, flag, seed, check=check)
+        return ONE_FOR_ALL if given is None else parse_choice(given, f"--{name}", _seed(flags), check=check)
     except ValueError as error:
-        faults.append(str(error))
+        flags.faults.append(str(error))
         return ONE_FOR_ALL
 
 
@@ -323,11 +169,12 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
     return value
 
 
-def _authorization(api_key: str | None, faults: list[str]) -> Headers:
+def _authorization(flags: FlagReader) -> Headers:
+    api_key = flags.text("api_key")
     if api_key is None:
         return ()
     if not (api_key.isascii() and api_key.isprintable()):
-        faults.append("--api-key contains characters that cannot be sent in a header")
+        flags.faults.append("--api-key contains characters that cannot be sent in a header")
     return (("Authorization", f"Bearer {api_key}"),)
 
 
@@ -337,3 +184,124 @@ def _endpoint(given: str | None, faults: list[str]) -> str:
     if name not in OFFERED:
         faults.append(f"--endpoint must be one of {', '.join(OFFERED)}, got {given!r}")
     return name
+
+
+def _output_len(flags: FlagReader) -> int | None:
+    lengths: list[int | None] = [flags.number(name, int, 1, most=MOST_TOKENS) for name in ("output_len", "sharegpt_output_len")]
+    return lengths[0] or lengths[1]
+
+
+def _structured_ratio(flags: FlagReader) -> float:
+    ratio = flags.number("structured_output_ratio", float, 0, most=1)
+    return 1.0 if ratio is None else ratio
+
+
+def _timeouts(flags: FlagReader) -> Timeouts:
+    names = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
+    return Timeouts(*(flags.number(name, float, 0, above=True, most=LONGEST_S) for name in names))
+
+
+def _read(read: Callable[[FlagReader], Any]) -> Any:
+    """A field of `RunOptions`, and what reads its value."""
+    return field(metadata={"read": lambda flags, _: read(flags)})
+
+
+def _of_flag(read: Callable[[FlagReader, str], Any]) -> Any:
+    """A field that has the name of its flag."""
+    return field(metadata={"read": read})
+
+
+def _number(kind: type[int] | type[float], least: float, **bounds: Any) -> Any:
+    """The same for a number."""
+    return _of_flag(lambda flags, name: flags.number(name, kind, least, **bounds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """All flags as values, each with what reads it. None means not given."""
+
+    seed: int
+    load: LoadModel
+    goals: Goals
+    num_prompts: int | None = _number(int, 1, most=MOST_REQUESTS)
+    max_concurrency: int | None = _number(int, 1, most=MOST_USERS)
+    conversations: int | None = _number(int, 1, most=MOST_USERS)
+    warmup: int = _read(lambda flags: flags.number("warmup", int, 0, most=MOST_REQUESTS) or 0)
+    dataset_path: str | None = _of_flag(FlagReader.text)
+    traffic: Traffic = _read(read_traffic)
+    stream: bool = _read(lambda flags: not flags.switch("no_stream"))
+    # The answer length to ask for, from either of its two flags.
+    output_len: int | None = _read(_output_len)
+    tokenizer: Path | None = _of_flag(FlagReader.path)
+    keep_long_prompts: bool = _of_flag(FlagReader.switch)
+    # Prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was given.
+    renews_prompts: bool = _read(
+        lambda flags: not (flags.text("seed") or flags.switched("cache_prompt") or flags.switch("bust_prefix_cache"))
+    )
+    trace: Path | None = _of_flag(FlagReader.path)
+    models: WeightedChoice = _read(lambda flags: _choice(flags, "model"))
+    adapters: WeightedChoice = _read(lambda flags: _choice(flags, "adapter", check=adapter_name))
+    session_headers: SessionHeaders = _read(_session_headers)
+    backend: str | None = _of_flag(FlagReader.chosen)
+    balance: str = _read(lambda flags: flags.chosen("balance") or ROUND_ROBIN)
+    connection_reuse: bool | None = _of_flag(FlagReader.switched)
+    endpoint: str = _read(lambda flags: _endpoint(flags.text("endpoint"), flags.faults))
+    max_tokens: int | None = _number(int, 1, most=MOST_TOKENS)
+    temperature: float | None = _read(lambda flags: 0.0 if flags.switch("same_answer") else flags.number("temperature", float, 0))
+    same_answer: bool = _of_flag(FlagReader.switch)  # prompts are sent alone and under load, to compare the answers
+    json_schema: Path | None = _of_flag(FlagReader.path)
+    grammar: Path | None = _of_flag(FlagReader.path)
+    structured_output_ratio: float = _read(_structured_ratio)  # share of the requests with either
+    ignore_eos: bool = _of_flag(FlagReader.switch)
+    cache_prompt: bool | None = _read(lambda flags: False if flags.switch("same_answer") else flags.switched("cache_prompt"))
+    bust_prefix_cache: bool = _of_flag(FlagReader.switch)
+    kv_pool: int | None = _number(int, 1)
+    extra_body: dict[str, Any] = _read(lambda flags: _extra_body(flags.text("extra_body"), flags.faults))
+    headers: Headers = _read(lambda flags: read_headers(flags.lines("header"), flags.faults) + _authorization(flags))
+    tls: TlsOptions = _read(lambda flags: TlsOptions(_readable(flags.text("ca_file"), flags.faults), flags.switch("insecure")))
+    run_dir: Path | None = _of_flag(FlagReader.path)
+    label: str | None = _of_flag(FlagReader.text)
+    timeouts: Timeouts = _read(_timeouts)
+    hang_ups: HangUps | None = _read(_hang_ups)
+    probe_rate_rps: float | None = _read(_probe_rate)  # probes beside the load
+    # How often a request that was refused as overloaded is sent again.
+    retries: int = _read(lambda flags: flags.number("retry", int, 0, most=MOST_RETRIES))
+    wait_at_end_s: float = _read(lambda flags: LONGEST_WAIT_S if flags.chosen("at_end") == WAIT else 0)
+    client_priority: str = _read(lambda flags: flags.chosen("client_priority") or AUTO)  # one of CLIENT_PRIORITIES
+    server_grace_s: float = _read(lambda flags: flags.number("server_grace", float, 0, most=LONGEST_S))
+    save_texts: bool = _of_flag(FlagReader.switch)
+    telemetry: TelemetryOptions = _read(read_telemetry)
+    price_per_hour: float | None = _number(float, 0)
+    junit: Path | None = _of_flag(FlagReader.path)
+    upload: str | None = _of_flag(FlagReader.text)
+    lang: str = _read(lambda flags: flags.chosen("lang") or ENGLISH)
+    no_report_html: bool = _of_flag(FlagReader.switch)
+    # Where to serve /metrics.
+    metrics_address: tuple[str, int] | None = _read(lambda flags: _address(flags.text("metrics_port"), flags.faults))
+    given_flags: dict[str, Any] = _read(_given)  # for the manifest
+
+    def body_options(self) -> BodyOptions:
+        """The flags that apply to every request's body."""
+        return BodyOptions(
+            endpoint=self.endpoint,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            ignore_eos=self.ignore_eos,
+            cache_prompt=self.cache_prompt,
+            stream=self.stream,
+            extra=self.extra_body,
+        )
+
+
+def read_options(namespace: Any) -> RunOptions:
+    """Locust's parsed options as values. UsageError has all faults, one per line."""
+    flags = FlagReader(namespace)
+    keep_secret(secret_values(flags))
+    flags.faults += _conflicts(flags)
+    seed = _seed(flags)
+    load = read_load(flags, seed)
+    values = {each.name: each.metadata["read"](flags, each.name) for each in fields(RunOptions) if each.metadata}
+    options = RunOptions(seed=seed, load=load, goals=read_goals(flags, load), **values)
+    if flags.faults:
+        raise UsageError("\n".join(map(_short, dict.fromkeys(flags.faults))))
+    return options

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from llama_load.errors import UsageError
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import ALL, DEFAULT_SIZE, HISTORIES, MOST_PARTS, MOST_REQUESTS, MOST_TOKENS, RECORDED
+from llama_load.options.flags import ALL, DEFAULT_SIZE, MOST_PARTS, MOST_REQUESTS, MOST_TOKENS, RECORDED
 from llama_load.workloads.agent import MOST_TOOLS
-from llama_load.workloads.images import FORMATS, MAX_SIDE, MIN_SIDE
-from llama_load.workloads.prompt import CACHES, AgentShape, Traffic
+from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
+from llama_load.workloads.prompt import AgentShape, Traffic
 from llama_load.workloads.think_time import ThinkTime, think_time
 
 
@@ -20,24 +18,23 @@ def read_traffic(flags: FlagReader) -> Traffic:
     return Traffic(
         turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
         limits_turns=text("turns") is not None,
-        generated_history=chosen("history", HISTORIES) != RECORDED,
+        generated_history=chosen("history") != RECORDED,
         system_prompt=text("system_prompt"),
         think_time=_think_time(text("think_time"), flags.faults),
         speed=number("speed", float, 0, above=True) or 1.0,
-        document=Path(document) if (document := text("document")) else None,
+        document=flags.path("document"),
         document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
-        document_cache=chosen("document_cache", CACHES) or default.document_cache,
+        document_cache=chosen("document_cache") or default.document_cache,
         question=text("question"),
         images=text("images"),
         image_size=_size(text("image_size") or "", flags.faults),
-        image_format=chosen("image_format", FORMATS) or default.image_format,
+        image_format=chosen("image_format") or default.image_format,
         images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
         weights=_weights(text("weights") or "", flags.faults),
         categories=tuple(filter(None, (name.strip() for name in (text("category") or "").split(",")))),
         agent=_agent(flags),
         batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
         input_len=number("input_len", int, 1, most=MOST_TOKENS),
-        output_len=number("output_len", int, 1, most=MOST_TOKENS),
         range_ratio=number("range_ratio", float, 0, most=1) or 0.0,
         prefix_len=number("prefix_len", int, 0, most=MOST_TOKENS) or 0,
         num_prefixes=number("num_prefixes", int, 1, most=MOST_REQUESTS) or 1,

@@ -10,38 +10,31 @@ from llama_load.options.options import RunOptions
 from llama_load.targets.answer_form import GRAMMAR, JSON_SCHEMA, AnswerForm, form_fields
 from llama_load.targets.target import Target
 from llama_load.workloads.expect import MOST_SCHEMA_BYTES, check_schema
+from llama_load.workloads.text_files import read_whole
 
 
 def read_answer_form(options: RunOptions, targets: Sequence[Target]) -> AnswerForm | None:
     """The form of the answers; None without a flag. UsageError: the file or a server does not allow it."""
-    if options.json_schema is not None:
-        form = AnswerForm(JSON_SCHEMA, _text(options.json_schema, "--json-schema"), options.structured_output_ratio)
-        try:
-            check_schema(form.text)
-        except UsageError as error:
-            raise UsageError(f"--json-schema: the file {options.json_schema} {error}") from None
-    elif options.grammar is not None:
-        form = AnswerForm(GRAMMAR, _text(options.grammar, "--grammar"), options.structured_output_ratio)
-    else:
-        return None
-    for target in targets:
-        form_fields(form, options.endpoint, target)
-    return form
+    for kind, path in ((JSON_SCHEMA, options.json_schema), (GRAMMAR, options.grammar)):
+        if path is not None:
+            form = AnswerForm(kind, _text(kind, path), options.structured_output_ratio)
+            for target in targets:
+                form_fields(form, options.endpoint, target)
+            return form
+    return None
 
 
-def _text(path: Path, flag: str) -> str:
+def _text(kind: str, path: Path) -> str:
+    name = f"file of --{kind.replace('_', '-')}"
     try:
-        if not path.is_file():  # a device has no end
-            raise UsageError(f"{flag}: there is no file at {path}")
-        with path.open("rb") as file:
-            data = file.read(MOST_SCHEMA_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{flag}: the file {path} cannot be read: {error.strerror}") from None
+        text = read_whole(path, name, MOST_SCHEMA_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{flag}: the file {path} is not text in UTF-8") from None
-    if len(data) > MOST_SCHEMA_BYTES:
-        raise UsageError(f"{flag}: the file {path} has more than {MOST_SCHEMA_BYTES // 1024} KiB")
+        raise UsageError(f"the {name} {path} is not text in UTF-8") from None
     if not text.strip():
-        raise UsageError(f"{flag}: the file {path} is empty")
+        raise UsageError(f"the {name} {path} is empty")
+    if kind == JSON_SCHEMA:
+        try:
+            check_schema(text)
+        except UsageError as error:
+            raise UsageError(f"the {name} {path} {error}") from None
     return text

@@ -11,13 +11,14 @@ from locust.runners import MasterRunner
 
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 from llama_load.errors import UsageError
-from llama_load.load.conversation_arrivals import of_conversations
-from llama_load.load.segments import FILLING, LoadModel, Segment, plan_segments, total_requests
-from llama_load.load.workload_draw import drawn_by_weight
+from llama_load.load.schedule import drawn_by_weight
+from llama_load.load.segments import FILLING, LoadModel, Segment, of_conversations, plan_segments, total_requests
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
 from llama_load.preflight.trace import load_trace
 from llama_load.preflight.user_mix import sending_users
+from llama_load.run_folder import PreflightRow
+from llama_load.units import quantity
 from llama_load.workloads.prompt import Plan
 
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
@@ -69,7 +70,7 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
     """The load that the flags ask for. UsageError: a flag has no effect, or the load is impossible."""
     model = options.load
     if options.trace is not None:
-        model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
+        model = replace(model, arrivals=load_trace(options.trace, speed=options.traffic.speed))
     of_each_stage = options.num_prompts
     shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape ends the run
     if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
@@ -162,3 +163,39 @@ def _refuse_what_makes_no_schedule(environment: Any, options: RunOptions, load: 
     if amounts and all(amounts) and (load.run_time_s is not None or options.num_prompts is not None):
         what = "--num-prompts" if load.run_time_s is None else "-t"
         raise UsageError(f"{what} has no effect, because every stage has its own amount: leave it out")
+
+
+def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
+    """Rows for the preflight table; none for a plain closed loop, which -u and --num-prompts describe."""
+    if model.stages:
+        return [PreflightRow("stages", _stages(model, segments))]
+    if not model.is_open:
+        return []
+    (segment,) = segments
+    last_s = float(segment.scheduled_s[-1]) if segment.scheduled_s is not None else 0.0
+    requests = quantity(segment.total or 0, "request")
+    if model.arrivals:
+        what = "arrivals of a trace"
+    else:
+        shape = f"gamma, burstiness {model.burstiness:g}" if model.process == "gamma" else model.process
+        what = f"{model.rate_rps:g} requests/s ({shape})" if model.rate_rps is not None else ""
+        if model.conversations_per_min is not None:
+            what = f"{model.conversations_per_min:g} conversations/min ({shape})"
+            requests = f"{quantity(segment.conversations or 0, 'conversation')} with {requests}"
+        if model.ramp is not None:
+            what = f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
+    return [PreflightRow("load", f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}")]
+
+
+def _limit(model: LoadModel) -> str:
+    if model.max_in_flight is None:
+        return ""
+    return f"; at most {model.max_in_flight} in flight, the rest is {'dropped' if model.drops else 'queued'}"
+
+
+def _stages(model: LoadModel, segments: list[Segment]) -> str:
+    names = ", ".join(stage.name for stage in model.stages)
+    total = total_requests(segments)
+    count = "as many prompts as fit its time each" if total is None else f"{quantity(total, 'prompt')} in all"
+    which = "the same in every stage" if model.same_prompts else "new ones of similar lengths in every stage while there are any"
+    return f"{names}: {count}, {which}{_limit(model)}"

@@ -97,16 +97,6 @@ class LocalServer:
         return replace(worker, rtt_ms=after.rtt_ms, sent_bytes=max(0, sent), received_bytes=max(0, received))
 
 
-def find_local_servers(targets: Sequence[Target]) -> list[LocalServer]:
-    """One per target, in their order."""
-    return [_find(target) for target in targets]
-
-
-def find_again(server: LocalServer) -> LocalServer:
-    """The server as it is now: after its end another process may listen on its port. (Blocks for some ms.)"""
-    return _find(server.target)
-
-
 def with_traffic(server: LocalServer, description: ServerDescription) -> LocalServer:
     """The server, counting the traffic to its RPC workers from now on."""
     return replace(server, traffic=traffic_to(worker.address for worker in description.rpc)) if description.rpc else server
@@ -137,7 +127,8 @@ def server_rows(servers: Sequence[LocalServer], descriptions: Sequence[ServerDes
     return rows
 
 
-def _find(target: Target) -> LocalServer:
+def find_local_server(target: Target) -> LocalServer:
+    """The server as it is now: after its end another process may listen on its port. (Blocks for some ms.)"""
     if not is_here(target.address):
         return LocalServer(target)
     entry = registry.find(target.address.port)

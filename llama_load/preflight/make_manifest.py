@@ -62,7 +62,7 @@ def make_manifest(
         conversations=load.alive,
         burstiness=model.burstiness,
         arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
-        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.speed},
+        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.traffic.speed},
         ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
         stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
         same_prompts=model.same_prompts,

@@ -30,9 +30,8 @@ from llama_load.preflight.checks import (
     target_rows,
     tool_rows,
 )
-from llama_load.preflight.load_fits import PlannedLoad, planned_load, with_conversations
-from llama_load.preflight.load_rows import load_rows
-from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
+from llama_load.preflight.load_fits import PlannedLoad, load_rows, planned_load, with_conversations
+from llama_load.preflight.local_servers import LocalServer, find_local_server, server_rows, with_traffic
 from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
@@ -96,7 +95,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
         raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
     probes, targets = probe_targets(hosts, options)
     form = read_answer_form(options, targets)
-    local_servers = find_local_servers(targets)
+    local_servers = [find_local_server(target) for target in targets]
     descriptions = [server.describe() for server in local_servers]
     shifts = all(server.context_shift for server in descriptions)
     counter = token_counter(probes[0], options)
@@ -106,7 +105,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
     load = with_conversations(load, plans)
-    if options.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
+    if options.traffic.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
         raise UsageError("--speed has nothing to play faster: give a trace (--trace FILE), or conversations with recorded waits")
     refuse_probes(options, plans.values())
     rows = _rows(

@@ -17,7 +17,7 @@ from llama_load.reports.check_lines import check_lines
 from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import end_lines
-from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, whole
+from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, section, whole
 from llama_load.reports.other_request_lines import traffic_lines
 from llama_load.reports.over_time_table import soak_lines, steady_lines
 from llama_load.reports.request_table import request_table
@@ -85,60 +85,48 @@ def _notes(results: Results) -> Iterable[str]:
 
 def own_sections(results: Results) -> list[str]:
     """The sections that vLLM's block does not have: failures by class, the server's figures, each workload, the verdict."""
-    figures, manifest = results.total, results.run.manifest
-    lines: list[str] = []
-    if notes_below := list(_notes(results)):
-        lines.append(headline("Notes on the Above", "-"))
-        lines += [line for note in notes_below for line in wrapped(note, TEXT_WIDTH, indent="  ")]
-    lines += end_lines(results)
-    lines += _stages(results)
-    lines += _more(figures)
-    lines += _open_loop(manifest, figures)
+    figures, manifest, by_workload = results.total, results.run.manifest, results.by_workload
+    requests = request_table(results.run.records.measured(), str) if len(by_workload) > 1 else None
+    replaced = manifest.prompts.get("replaced")
+    return [
+        *section("Notes on the Above", (line for note in _notes(results) for line in wrapped(note, TEXT_WIDTH, indent="  "))),
+        *end_lines(results),
+        *_stages(results),
+        *section("More from the Client", _more(figures)),
+        *_open_loop(manifest, figures),
+        *_ends(manifest),
+        *steady_lines(results),
+        *soak_lines(results),
+        *time_lines(results.time_parts),
+        *section("Server's Own Figures", _server_side(figures)),
+        *side_lines(results.client_server),
+        *section("Telemetry", telemetry_lines(results)),
+        *(line for name, part in by_workload.items() if len(by_workload) > 1 for line in section(f"Workload {name}", _part(part))),
+        *table_section(answer_tables(results)),
+        *section("Replicas", _replicas(results)),
+        *section("Models", _rows(results.by_model) if len(results.by_model) > 1 else ()),
+        *section("LoRA Adapters", _rows(results.by_adapter) if results.by_adapter else ()),
+        *table_section(choice_tables(results)),
+        *table_section(conversation_tables(results, str)),
+        *section("Requests", text_lines(requests) if requests else ()),
+        *section("Besides LLM Requests", traffic_lines(results.others)),
+        *section("Prompts", [whole("Too long for a slot, replaced:", replaced)] if replaced else ()),
+        *server_lines(manifest.servers),
+        *section("Verdict", verdict_lines(results)),
+        "=" * WIDTH,
+    ]
+
+
+def _ends(manifest: Manifest) -> Iterable[str]:
+    """What ended the run early, or what it waited for."""
     if manifest.ended_below is not None:
-        lines += wrapped(f"--end-below: {manifest.ended_below}", TEXT_WIDTH, indent="  ")
-    if (until := manifest.until) is not None:
-        lines += wrapped(f"--until: {until.sentence}", TEXT_WIDTH, indent="  ")
-    lines += steady_lines(results)
-    lines += soak_lines(results)
-    lines += time_lines(results.time_parts)
-    lines += _server_side(figures)
-    lines += side_lines(results.client_server)
-    if telemetry := list(telemetry_lines(results)):
-        lines.append(headline("Telemetry", "-"))
-        lines += telemetry
-    if len(results.by_workload) > 1:
-        for name, part in results.by_workload.items():
-            lines.append(headline(f"Workload {name}", "-"))
-            lines += _part(part)
-    lines += table_section(answer_tables(results))
-    lines += _replicas(results)
-    if len(results.by_model) > 1:
-        lines.append(headline("Models", "-"))
-        lines += _rows(results.by_model)
-    if results.by_adapter:
-        lines.append(headline("LoRA Adapters", "-"))
-        lines += _rows(results.by_adapter)
-    lines += table_section(choice_tables(results))
-    lines += table_section(conversation_tables(results, str))
-    if len(results.by_workload) > 1 and (requests := request_table(results.run.records.measured(), str)):
-        lines.append(headline("Requests", "-"))
-        lines += text_lines(requests)
-    if traffic := list(traffic_lines(results.others)):
-        lines.append(headline("Besides LLM Requests", "-"))
-        lines += traffic
-    if manifest.prompts.get("replaced"):
-        lines.append(headline("Prompts", "-"))
-        lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
-    lines += server_lines(manifest.servers)
-    lines.append(headline("Verdict", "-"))
-    lines += verdict_lines(results)
-    lines.append("=" * WIDTH)
-    return lines
+        yield from wrapped(f"--end-below: {manifest.ended_below}", TEXT_WIDTH, indent="  ")
+    if manifest.until is not None:
+        yield from wrapped(f"--until: {manifest.until.sentence}", TEXT_WIDTH, indent="  ")
 
 
 def _more(figures: Summary) -> Iterable[str]:
     """Client figures that vLLM's block does not have."""
-    yield headline("More from the Client", "-")
     if figures.total_output_tokens:
         yield number("Output characters per second:", figures.output_chars_per_s)
         yield number("Peak output in any second (tok/s):", figures.peak_output_tok_per_s)
@@ -201,7 +189,6 @@ def _server_side(figures: Summary) -> Iterable[str]:
     known = (figures.server_prompt_tok_per_s, figures.server_predict_tok_per_s, figures.total_cached_tokens)
     if known == (None, None, None):
         return
-    yield headline("Server's Own Figures", "-")
     yield number("Prompt speed of a request (tok/s):", figures.server_prompt_tok_per_s)
     yield number("Predict speed of a request (tok/s):", figures.server_predict_tok_per_s)
     yield whole("Prompt tokens from cache:", count(figures.total_cached_tokens))
@@ -212,7 +199,6 @@ def _replicas(results: Results) -> Iterable[str]:
     parts = results.by_host
     if len(parts) < 2:
         return
-    yield headline("Replicas", "-")
     yield from _rows(parts)
     yield number("Request imbalance (1 is even):", results.request_imbalance)
     yield number("Output token imbalance (1 is even):", results.token_imbalance)

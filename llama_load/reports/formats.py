@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
 
 if TYPE_CHECKING:
+    from llama_load.analysis.results import Results
     from llama_load.observed.records import Records
     from llama_load.run_folder import Run
 
@@ -57,72 +58,51 @@ def _writer(folder: Path, form: str, language: str | None) -> Callable[[IO[bytes
         from llama_load.reports.exports.mlperf_regions import regions_json
 
         points = regions_json(folder)
-        return lambda out: _write_json(points, out)
+        return lambda out: _put(points, out)
     from llama_load.run_folder import load_run
 
     run = load_run(folder)
-    return lambda out: _write(run, form, out, language)
-
-
-def _write_json(value: object, out: IO[bytes]) -> None:
-    out.write(redacted(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n").encode())
-
-
-def _write(run: Run, form: str, out: IO[bytes], language: str | None) -> None:
     if form in REQUESTS:
-        write_requests(run.records, form, out)
-        return
-    if form in OTHERS:
-        _write_other(run, form, out)
-        return
+        return lambda out: write_requests(run.records, form, out)
+    return lambda out: _put(_made(run, form, language), out)
+
+
+def _made(run: Run, form: str, language: str | None) -> object:
+    """The format of a run: bytes, text, a JSON value, or an iterator of JSON values, each for a line."""
     from llama_load.analysis.results import analyze
-    from llama_load.reports import picture
     from llama_load.reports.block import block
+    from llama_load.reports.exports import aiperf_export, github_benchmark, llm_d, otlp
+    from llama_load.reports.picture import as_png, as_svg
     from llama_load.reports.result_json import result_json
     from llama_load.reports.write import markdown
 
-    results = analyze(run)
-    if form == PNG:
-        out.write(picture.as_png(results))
-        return
-    if form == "json":
-        _write_json(result_json(results), out)
-        return
-    if form == SVG:
-        text = picture.as_svg(results)
-    else:
-        text = block(results)
-        text = markdown(results, text, language) if form == "md" else text
-    out.write(redacted(text).encode())
-
-
-def _write_other(run: Run, form: str, out: IO[bytes]) -> None:
-    from llama_load.reports.exports import aiperf_export
-
     if form == AIPERF_REQUESTS:
-        _write_lines(aiperf_export.request_lines(run.records), out)
-        return
-    from llama_load.analysis.results import analyze
-    from llama_load.reports.exports import github_benchmark, llm_d, otlp
+        return aiperf_export.request_lines(run.records)
+    makers: dict[str, Callable[[Results], object]] = {
+        "json": result_json,
+        "md": lambda results: markdown(results, block(results), language),
+        "txt": block,
+        SVG: as_svg,
+        PNG: as_png,
+        LLM_D: llm_d.benchmark_report,
+        AIPERF: aiperf_export.run_export,
+        SMALLER: github_benchmark.smaller_is_better,
+        BIGGER: github_benchmark.bigger_is_better,
+        OTLP_TRACES: otlp.traces,
+        OTLP_METRICS: lambda results: iter([otlp.metrics(results)]),
+    }
+    return makers[form](analyze(run))
 
-    results = analyze(run)
-    if form == OTLP_TRACES:
-        _write_lines(otlp.traces(results), out)
-    elif form == OTLP_METRICS:
-        _write_lines([otlp.metrics(results)], out)
+
+def _put(value: object, out: IO[bytes]) -> None:
+    if isinstance(value, bytes):
+        out.write(value)
+    elif isinstance(value, Iterator):
+        for line in value:
+            out.write(redacted(msgspec.json.encode(line).decode()).encode() + b"\n")
     else:
-        make = {
-            LLM_D: llm_d.benchmark_report,
-            AIPERF: aiperf_export.run_export,
-            SMALLER: github_benchmark.smaller_is_better,
-            BIGGER: github_benchmark.bigger_is_better,
-        }
-        _write_json(make[form](results), out)
-
-
-def _write_lines(values: Iterable[object], out: IO[bytes]) -> None:
-    for value in values:
-        out.write(redacted(msgspec.json.encode(value).decode()).encode() + b"\n")
+        text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
+        out.write(redacted(text).encode())
 
 
 def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
@@ -141,7 +121,7 @@ def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
             writer.writerow([_cell(value) for value in row.values()])
         text.detach()
         return
-    _write_lines(_rows(records), out)
+    _put(_rows(records), out)
 
 
 def write_csv(records: Records, file: Path) -> None:

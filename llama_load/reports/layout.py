@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from llama_load.tables.numbers import fixed
 
 WIDTH = 50  # of the block, as of vLLM's
@@ -11,6 +13,12 @@ TEXT_WIDTH = 78
 def headline(title: str, fill: str) -> str:
     """A title centred in 50 characters of `fill`."""
     return f"{title:{fill}^{WIDTH}}"
+
+
+def section(title: str, lines: Iterable[str]) -> list[str]:
+    """The lines below their title; nothing without any."""
+    texts = list(lines)
+    return [headline(title, "-"), *texts] if texts else []
 
 
 def whole(name: str, value: object) -> str:

@@ -1,10 +1,9 @@
-"""What a locustfile did besides LLM requests, in the block and in summary.json."""
+"""What a locustfile did besides LLM requests, in the block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.reports.layout import TEXT_WIDTH
@@ -40,25 +39,6 @@ def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
             yield from _wrapped(f"! {_name(row.method, row.name)}: {row.error}")
     for exception in traffic.exceptions:
         yield from _wrapped(f"! {exception.count} x exception in a task: {exception.text}")
-
-
-def traffic_json(traffic: OtherTraffic) -> dict[str, Any]:
-    """The keys `other_requests` and `task_exceptions`."""
-    return {
-        "other_requests": [
-            {
-                "method": row.method,
-                "name": row.name,
-                "requests": row.requests,
-                "failures": row.failures,
-                "mean_ms": row.mean_ms,
-                "max_ms": row.longest_ms,
-                "error": row.error,
-            }
-            for row in traffic.requests
-        ],
-        "task_exceptions": [{"text": exception.text, "count": exception.count} for exception in traffic.exceptions],
-    }
 
 
 def _name(method: str, name: str) -> str:

@@ -123,5 +123,5 @@ def soak_json(results: Results) -> dict[str, Any] | None:
     return {
         "hours": soak.hours,
         "drifts": [asdict(drift) | {"share": drift.share, "is_certain": drift.is_certain} for drift in soak.drifts],
-        "failures": None if soak.failures is None else asdict(soak.failures),
+        "failures": soak.failures,
     }

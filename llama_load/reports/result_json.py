@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from llama_load.analysis.keys import flat_result, percentile_word, uncertain
 from llama_load.analysis.results import Results
-from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
@@ -16,59 +17,77 @@ from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
-from llama_load.reports.other_request_lines import traffic_json
 from llama_load.reports.over_time_table import soak_json, steady_json
 from llama_load.reports.probe_section import probes_json
-from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry_section import telemetry_json
-from llama_load.reports.time_table import time_parts_json
 from llama_load.run_folder import Manifest
 
 
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    return flat_result(manifest, results.total) | {
-        "llama_load": {
-            "version": manifest.version,
-            "end": manifest.end,
-            "recovered": results.run.recovered,
-            "verdict": _verdict(results.verdict),
-            "thresholds": [_threshold(result) for result in results.thresholds],
-            "uncertain": uncertain(manifest, results.total),
-            **_ours(results.total),
-            "failures": [asdict(failure) for failure in results.failures],
-            "answers": asdict(results.answers),
-            "answer_forms": [asdict(form) for form in results.forms],
-            "hang_ups": None if results.hang_ups is None else asdict(results.hang_ups),
-            "hang_up_checks": [asdict(check) for check in manifest.hang_ups],
-            "same_answers": _same_answers(results),
-            "probes": probes_json(results.probes),
-            "steady": steady_json(results),
-            "ended_below": manifest.ended_below,
-            "until": None if manifest.until is None else asdict(manifest.until),
-            "soak": soak_json(results),
-            **traffic_json(results.others),
-            "telemetry": telemetry_json(results),
-            "prompts": manifest.prompts,
-            "servers": [server_json(server) for server in manifest.servers],
-            "by_workload": _parts(results, results.by_workload),
-            "by_model": _parts(results, results.by_model),
-            "by_adapter": _parts(results, results.by_adapter),
-            "switching": None if results.switching is None else asdict(results.switching),
-            "affinity": None if results.affinity is None else asdict(results.affinity),
-            "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
-            "same_prompts": manifest.same_prompts,
-            "repeated_prompts": results.repeated_prompts,
-            "conversations": _conversations(results.conversations),
-            "by_turn": _parts(results, results.by_turn),
-            "by_agent_turn": _parts(results, results.by_agent_turn),
-            "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
-            "time_parts": time_parts_json(results.time_parts),
-            "request_imbalance": results.request_imbalance,
-            "token_imbalance": results.token_imbalance,
-            "by_host": _parts(results, results.by_host),
-        }
+    summary: dict[str, Any] = msgspec.to_builtins(flat_result(manifest, results.total) | {"llama_load": _ours(results)})
+    return summary
+
+
+def _ours(results: Results) -> dict[str, Any]:
+    """What vLLM's result file has no key for. Figures may be dataclasses, whose fields become keys."""
+    manifest, others = results.run.manifest, results.others
+    return {
+        "version": manifest.version,
+        "end": manifest.end,
+        "recovered": results.run.recovered,
+        "verdict": _verdict(results.verdict),
+        "thresholds": [_threshold(result) for result in results.thresholds],
+        "uncertain": uncertain(manifest, results.total),
+        **_figures(results.total),
+        "failures": results.failures,
+        "answers": results.answers,
+        "answer_forms": results.forms,
+        "hang_ups": results.hang_ups,
+        "hang_up_checks": manifest.hang_ups,
+        "same_answers": _same_answers(results),
+        "probes": probes_json(results.probes),
+        "steady": steady_json(results),
+        "ended_below": manifest.ended_below,
+        "until": manifest.until,
+        "soak": soak_json(results),
+        "other_requests": [
+            {
+                "method": row.method,
+                "name": row.name,
+                "requests": row.requests,
+                "failures": row.failures,
+                "mean_ms": row.mean_ms,
+                "max_ms": row.longest_ms,
+                "error": row.error,
+            }
+            for row in others.requests
+        ],
+        "task_exceptions": others.exceptions,
+        "telemetry": telemetry_json(results),
+        "prompts": manifest.prompts,
+        "servers": manifest.servers,
+        "by_workload": _parts(results, results.by_workload),
+        "by_model": _parts(results, results.by_model),
+        "by_adapter": _parts(results, results.by_adapter),
+        "switching": results.switching,
+        "affinity": results.affinity,
+        "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
+        "same_prompts": manifest.same_prompts,
+        "repeated_prompts": results.repeated_prompts,
+        "conversations": results.conversations,
+        "by_turn": _parts(results, results.by_turn),
+        "by_agent_turn": _parts(results, results.by_agent_turn),
+        "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
+        "time_parts": {
+            "total": results.time_parts.total,
+            "by_workload": results.time_parts.by_workload,
+            "by_stage": results.time_parts.by_stage,
+        },
+        "request_imbalance": results.request_imbalance,
+        "token_imbalance": results.token_imbalance,
+        "by_host": _parts(results, results.by_host),
     }
 
 
@@ -85,7 +104,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return asdict(verdict) | {"checks": checks, "statements": statements_json(verdict.checks)}
 
 
-def _ours(figures: Summary) -> dict[str, Any]:
+def _figures(figures: Summary) -> dict[str, Any]:
     return {
         "cancelled": figures.cancelled,
         "aborted": figures.aborted,
@@ -97,7 +116,7 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "known_input_tokens": figures.known_input_tokens,
         "known_output_tokens": figures.known_output_tokens,
         "tokens_per_event": {"mean": figures.tokens_per_event.mean, **_percentiles(figures.tokens_per_event)},
-        "failures": [asdict(failure) for failure in figures.failures],
+        "failures": figures.failures,
         "output_chars_per_s": figures.output_chars_per_s,
         "total_inputs": figures.total_inputs,
         "total_images": figures.total_images,
@@ -131,13 +150,9 @@ def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
         "rate_rps": stage.rate_rps,
         "crossing": stage.crossing,
         "is_whole": stage.is_whole,
+        "conversations": stage.conversations,
     }
-    about["conversations"] = _conversations(stage.conversations)
     return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
-
-
-def _conversations(figures: ConversationFigures | None) -> dict[str, Any] | None:
-    return None if figures is None else asdict(figures)
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
@@ -153,4 +168,4 @@ def _part(manifest: Manifest, figures: Summary, stage: StageFigures | None = Non
     flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
     about = {"uncertain": uncertain(manifest, figures, stage, is_part=is_part)}
-    return {key: flat[key] for key in measured} | about | _ours(figures)
+    return {key: flat[key] for key in measured} | about | _figures(figures)

@@ -1,10 +1,8 @@
-"""What the servers are made of, as lines of the block, rows of report.md and in summary.json."""
+"""What the servers are made of, as lines of the block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from llama_load.observed.server_description import DraftModel, RpcWorker, ServerDescription
 from llama_load.reports.layout import TEXT_WIDTH, headline
@@ -64,11 +62,6 @@ def buffer_lines(server: ServerDescription) -> list[str]:
         sizes = (buffer.model_mib, buffer.kv_mib, buffer.compute_mib, buffer.total_mib)
         rows.append([name, *(figure(size, 1) for size in sizes)])
     return text_lines(Table("", columns("Buffers (MiB)", "model", "KV", "compute", "sum"), rows))
-
-
-def server_json(server: ServerDescription) -> dict[str, Any]:
-    """An entry of summary.json's `servers`."""
-    return asdict(server)
 
 
 def worker_text(worker: RpcWorker) -> str:

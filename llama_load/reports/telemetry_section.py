@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.results import Results
@@ -78,5 +77,4 @@ def gpu_use_table(results: Results, t: Translate) -> Table | None:
 
 
 def _json(figures: TelemetryFigures) -> dict[str, Any]:
-    by_gpu = [asdict(gpu) for gpu in figures.gpus]
-    return {"seconds": figures.seconds, **figures.values, "by_gpu": by_gpu, "notes": list(figures.notes)}
+    return {"seconds": figures.seconds, **figures.values, "by_gpu": figures.gpus, "notes": figures.notes}

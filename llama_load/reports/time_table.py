@@ -1,15 +1,12 @@
-"""Where the time went, as lines of the block and in summary.json."""
+"""Where the time went, as lines of the block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from llama_load.analysis.time_part_sums import RunTimeParts
 from llama_load.metrics.client_server import SidePair
-from llama_load.metrics.time_parts import PARTS
-from llama_load.metrics.time_sums import SharedDecode, TimeParts
+from llama_load.metrics.time_sums import SharedDecode
 from llama_load.reports.layout import TEXT_WIDTH, headline
 from llama_load.reports.translations import Translate
 from llama_load.tables import LEFT, Cell, Column, Row, Table, columns, figure, text_lines
@@ -23,13 +20,8 @@ LEAST_SHARED = 0.01
 
 def time_table(parts: RunTimeParts, t: Translate) -> Table | None:
     """A row per part that took time: mean per request and share of all time; None without any."""
-    by_key = {} if parts.total is None else parts.total.parts
-    known = [
-        (part.name, part_times) for part in PARTS if (part_times := by_key.get(part.key)) is not None and part_times.sum_ms > 0
-    ]
-    rows: list[Row] = [
-        [t(name), figure(part_times.mean_ms), Cell(percent(part_times.share), part_times.share)] for name, part_times in known
-    ]
+    taken = [] if parts.total is None else parts.total.taken()
+    rows: list[Row] = [[t(part.name), figure(times.mean_ms), Cell(percent(times.share), times.share)] for part, times in taken]
     heads = [Column("", LEFT), Column(t("Mean (ms)"), lines=("mean (ms)",)), Column(t("share"))]
     return Table(t("Where the time went"), heads, rows) if rows else None
 
@@ -42,8 +34,8 @@ def time_lines(parts: RunTimeParts) -> Iterable[str]:
     yield headline("Where the Time Went", "-")
     yield from text_lines(table)
     yield f"(mean of {quantity(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
-    if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
-        yield from wrapped(shared_decode_text(decode), TEXT_WIDTH, indent="  ")
+    if sentence := shared_decode_text(parts.total.decode):
+        yield from wrapped(sentence, TEXT_WIDTH, indent="  ")
 
 
 def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:
@@ -60,22 +52,12 @@ def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:
         yield "(times are means; * from the server's counters, which include all clients)"
 
 
-def shared_decode_text(decode: SharedDecode) -> str:
-    """`56 of 1016 token gaps (5.5 %) fell into the prefill of other prompts and took 60.6 % of the decode time: …`."""
+def shared_decode_text(decode: SharedDecode | None) -> str:
+    """`56 of 1016 token gaps (5.5 %) fell into the prefill of other prompts and took 60.6 % of the decode time: …`; empty where it
+    is too little to matter."""
+    if decode is None or not decode.shared_gaps or decode.time_share < LEAST_SHARED:
+        return ""
     while_what = "the wait or prefill" if decode.includes_queueing else "the prefill"
     text = f"{decode.shared_gaps} of {decode.gaps} token gaps ({decode.gap_share:.1%}) fell into {while_what} of other prompts and "
     text += f"took {decode.time_share:.1%} of the decode time: mean gap {decode.mean_shared_gap_ms or 0:.1f} ms"
     return text if decode.mean_other_gap_ms is None else f"{text}, otherwise {decode.mean_other_gap_ms:.1f} ms"
-
-
-def time_parts_json(parts: RunTimeParts) -> dict[str, Any]:
-    """The sums of the run, of each workload and of each stage."""
-
-    def plain(times: TimeParts | None) -> dict[str, Any] | None:
-        return None if times is None else asdict(times)
-
-    return {
-        "total": plain(parts.total),
-        "by_workload": {name: plain(times) for name, times in parts.by_workload.items()},
-        "by_stage": {name: plain(times) for name, times in parts.by_stage.items()},
-    }

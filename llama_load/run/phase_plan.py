@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from llama_load.dispatch.phases import Phase
+from llama_load.load.schedule import drawn_by_weight
 from llama_load.load.segments import Segment
-from llama_load.load.workload_draw import drawn_by_weight
 from llama_load.preflight.load_fits import USERS_AHEAD_S
 from llama_load.preflight.prepare import Prepared
 from llama_load.units import NS_PER_S

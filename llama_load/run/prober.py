@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from llama_load.load.probe_times import probe_times_s
+from llama_load.load.schedule import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.observed.record import RequestRecord
 from llama_load.preflight.prepare import Prepared

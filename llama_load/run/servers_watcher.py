@@ -9,7 +9,7 @@ from functools import partial
 
 from llama_load.foreign_text import printable_lines
 from llama_load.observed.server_description import ServerDescription
-from llama_load.preflight.local_servers import LocalServer, find_again
+from llama_load.preflight.local_servers import LocalServer, find_local_server
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter, ServerFiles, write_server_files
@@ -24,7 +24,7 @@ MOST_WORDS = 4000
 
 
 def _find_in_thread(server: LocalServer) -> LocalServer:
-    return in_thread(partial(find_again, server))
+    return in_thread(partial(find_local_server, server.target))
 
 
 class ServersWatcher(LoopWatcher):

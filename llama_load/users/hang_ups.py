@@ -12,9 +12,11 @@ from llama_load.wire.request import GiveUp
 FIRST_TOKEN = "first-token"  # noqa: S105
 FORMS = f"{FIRST_TOKEN}, '20 tokens', '2.5 s' or lognormal:MEDIAN,SIGMA (median in s, standard deviation of the logarithm)"
 MOST_TOKENS, MOST_S, MOST_SIGMA = 10**7, 86_400.0, 5.0
-_TOKENS = re.compile(r"(\d{1,8}) ?tokens?", re.ASCII)
-_SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?s", re.ASCII)
-_LOGNORMAL = re.compile(r"lognormal:(\d{1,6}(?:\.\d{1,6})?),(\d(?:\.\d{1,6})?)", re.ASCII)
+_FORM = re.compile(
+    r"(?P<tokens>\d{1,8}) ?tokens?|(?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?s"
+    r"|lognormal:(?P<median>\d{1,6}(?:\.\d{1,6})?),(?P<sigma>\d(?:\.\d{1,6})?)",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,10 @@ def parse_hang_ups(rate: float, text: str, seed: int) -> HangUps:
     """The value of --abort-after. ValueError has the message."""
     if text == FIRST_TOKEN:
         return HangUps(rate, seed=seed)
-    if match := _TOKENS.fullmatch(text):
-        tokens = int(match[1])
-        if 0 < tokens <= MOST_TOKENS:
-            return HangUps(rate, tokens, seed=seed)
-    elif match := _SECONDS.fullmatch(text):
-        seconds = float(match[1])
-        if 0 < seconds <= MOST_S:
-            return HangUps(rate, None, seconds, seed=seed)
-    elif match := _LOGNORMAL.fullmatch(text):
-        seconds, sigma = float(match[1]), float(match[2])
-        if 0 < seconds <= MOST_S and 0 < sigma <= MOST_SIGMA:
-            return HangUps(rate, None, seconds, sigma, seed)
+    if match := _FORM.fullmatch(text):
+        tokens, sigma = int(match["tokens"] or 0), float(match["sigma"] or 0)
+        seconds = float(match["seconds"] or match["median"] or 0)
+        is_time = 0 < seconds <= MOST_S and (0 < sigma <= MOST_SIGMA or match["sigma"] is None)
+        if 0 < tokens <= MOST_TOKENS or is_time:
+            return HangUps(rate, tokens or None, seconds or None, sigma, seed)
     raise ValueError(f"--abort-after must be {FORMS}, got {text!r}")

@@ -339,11 +339,8 @@ class LlamaUser(HttpUser):
     def _own(self, session: Session, prompt: str | Messages | Prompt) -> ActiveConversation:
         """Permission for a request with the locustfile's own prompt. It ends a conversation, whose further turns go to other users.
         (Waiting for a permission while holding others could deadlock.)"""
-        conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
-        if conversation is not None:
-            self._local.conversation = None
+        if (conversation := self._leave()) is not None:
             conversation.broken_off(None)
-            gevent.getcurrent().unlink(conversation.broken_off)
         ticket = session.take(self.workload_name())
         if ticket.following:
             session.abandon(ticket)
@@ -356,21 +353,25 @@ class LlamaUser(HttpUser):
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
             run_agents(conversation, lambda agent: self._exchange(make(agent, agent.prompt or "")))
-            if not conversation.ticket.following:
-                self._local.conversation = None
-                gevent.getcurrent().unlink(conversation.broken_off)
-                conversation = None
-        if conversation is not None:
+        if conversation is not None and conversation.ticket.following:
             conversation.take_next()
         else:
+            self._leave()
             ticket = session.take(self.workload_name())
             prompt = ticket.lease.prompt
             conversation = _start_conversation(session, ticket, () if prompt is None else prompt.history)
-            if not ticket.following:
-                return conversation
-            gevent.getcurrent().link(conversation.broken_off)
-        self._local.conversation = conversation if conversation.ticket.following else None
+            if ticket.following:
+                gevent.getcurrent().link(conversation.broken_off)
+                self._local.conversation = conversation
         if not conversation.ticket.following:
+            self._leave()
+        return conversation
+
+    def _leave(self) -> ActiveConversation | None:
+        """Forget this greenlet's conversation, and give it."""
+        conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
+        if conversation is not None:
+            self._local.conversation = None
             gevent.getcurrent().unlink(conversation.broken_off)
         return conversation
 

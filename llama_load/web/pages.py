@@ -6,16 +6,15 @@ import io
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
+from flask import Blueprint, Response, abort, redirect, request
 
 from llama_load.comparison.compare import compare
 from llama_load.comparison.sources import read_groups
-from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable
 from llama_load.live.view import live_view
 from llama_load.run.in_thread import in_thread
@@ -24,28 +23,13 @@ from llama_load.run.progress import Counts
 from llama_load.run_folder import MANIFEST, last_with_label
 from llama_load.run_folder.foreign_tables import TableLimits
 from llama_load.web.assets import asset
-from llama_load.web.experiment_pages import add_experiment_routes
+from llama_load.web.responses import NO_STORE, VIEW_POLICY, Route, done, foreign_file, is_in_frame, json, page, posted, routes
 from llama_load.web.run_control import RunControl
-from llama_load.web.run_files import FILES, REPORT, RunFiles
+from llama_load.web.run_files import REPORT, RunFiles
 from llama_load.web.run_list_page import listed_runs, spark_svg
 from llama_load.web.run_view import headline_figures, run_view
 from llama_load.web.workload_choices import presets
 
-if TYPE_CHECKING:
-    from flask import Blueprint, Request, Response
-
-# Our pages run our scripts and nothing else. (Bokeh writes style attributes and elements.)
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self' data:; frame-ancestors 'self'; form-action 'self'; base-uri 'none'"
-)
-# A report is a file with scripts, perhaps a stranger's: it runs them in a frame with a separate origin. The policy of the
-# file cannot forbid `location = …`; that of the page around it can: its frame loads nothing from other places.
-VIEW_POLICY = f"{POLICY}; frame-src 'self'"
-REPORT_POLICY = (
-    "sandbox allow-scripts allow-downloads; webrtc 'block'; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-)
 # More sides are no comparison that a person can read.
 MOST_COMPARED = 20
 # Of the CSV of a run, which is made in memory: 100 000 requests with 100 gaps. `llama-load report --format csv` writes more.
@@ -70,8 +54,6 @@ def add_pages(control: RunControl) -> None:
     web_ui.app.register_blueprint(blueprint(control, files, web_ui.auth_required_if_enabled), url_prefix=f"{base}/llm")
 
     def link(response: Response) -> Response:
-        from flask import request
-
         if request.endpoint == "locust.index" and not response.is_streamed:
             response.set_data(response.get_data().replace(b"</body>", LINK.format(href="./llm/").encode() + b"</body>"))
         return response
@@ -109,41 +91,16 @@ def _before(files: RunFiles, folder: Path) -> dict[str, Any] | None:
 
 def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any]) -> Blueprint:
     """The routes. `guarded` puts Locust's login before a view."""
-    from flask import Blueprint, Response, abort, redirect, render_template, request
-
     pages = Blueprint("llm", __name__, template_folder="pages")
+    route = routes(pages, guarded)
+    _add_start(route, control, files)
+    _add_results(route, control, files)
+    _add_experiments(route, control)
+    return pages
 
-    def route(path: str, *methods: str) -> Callable[[Any], Any]:
-        def add(view: Any) -> Any:
-            pages.add_url_rule(path, view.__name__, guarded(view), methods=list(methods or ("GET",)))
-            return view
 
-        return add
-
-    def json(value: Any, status: int = 200) -> Response:
-        return Response(msgspec.json.encode(value), status, content_type="application/json", headers={"Cache-Control": "no-store"})
-
-    def page(template: str, here: str, policy: str = POLICY, **values: Any) -> Response:
-        def url(name: str) -> str:
-            file = asset(name)
-            return f"{root}/assets/{name}?{file.version if file else ''}"
-
-        root = request.path[: request.path.index("/llm") + len("/llm")]
-        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
-        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
-        return Response(text, content_type="text/html; charset=utf-8", headers=headers)
-
-    def posted() -> dict[str, Any]:
-        """The body of a POST: JSON, which no form of another page can send."""
-        if request.mimetype != "application/json":
-            abort(415, "send JSON")
-        try:
-            body = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
-        except (ValueError, RecursionError):
-            abort(400, "that is not JSON")
-        if not isinstance(body, dict):
-            abort(400, "send a JSON object")
-        return body
+def _add_start(route: Route, control: RunControl, files: RunFiles) -> None:
+    """The page that starts and shows a run."""
 
     @route("/")
     def index() -> Response:
@@ -187,12 +144,12 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     @route("/api/check", "POST")
     def check() -> Response:
         answer = control.check(posted())
-        return json(asdict(answer), 200 if not answer.faults else 422)
+        return json(answer, 422 if answer.faults else 200)
 
     @route("/api/start", "POST")
     def start() -> Response:
         answer = control.start(posted())
-        return json(asdict(answer), 200 if not answer.faults else 422)
+        return json(answer, 422 if answer.faults else 200)
 
     @route("/api/stop", "POST")
     def stop() -> Response:
@@ -220,6 +177,13 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             }
         )
 
+
+def _add_results(route: Route, control: RunControl, files: RunFiles) -> None:
+    """The pages of runs that have ended."""
+
+    def folder_of(name: str) -> Path:
+        return files.folder(name) or abort(404, "there is no such run")
+
     @route("/runs")
     def runs() -> Response:
         rows = in_thread(lambda: listed_runs(files))
@@ -240,19 +204,16 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     def comparison_file() -> Any:
         """The page of `llama-load compare --format html`, made now; in its frame like a report."""
         is_download = "download" in request.args
-        if not is_download and not _is_for_frame(request):
+        if not is_download and not is_in_frame():
             return redirect("compare?" + request.query_string.decode("ascii", "replace"))
         folders = compared()
         if not 2 <= len(folders) <= MOST_COMPARED:
             abort(404, f"choose 2 to {MOST_COMPARED} runs")
-        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
-        if is_download:
-            headers["Content-Disposition"] = "attachment; filename=comparison.html"
         try:
             text = in_thread(lambda: _comparison_page(folders))
         except (LlamaLoadError, OSError) as fault:
-            return Response(printable(str(fault), None), 422, content_type="text/plain; charset=utf-8", headers=headers)
-        return Response(text, content_type=FILES[REPORT], headers=headers)
+            return Response(printable(str(fault), None), 422, content_type="text/plain; charset=utf-8", headers=NO_STORE)
+        return foreign_file(text, "comparison.html", is_download=is_download)
 
     @route("/api/delete", "POST")
     def delete() -> Response:
@@ -263,24 +224,17 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             abort(400, "confirm the name of the run")
         if control.runs.active is not None and control.runs.active.folder.name == name:
             return json({"fault": "it is running: stop it first"}, 422)
-        try:
-            in_thread(lambda: files.delete(name))
-        except (UsageError, OSError) as fault:
-            return json({"fault": printable(str(fault))}, 422)
-        return json({"fault": None})
+        return done(lambda: in_thread(lambda: files.delete(name)))
 
     @route("/runs/<name>/spark.svg")
     def spark(name: str) -> Response:
-        folder = files.folder(name)
-        if folder is None:
-            abort(404, "there is no such run")
+        folder = folder_of(name)
         headers = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "private, max-age=60"}
         return Response(in_thread(lambda: spark_svg(folder)), content_type="image/svg+xml", headers=headers)
 
     @route("/runs/<name>")
     def run(name: str) -> Response:
-        if files.folder(name) is None:
-            abort(404, "there is no such run")
+        folder_of(name)
         return page("run", "runs", VIEW_POLICY, run=in_thread(lambda: run_view(files, name)))
 
     @route("/runs/<name>/report")
@@ -292,38 +246,49 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     @route("/runs/<name>/<file>")
     def file(name: str, file: str) -> Any:
         if file == "requests.csv":
-            return _csv(files, name)
+            return _csv(folder_of(name))
         is_download = "download" in request.args or file.endswith(".parquet")
-        if file == REPORT and not is_download and not _is_for_frame(request):
+        if file == REPORT and not is_download and not is_in_frame():
             return redirect("report")
         opened = files.open(name, file)
         if opened is None:
             abort(404, "there is no such file")
-        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store", "X-DNS-Prefetch-Control": "off"}
-        if is_download:
-            headers["Content-Disposition"] = f"attachment; filename={file}"
-        return Response(_chunks(opened), content_type=FILES[file], headers=headers, direct_passthrough=True)
+        return foreign_file(_chunks(opened), file, is_download=is_download)
 
-    def framed(path: Path) -> Any:
-        if not _is_for_frame(request):
-            return redirect("result")
-        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
-        return Response(path.read_bytes(), content_type=FILES[REPORT], headers=headers)
 
-    def server() -> str:
-        return control.environment.host or ""
+def _add_experiments(route: Route, control: RunControl) -> None:
+    """The pages of searches and sweeps."""
+    experiments = control.experiments
 
-    add_experiment_routes(
-        route,
-        page=page,
-        json=json,
-        posted=posted,
-        framed=framed,
-        experiments=control.experiments,
-        host=server,
-        view_policy=VIEW_POLICY,
-    )
-    return pages
+    @route("/searches")
+    def searches() -> Response:
+        folder, host = printable(str(experiments.folder)), control.environment.host or ""
+        return page("searches", "searches", plans=experiments.plans(), folder=folder, host=host)
+
+    @route("/searches/result")
+    def result() -> Response:
+        return page("result", "searches", VIEW_POLICY, has_result=experiments.result() is not None)
+
+    @route("/searches/result.html")
+    def result_file() -> Any:
+        path = experiments.result()
+        if path is None:
+            abort(404, "there is no result")
+        return foreign_file(path.read_bytes()) if is_in_frame() else redirect("result")
+
+    @route("/api/experiment")
+    def experiment() -> Response:
+        return json(experiments.status())
+
+    @route("/api/experiment/start", "POST")
+    def start_experiment() -> Response:
+        typed = posted()
+        return done(lambda: experiments.start(typed))
+
+    @route("/api/experiment/stop", "POST")
+    def stop_experiment() -> Response:
+        posted()
+        return done(experiments.stop)
 
 
 def _comparison_page(folders: list[Path]) -> str:
@@ -331,11 +296,6 @@ def _comparison_page(folders: list[Path]) -> str:
 
     groups = read_groups([str(folder) for folder in folders], with_samples=True)
     return comparison_page([(group.title, compare(group.sides)) for group in groups])
-
-
-def _is_for_frame(request: Request) -> bool:
-    """Whether a request for a report comes from the frame of our page: a tab would let its scripts go to other places."""
-    return "framed" in request.args and request.headers.get("Sec-Fetch-Dest", "iframe") == "iframe"
 
 
 def _progress(counts: Counts) -> dict[str, Any]:
@@ -354,20 +314,15 @@ def _chunks(opened: Any) -> Any:
             yield data
 
 
-def _csv(files: RunFiles, name: str) -> Response:
+def _csv(folder: Path) -> Response:
     """The requests of a run as CSV, made now."""
-    from flask import Response, abort
-
     from llama_load.reports.formats import CSV, write_requests
     from llama_load.run_folder import load_run
 
-    folder = files.folder(name)
-    if folder is None:
-        abort(404, "there is no such run")
     out = io.BytesIO()
     try:
         in_thread(lambda: write_requests(load_run(folder, CSV_LIMITS).records, CSV, out))
     except (LlamaLoadError, OSError) as error:
         abort(404, printable(str(error)))
-    headers = {"Content-Disposition": "attachment; filename=requests.csv", "Cache-Control": "no-store"}
+    headers = {"Content-Disposition": "attachment; filename=requests.csv", **NO_STORE}
     return Response(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers, direct_passthrough=True)

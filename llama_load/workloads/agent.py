@@ -79,7 +79,7 @@ class Agent:
         size = maker.size
         measured = [_unjudged(prompt, is_new=request.renews) for chat in chats for prompt in chat.prompts]
         warmup = [
-            replace(_unjudged(writer.chat(talk).prompts[0], is_new=request.renews), more=0, turns=1)
+            _unjudged(writer.chat(talk, 1).prompts[0], is_new=request.renews)
             for talk in writer.counted(maker.warmup(request.warmup))
         ]
         facts = AgentFacts(
@@ -128,11 +128,11 @@ def _makers(request: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
     requests are left out."""
     sizes = _sizes(request.traffic.agent)
     for size in sizes:
-        maker = _Maker(request, request.traffic.agent, size)
+        maker = _Maker(request, size)
         (talk,) = writer.counted([next(maker.talks())])
         if not writer.chat(talk).missing:
             yield maker
-    yield _Maker(request, request.traffic.agent, sizes[0])
+    yield _Maker(request, sizes[0])
 
 
 def _chats(maker: _Maker, writer: TalkWriter, request: PlanRequest) -> list[Chat]:
@@ -166,8 +166,9 @@ def _smaller(size: _Size, usual: _Size) -> str:
 class _Maker:
     """Makes agents of one shape and size; their texts depend on the seed and the agent's number."""
 
-    def __init__(self, request: PlanRequest, shape: AgentShape, size: _Size) -> None:
-        self._shape, self.size = shape, size
+    def __init__(self, request: PlanRequest, size: _Size) -> None:
+        self.size = size
+        shape = self._shape = request.traffic.agent
         self._text = BlockText(request.content_seed, request.counter)
         self._task_tokens = request.traffic.input_len or TASK_TOKENS
         self._output = request.output_len or ANSWER_TOKENS

@@ -111,10 +111,12 @@ class Custom:
 
 def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
+    categories = []
+    for line, where in file.decoded(_LINE):
+        _expect(line.expect, where)
+        categories.append(_category(line))
     for place in range(len(file)):
         _talk(file, place)
-        _expect(file, place, file.decode(place, _LINE).expect)
-    categories = [_category(file.decode(place, _LINE)) for place in range(len(file))]
     unknown = [name for name in request.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
@@ -127,7 +129,7 @@ def _counted(file: DataFile, places: list[int], writer: TalkWriter) -> Iterator[
     talks = (_talk(file, place) for place in places)
     for talk, place in zip(writer.counted(talks), places, strict=True):
         line = file.decode(place, _LINE)
-        yield replace(writer.last(talk), task=_category(line), expect=_expect(file, place, line.expect))
+        yield replace(writer.last(talk), task=_category(line), expect=_expect(line.expect, file.where(place)))
 
 
 def _talk(file: DataFile, place: int) -> Talk:
@@ -147,7 +149,7 @@ def _category(line: _Line) -> str | None:
     return printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
 
 
-def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect | None:
+def _expect(given: str | _Expect | None, where: str) -> Expect | None:
     """What a line expects of its answer: a text alone is to be contained in it. UsageError names the line."""
     if given is None:
         return None
@@ -159,5 +161,5 @@ def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect |
     try:
         expect.check()
     except UsageError as error:
-        raise UsageError(f"{file.where(place)} {error}") from None
+        raise UsageError(f"{where} {error}") from None
     return expect

@@ -6,9 +6,9 @@ import hashlib
 import json
 import mmap
 import re
-import stat
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.workloads.prompt import Message
+from llama_load.workloads.text_files import read_whole
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _INK = re.compile(rb"\S")
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _TOOL_ROLES = {"tool", "function", "function_call", "observation", "tool_call", "tool_response"}
-_ROLES = {
+ROLES_OF_SPEAKERS = {
     "human": USER,
     "user": USER,
     "gpt": ASSISTANT,
@@ -44,7 +45,7 @@ _ROLES = {
 
 
 class DataFile:
-    """The entries of a file, in order: the items of a JSON list, or one per line if the file does not begin with `[`.
+    """The entries of a file, in order: the items of a JSON list, one object alone, or one entry per line.
 
     Keeps only their positions and decodes an entry on access: a 500 MB file costs a few megabytes besides its pages in the
     system's cache. `sha256` is the file's.
@@ -76,6 +77,10 @@ class DataFile:
         """The entry's name in messages: `line 7 of chats.jsonl`, `entry 7 of chats.json`."""
         return f"entry {place + 1} of {self._path}" if self._lines is None else f"line {self._lines[place]} of {self._path}"
 
+    def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[T, str]]:
+        """All entries with their names in messages. UsageError: see `decode`."""
+        return ((self.decode(place, decoder), self.where(place)) for place in range(len(self)))
+
     def decode(self, place: int, decoder: msgspec.json.Decoder[T]) -> T:
         """The entry at a position, 0 … len-1. UsageError names an entry that is broken or has another layout."""
         entry = self._entries[place]
@@ -95,24 +100,12 @@ class DataFile:
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
-    try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
-            raise UsageError(f"the data set {path} is not a regular file")
-        with path.open("rb") as file:
-            try:
+    with suppress(ValueError, OSError):  # an empty file cannot be mapped
+        if path.is_file():
+            with path.open("rb") as file:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (ValueError, OSError):  # empty files and pipes cannot be mapped
-                data = file.read(MOST_PIPE_BYTES + 1)
-                if len(data) > MOST_PIPE_BYTES:
-                    raise UsageError(
-                        f"the data set {path} gives more than {MOST_PIPE_BYTES // 2**20} MiB; save it as a file"
-                    ) from None
-                return data
-    except FileNotFoundError:
-        raise UsageError(f"there is no data set at {path}; give the path of a file with --dataset-path") from None
-    except OSError as error:
-        raise UsageError(f"the data set {path} cannot be read: {error.strerror}") from None
+    missing = "; give the path of a file with --dataset-path"
+    return read_whole(path, "data set", MOST_PIPE_BYTES, missing=missing, too_large="; save it as a file")
 
 
 def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
@@ -128,13 +121,13 @@ def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
         # msgspec, ten times as fast, also fails on a lone surrogate (see `DataFile.decode`).
-        if (items := _found_by_brackets(data)) is None:
+        if (items := _items_by_brackets(data)) is None:
             raise error from None
         return items
 
 
-def _found_by_brackets(data: memoryview) -> list[memoryview] | None:
-    """The objects of a JSON list, found without decoding their strings; None if it is not a list of objects."""
+def _items_by_brackets(data: memoryview) -> list[memoryview] | None:
+    """The objects of a JSON list, without decoding their strings; None if it is not a list of objects."""
     items: list[memoryview] = []
     depth = start = end = 0
     for match in _STRING_OR_BRACKET.finditer(data):
@@ -157,8 +150,11 @@ def _found_by_brackets(data: memoryview) -> list[memoryview] | None:
 
 
 def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memoryview]]:
-    """The non-blank lines, and their numbers from 1."""
+    """The non-blank lines, and their numbers from 1; an object over several lines is one."""
     view = memoryview(data)
+    with suppress(ValueError, RecursionError, msgspec.DecodeError):
+        msgspec.json.decode(view[start:], type=dict[str, msgspec.Raw])
+        return array("Q", [1]), [view[start:]]
     numbers, lines, number = array("Q"), [], 0
     while start < len(data):
         end = data.find(b"\n", start)
@@ -204,20 +200,20 @@ def messages(turns: Iterable[Turn]) -> list[Message]:
 
     An unknown or missing speaker counts as the one who did not speak last.
     """
-    found: list[Message] = []
+    spoken: list[Message] = []
     last = ASSISTANT
     for turn in turns:
-        role = _ROLES.get((turn.role or turn.speaker or "").lower()) or (USER if last == ASSISTANT else ASSISTANT)
+        role = ROLES_OF_SPEAKERS.get((turn.role or turn.speaker or "").lower()) or (USER if last == ASSISTANT else ASSISTANT)
         last = last if role == SYSTEM else role
         if turn.text.strip():
-            found.append(Message(role, turn.text))
-    return found
+            spoken.append(Message(role, turn.text))
+    return spoken
 
 
-def alternating(said: Iterable[Message]) -> Iterator[Message]:
+def alternating(spoken: Iterable[Message]) -> Iterator[Message]:
     """The messages, with consecutive ones of the same role joined by a blank line."""
     role, texts = "", list[str]()
-    for message in said:
+    for message in spoken:
         if message.role != role and texts:
             yield Message(role, BLANK_LINE.join(texts))
             texts = []

@@ -13,7 +13,7 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
-from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, CACHES, DIFFERENT, SHARED, Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, DIFFERENT, SHARED, Plan, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
 # The default document length: a source file of about 11,000 tokens.
@@ -85,8 +85,6 @@ class Documents:
     def plan(self, request: PlanRequest) -> Plan:
         """Choose the documents and questions of a run. UsageError: no text, or a slot too small for any document."""
         traffic, cache = request.traffic, request.traffic.document_cache
-        if cache not in CACHES:
-            raise UsageError(f'the document cache mode must be one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
         path = traffic.document or bundled("datasets/sample_document.md")
         answer = request.output_len or ANSWER_TOKENS
         tokens = traffic.document_tokens or DOCUMENT_TOKENS

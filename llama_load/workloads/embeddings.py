@@ -45,18 +45,20 @@ class TextBatches:
     def plan(self, request: PlanRequest) -> Plan:
         """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
         size = request.traffic.batch_size
-        if size < 1:
-            raise UsageError(f"--batch-size must be 1 text or more, got {size}")
-        source = _questions(request) if request.traffic.document is None else _passages(request.traffic.document, request)
+        if (folder := request.traffic.document) is None:
+            path, texts, digests = _questions(request)
+        else:
+            path, digests = str(folder), list[str]()
+            texts = _passages(folder, request, digests)
         prompts: list[Prompt] = []
         batch: list[tuple[str, int]] = []
-        too_long = found = 0
-        for text, tokens in counted(_without_repeats(source.texts), request.counter):
+        too_long = usable = 0
+        for text, tokens in counted(_without_repeats(texts), request.counter):
             # A query and a document share a slot.
             if request.fits is not None and not request.fits((1 + self.queries) * tokens, 0):
                 too_long += 1
                 continue
-            found += 1
+            usable += 1
             batch.append((text, tokens))
             if len(batch) < self.queries + size:
                 continue
@@ -65,9 +67,9 @@ class TextBatches:
             if len(prompts) == request.num_prompts + request.warmup:
                 break
         if not prompts:
-            raise UsageError(_too_few(source.path, found, too_long, size, self.queries))
+            raise UsageError(_too_few(path, usable, too_long, size, self.queries))
         measured, warmup = prompts[: request.num_prompts], prompts[request.num_prompts :]
-        data = TextFacts(path=str(source.path), sha256=files_digest(source.digests), texts=found, batch_size=size)
+        data = TextFacts(path=path, sha256=files_digest(digests), texts=usable, batch_size=size)
         warmup += self._made_up(request.warmup - len(warmup), size)
         return request.plan(measured, warmup, data, replaced=too_long)
 
@@ -96,40 +98,28 @@ class Queries(TextBatches):
     queries = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The source of the texts; `digests` holds the SHA-256 of each file read."""
-
-    path: Path
-    texts: Iterator[str]
-    digests: list[str]
-
-
-def _questions(request: PlanRequest) -> _Source:
+def _questions(request: PlanRequest) -> tuple[str, Iterator[str], list[str]]:
+    """The path of the data, the first questions of its conversations, and the SHA-256 of the file."""
     data, talks = chosen(request)
     questions = (talk.turns[0].added[0].text for talk in talks)
-    return _Source(Path(data.path), filter(str.strip, questions), [str(data.sha256 or None)])
+    return data.path, filter(str.strip, questions), [str(data.sha256 or None)]
 
 
-def _passages(path: Path, request: PlanRequest) -> _Source:
-    digests: list[str] = []
-    return _Source(path, _passages_of_files(path, request, digests), digests)
-
-
-def _passages_of_files(path: Path, request: PlanRequest, digests: list[str]) -> Iterator[str]:
+def _passages(path: Path, request: PlanRequest, digests: list[str]) -> Iterator[str]:
+    """The passages of the files at a path; adds the SHA-256 of each file that is read to `digests`."""
     draw = random.Random(request.seed)
     target = request.traffic.input_len or PASSAGE_TOKENS
     for file in text_files(path, request.seed):
         digests.append(file.sha256)
         sample = file.text[: round(_SAMPLE_PASSAGES * target * CHARS_PER_TOKEN)]
         tokens = request.counter.count([sample])[0]
-        found = list(passages(file.text, max(1, round(target * len(sample) / max(1, tokens)))))
-        draw.shuffle(found)
-        yield from found
+        pieces = list(passages(file.text, max(1, round(target * len(sample) / max(1, tokens)))))
+        draw.shuffle(pieces)
+        yield from pieces
 
 
 def passages(text: str, chars: int) -> Iterator[str]:
-    """A text in pieces of at most `longest` characters, stripped, each cut after a sentence or word."""
+    """A text in pieces of at most `chars` characters, stripped, each cut after a sentence or word."""
     start = 0
     while start < len(text):
         piece = text[start : start + chars]
@@ -150,12 +140,12 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _too_few(path: Path, found: int, too_long: int, size: int, queries: int) -> str:
-    if too_long and not found:
+def _too_few(path: str, usable: int, too_long: int, size: int, queries: int) -> str:
+    if too_long and not usable:
         slot = "half a slot" if queries else "a slot"
         return (
             f"all {too_long} texts of {path} are longer than {slot} of the server; start it with a larger context, or give "
             "shorter texts"
         )
     batch = f"a batch of {size}{' and a query' if queries else ''}"
-    return f"{path} has {found} different usable texts, too few for {batch}; lower --batch-size or give more"
+    return f"{path} has {usable} different usable texts, too few for {batch}; lower --batch-size or give more"

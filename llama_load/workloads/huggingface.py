@@ -37,7 +37,8 @@ class DataSet:
         self.spec = spec
         self._source, split = _source_and_split(spec)
         self._rows: Any = self._loaded(split)
-        self.columns: list[str] = self._column_names()
+        names = self._rows.column_names
+        self.columns = list(next(self._read(self._rows), {}) if names is None else names)
 
     @property
     def facts(self) -> DataFacts:
@@ -67,8 +68,8 @@ class DataSet:
         Read from the first image column, or one named image, images or picture. UsageError: there is none.
         """
         column = self._image_column()
-        found = (image for row in self.rows([column]) for image in _pictures(row[column]))
-        pool = list(islice(found, max(count, IMAGE_POOL)))
+        pictures = (image for row in self.rows([column]) for image in _pictures(row[column]))
+        pool = list(islice(pictures, max(count, IMAGE_POOL)))
         if not pool:
             raise UsageError(f"the column {column} of the data set {self.spec} contains no images")
         random.Random(seed).shuffle(pool)
@@ -91,24 +92,21 @@ class DataSet:
             else:
                 builder = datasets.load_dataset_builder(self._source)
             # What is checked is what is opened: the README of a folder or repository may name any file or URL.
-            for file in _files_of(builder.config.data_files):
-                self._check_place(file, "file")
-            found = builder.as_streaming_dataset(split=split)
+            # What the package has prepared in its cache has none.
+            for files in (builder.config.data_files or {}).values():
+                for file in files:
+                    self._check_place(str(file), "file")
+            rows = builder.as_streaming_dataset(split=split)
             # Keep images encoded; only data sets with declared columns can have any.
-            return found.decode(False) if found.features else found
+            return rows.decode(False) if rows.features else rows
         except UsageError:
             raise
         except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
             raise self._refused(error) from None
 
-    def _column_names(self) -> list[str]:
-        if self._rows.column_names is not None:
-            return list(self._rows.column_names)
-        return list(next(self._read(self._rows), {}))
-
-    def _read(self, found: Any) -> Iterator[dict[str, Any]]:
+    def _read(self, rows: Any) -> Iterator[dict[str, Any]]:
         try:
-            yield from found
+            yield from rows
         except Exception as error:  # see `_loaded`
             raise self._refused(error) from None
 
@@ -152,13 +150,13 @@ class DataSet:
             raise UsageError(f"the data set {self.spec} names the {what} {printable(path, 200)}, which is not a file of its own")
 
     def _refused(self, error: Exception) -> UsageError:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if Path(self._source).exists():
-            return UsageError(f"the data set {self.spec} cannot be read: {said}")
+            return UsageError(f"the data set {self.spec} cannot be read: {reason}")
         if isinstance(error, ValueError):  # a missing split or configuration
-            return UsageError(f"the data set {self.spec} cannot be used: {said}")
+            return UsageError(f"the data set {self.spec} cannot be used: {reason}")
         return UsageError(
-            f"the data set {self.spec} cannot be reached: {said}; give a local file with --dataset-path FILE, "
+            f"the data set {self.spec} cannot be reached: {reason}; give a local file with --dataset-path FILE, "
             "or fill the cache on a machine with network: llama-load datasets fetch"
         )
 
@@ -172,11 +170,6 @@ def _source_and_split(spec: str) -> tuple[str, str]:
     if not colon or Path(source).exists():
         return source, DEFAULT_SPLIT
     return name, split or DEFAULT_SPLIT
-
-
-def _files_of(found: Any) -> list[str]:
-    """The files of a builder: lists by split. A data set that the package has prepared in its cache has none."""
-    return [str(file) for files in (found or {}).values() for file in files]
 
 
 def _pictures(value: Any) -> list[bytes | str]:

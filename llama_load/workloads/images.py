@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
 from llama_load.workloads.prompt import Image
+from llama_load.workloads.text_files import read_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,10 +99,10 @@ def files(path: Path) -> list[Maker]:
         return [partial(_read, path)]
     if not path.is_dir():
         raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
-    found = sorted(file for file in path.rglob("*") if _is_image_file(file))
-    if not found:
+    below = sorted(file for file in path.rglob("*") if _is_image_file(file))
+    if not below:
         raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
-    return [partial(_read, file) for file in found]
+    return [partial(_read, file) for file in below]
 
 
 def image_of(data: bytes, name: str) -> Image:
@@ -142,13 +143,7 @@ def _is_image_file(file: Path) -> bool:
 
 
 def _read(file: Path) -> Image:
-    try:
-        if file.stat().st_size > MOST_FILE_BYTES:
-            raise UsageError(f"the image {file} is larger than {MOST_FILE_BYTES // 2**20} MiB")
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"the image {file} cannot be read: {error.strerror}") from None
-    return image_of(data, str(file))
+    return image_of(read_whole(file, "image", MOST_FILE_BYTES), str(file))
 
 
 def _image(data: bytes, kind: str, width: int, height: int) -> Image:

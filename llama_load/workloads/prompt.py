@@ -208,7 +208,6 @@ class Traffic:
     batch_size: int = 1
     # synthetic
     input_len: int | None = None
-    output_len: int | None = None
     range_ratio: float = 0.0
     prefix_len: int = 0
     num_prefixes: int = 1

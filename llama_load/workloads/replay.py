@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from statistics import median_low
 
 from llama_load.errors import UsageError
@@ -43,8 +43,7 @@ class Replay:
             raise UsageError("replay.py needs a trace: give it with --trace FILE")
         arrivals = request.trace[: request.num_prompts]
         text = BlockText(request.content_seed, request.counter, request.block_tokens)
-        default_input = _default("--input-len", request.traffic.input_len, INPUT_TOKENS)
-        default_output = _default("--output-len", request.output_len or request.traffic.output_len, ANSWER_TOKENS)
+        default_input, default_output = request.traffic.input_len or INPUT_TOKENS, request.output_len or ANSWER_TOKENS
         measured, shortened = [], 0
         for place, arrival in enumerate(arrivals):
             recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)
@@ -52,12 +51,12 @@ class Replay:
             output = max(1, default_output if arrival.output_tokens is None else arrival.output_tokens)
             tokens = _fitting(recorded, output, text.least, request)
             shortened += tokens < recorded
-            names = _names([f"id {hash_id}" for hash_id in arrival.hash_ids], f"request {place}")
+            names = chain((f"id {hash_id}" for hash_id in arrival.hash_ids), _own_names(f"request {place}"))
             measured.append(Prompt(*text.prompt(names, tokens), output, is_new=request.renews))
         output = median_low(prompt.max_tokens or 0 for prompt in measured)
         tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, request)
-        warm = (text.prompt(_names([], f"warm-up {place}"), tokens) for place in range(request.warmup))
-        warmup = [Prompt(*each, output, is_new=request.renews) for each in warm]
+        warm = (text.prompt(_own_names(f"warm-up {place}"), tokens) for place in range(request.warmup))
+        warmup = [Prompt(*counted, output, is_new=request.renews) for counted in warm]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
         lengths = TraceFacts(
             path="a trace",
@@ -76,13 +75,6 @@ class Replay:
         return Plan(measured, warmup, facts)
 
 
-def _default(flag: str, given: int | None, default: int) -> int:
-    tokens = default if given is None else given
-    if tokens < 1:
-        raise UsageError(f"{flag} must be 1 token or more, got {tokens}")
-    return tokens
-
-
 def _fitting(input_tokens: int, output_tokens: int, least: int, request: PlanRequest) -> int:
     """The prompt's tokens that fit a slot. UsageError: not even one word fits."""
     if request.fits is None or request.fits(input_tokens, output_tokens):
@@ -97,7 +89,6 @@ def _fitting(input_tokens: int, output_tokens: int, least: int, request: PlanReq
     return min(input_tokens, room)
 
 
-def _names(blocks: list[str], own: str) -> Iterator[str]:
-    """Names of blocks: these, then unique ones without end."""
-    yield from blocks
-    yield from (f"{own} {number}" for number in count())
+def _own_names(prompt: str) -> Iterator[str]:
+    """Names of blocks that no other prompt has, without end."""
+    return (f"{prompt} {number}" for number in count())

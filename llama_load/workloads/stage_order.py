@@ -120,8 +120,7 @@ def _deal(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
     room = list(counts)
     load = [0.0] * len(counts)
     waiting = list(units)
-    mean_in = max(1.0, sum(unit.input for unit in waiting) / total)
-    mean_out = max(1.0, sum(unit.output for unit in waiting) / total)
+    mean_in, mean_out = _means(waiting, total)
     while waiting:
         size = max(unit.size for unit in waiting)
         group = sorted((unit for unit in waiting if unit.size == size), key=lambda unit: (-unit.input, -unit.output))
@@ -153,40 +152,45 @@ def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:
     if len(entries) > MOST_EXCHANGED or len(hands) < 2:
         return
     entries.sort(key=lambda entry: (entry[0].size, entry[0].input, entry[0].output))
-    where = [stage for _, stage in entries]
-    values = [(unit.input, unit.output) for unit, _ in entries]
-    total = sum(counts)
-    means = [max(1.0, sum(value[side] for value in values) / total) for side in (0, 1)]
-    # Per stage: how far its sums are above its share, in means.
-    over = [[0.0, 0.0] for _ in hands]
+    units, where = [unit for unit, _ in entries], [stage for _, stage in entries]
+    mean_in, mean_out = _means(units, sum(counts))
+    # Input (real part) and output (imaginary part) of each unit, in means of a request.
+    values = [complex(unit.input / mean_in, unit.output / mean_out) for unit in units]
+    # How far the sums of each stage are above its share. Where all answers count as 0, so does their share.
+    share = complex(any(value.real for value in values), any(value.imag for value in values))
+    above = [-share * count for count in counts]
     for value, stage in zip(values, where, strict=True):
-        for side in (0, 1):
-            over[stage][side] += value[side] / means[side]
-    for stage, count in enumerate(counts):
-        for side in (0, 1):
-            if any(value[side] for value in values):
-                over[stage][side] -= count
+        above[stage] += value
+    pairs = [
+        (one, other)
+        for one in range(len(units))
+        for other in range(one + 1, min(one + 1 + NEIGHBOURS, len(units)))
+        if units[one].size == units[other].size
+    ]
     for _ in range(PASSES):
         improved = False
-        for one in range(len(entries)):
-            for other in range(one + 1, min(one + 1 + NEIGHBOURS, len(entries))):
-                here, there = where[one], where[other]
-                if here == there or entries[one][0].size != entries[other][0].size:
-                    continue
-                change = [(values[other][side] - values[one][side]) / means[side] for side in (0, 1)]
-                gain = 0.0
-                for side in (0, 1):
-                    gain += (over[here][side] / counts[here]) ** 2 - ((over[here][side] + change[side]) / counts[here]) ** 2
-                    gain += (over[there][side] / counts[there]) ** 2 - ((over[there][side] - change[side]) / counts[there]) ** 2
-                if gain > 1e-15:
-                    where[one], where[other] = there, here
-                    improved = True
-                    for side in (0, 1):
-                        over[here][side] += change[side]
-                        over[there][side] -= change[side]
+        for one, other in pairs:
+            here, there, change = where[one], where[other], values[other] - values[one]
+            before = _unevenness(above[here], counts[here]) + _unevenness(above[there], counts[there])
+            after = _unevenness(above[here] + change, counts[here]) + _unevenness(above[there] - change, counts[there])
+            if here != there and before - after > 1e-15:
+                where[one], where[other] = there, here
+                above[here] += change
+                above[there] -= change
+                improved = True
         if not improved:
             break
     for hand in hands:
         hand.clear()
-    for (unit, _), stage in zip(entries, where, strict=True):
+    for unit, stage in zip(units, where, strict=True):
         hands[stage].append(unit)
+
+
+def _means(units: Sequence[_Unit], requests: int) -> tuple[float, float]:
+    """The mean input and output of a request, 1 or more."""
+    return max(1.0, sum(unit.input for unit in units) / requests), max(1.0, sum(unit.output for unit in units) / requests)
+
+
+def _unevenness(above: complex, count: int) -> float:
+    """How uneven a stage of this many requests is: the sum of the squares of input and output above its share."""
+    return abs(above / count) ** 2

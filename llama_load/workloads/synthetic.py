@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.errors import UsageError
@@ -72,7 +72,7 @@ class Synthetic:
         traffic = request.traffic
         lengths = _Lengths(
             inputs=self._inputs or _range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
-            outputs=self._outputs or _range(request.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
+            outputs=self._outputs or _range(request.output_len or ANSWER_TOKENS, traffic.range_ratio),
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(request)
@@ -87,7 +87,9 @@ class Synthetic:
             fittings = [vocabulary.fitting(draw, traffic.prefix_len, ("", vocabulary.overhead), texts_so_far) for draw in draws]
             prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, request.counter)]
         replaced, targets, outputs, fittings = 0, [], [], []
-        for kind, place in _places(request):
+        # Warm-up prompts first: where short texts run out, measured ones are repeated.
+        places = [(WARM_UP, place) for place in range(request.warmup)] + [(MEASURED, place) for place in range(request.num_prompts)]
+        for kind, place in places:
             draw = random.Random(f"{kind} {request.seed} {place}")
             input_tokens, output_tokens, redrawn = lengths.drawn(draw, request)
             replaced += redrawn and kind == MEASURED
@@ -128,16 +130,8 @@ def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenC
             )
 
 
-def _places(request: PlanRequest) -> Iterator[tuple[str, int]]:
-    """Warm-up prompts first: where short texts run out, measured ones are repeated."""
-    yield from ((WARM_UP, place) for place in range(request.warmup))
-    yield from ((MEASURED, place) for place in range(request.num_prompts))
-
-
 def _range(tokens: int, ratio: float) -> tuple[int, int]:
     """The range of lengths within a ratio of this one; like vLLM, the lower bound rounded down, the upper one up."""
-    if tokens < 1:
-        raise UsageError(f"synthetic prompts and answers need one token or more, got {tokens}")
     if not 0 <= ratio < 1:
         raise UsageError(f"--range-ratio must be 0 or more and below 1, got {ratio:g}")
     return max(1, math.floor(tokens * (1 - ratio))), math.ceil(tokens * (1 + ratio))

@@ -49,16 +49,16 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
     if path.is_dir():
         files_below = _files_below(path)
         random.Random(seed).shuffle(files_below)
-        some = False
+        count = 0
         for file in files_below:
-            data = _bytes_of(file)
+            data = _document(file)
             if (text := decoded(data)) is not None and text.strip():
-                some = True
+                count += 1
                 yield TextFile(file, text, hashlib.sha256(data).hexdigest())
-        if not some:
+        if not count:
             raise UsageError(f"the folder {path} contains no text file; give a file or a folder of UTF-8 text with --document")
         return
-    data = _bytes_of(path)
+    data = _document(path)
     text = decoded(data)
     if text is None:
         raise UsageError(f"the document {path} is not text in UTF-8, UTF-16 or GB18030; save it as a text file")
@@ -68,28 +68,36 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
+        files += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
     # Reading a named pipe would block forever.
-    return [file for file in found if file.is_file()]
+    return [file for file in files if file.is_file()]
 
 
-def _bytes_of(path: Path) -> bytes:
+def _document(path: Path) -> bytes:
+    missing = "; give the path of a text file or folder with --document"
+    return read_whole(path, "document", MOST_BYTES, missing=missing, too_large="; give a part of it")
+
+
+def read_whole(path: Path, what: str, most_bytes: int, *, missing: str = "", too_large: str = "") -> bytes:
+    """The bytes of a file or pipe. UsageError: there is none, it cannot be read, or it has more bytes; the message names `what` it
+    is to be, and ends with `missing` or `too_large`."""
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
-            raise UsageError(f"the document {path} is not a regular file")
+            raise UsageError(f"the {what} {path} is not a regular file")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UsageError(f"the document {path} is larger than {MOST_BYTES // 2**20} MiB; give a part of it")
-        return data
+            data = file.read(most_bytes + 1)
     except FileNotFoundError:
-        raise UsageError(f"there is no document at {path}; give the path of a text file or folder with --document") from None
+        raise UsageError(f"there is no {what} at {path}{missing}") from None
     except OSError as error:
-        raise UsageError(f"the document {path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"the {what} {path} cannot be read: {error.strerror}") from None
+    if len(data) > most_bytes:
+        limit = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 1024} KiB"
+        raise UsageError(f"the {what} {path} is larger than {limit}{too_large}")
+    return data
 
 
 def decoded(data: bytes) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.workloads.text_files import read_whole
 
 EXAMPLES = "2, constant:2, uniform:1,5, lognormal:4,1 or file:PATH"
 LONGEST_THINK_S = 1e6  # eleven days
@@ -70,13 +71,7 @@ def _number(text: str) -> float | None:
 
 
 def _times_of(path: Path) -> tuple[float, ...]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"the think times {path} cannot be read: {error.strerror}") from None
-    if len(data) > MOST_FILE_BYTES:
-        raise UsageError(f"the think times {path} are larger than {MOST_FILE_BYTES // 2**20} MiB")
+    data = read_whole(path, "file of think times", MOST_FILE_BYTES)
     times = []
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip():

@@ -17,14 +17,13 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.workloads.text_files import decoded
+from llama_load.workloads.text_files import MOST_BYTES, decoded, read_whole
 
 MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one per line)'
 BAILIAN = 'Qwen-Bailian\'s layout ({"chat_id", "parent_chat_id", "timestamp": s, "input_length", "output_length", "hash_ids"})'
@@ -36,12 +35,11 @@ SHOWN = 120  # characters of a file quoted in a message
 
 _AZURE = ("timestamp", "contexttokens", "generatedtokens")
 _COLUMNS = ("timestamp", "request tokens", "response tokens")
-TraceRow: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A recorded request: its arrival in s after the first one, and its lengths in tokens if known.
+    """A recorded request: its arrival in s, and its lengths in tokens if known.
 
     `hash_ids` name the blocks of its prompt (512 tokens each in Mooncake's traces): requests with the same first ids begin with the
     same text.
@@ -53,14 +51,9 @@ class Arrival:
     hash_ids: tuple[int, ...] = ()
 
 
-def read_trace_file(path: Path) -> list[TraceRow]:
-    """The requests of a trace file in file order. UsageError names the invalid line."""
-    try:
-        text = decoded(path.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(f"there is no trace at {path}; give a file in {LAYOUTS}") from None
-    except OSError as error:
-        raise UsageError(f"the trace {path} cannot be read: {error.strerror}") from None
+def read_trace_file(path: Path) -> list[Arrival]:
+    """The requests of a trace file in file order, at the file's own times. UsageError names the invalid line."""
+    text = decoded(read_whole(path, "trace", MOST_BYTES, missing=f"; give a file in {LAYOUTS}"))
     if text is None:
         raise UsageError(f"the trace {path} is not text; it must have {LAYOUTS}")
     if not text.strip():
@@ -88,7 +81,7 @@ class _Mooncake(msgspec.Struct):
             raise ValueError("a length is negative")
 
 
-def _json_lines(path: Path, text: str) -> Iterator[TraceRow]:
+def _json_lines(path: Path, text: str) -> Iterator[Arrival]:
     decoder = msgspec.json.Decoder(_Mooncake)
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -96,10 +89,11 @@ def _json_lines(path: Path, text: str) -> Iterator[TraceRow]:
                 entry = decoder.decode(line)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise UsageError(f"line {number} of the trace {path} does not have {MOONCAKE} or {BAILIAN}: {error}") from None
-            yield entry.timestamp / (1000 if entry.chat_id is None else 1), entry.input_length, entry.output_length, entry.hash_ids
+            at_s = entry.timestamp / (1000 if entry.chat_id is None else 1)
+            yield Arrival(at_s, entry.input_length, entry.output_length, entry.hash_ids)
 
 
-def _csv(path: Path, text: str) -> Iterator[TraceRow]:
+def _csv(path: Path, text: str) -> Iterator[Arrival]:
     lines = csv.reader(io.StringIO(text, newline=""))
     layout = BURSTGPT
     try:
@@ -113,7 +107,7 @@ def _csv(path: Path, text: str) -> Iterator[TraceRow]:
         at, request, response = map(names.index, columns)
         for fields in filter(None, lines):
             try:
-                yield instant(fields[at]), _tokens(fields[request]), _tokens(fields[response]), ()
+                yield Arrival(instant(fields[at]), _tokens(fields[request]), _tokens(fields[response]))
             except (ValueError, IndexError):
                 sentence = f"line {lines.line_num} of the trace {path}, {_shown(fields)!r}, does not have {layout}"
                 raise UsageError(sentence) from None
@@ -126,14 +120,10 @@ def _shown(fields: list[str]) -> str:
 
 
 def _instant(text: str) -> float:
-    """Seconds since 1970 of a date and time with up to 100 ns: `2023-11-16 18:17:03.9799600`; with or without a time zone."""
-    date, _, rest = text.strip().replace("T", " ").partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    zone = rest[len(digits) :] or "+00:00"
-    if "+" in date[10:]:
-        date, _, offset = date.partition("+")
-        zone = f"+{offset}"
-    return datetime.fromisoformat(f"{date}{zone}").timestamp() + float(f"0.{digits or 0}")
+    """Seconds since 1970 of a date and time, UTC without a time zone: `2023-11-16 18:17:03.9799600`. Digits after the microseconds
+    are ignored."""
+    at = datetime.fromisoformat(text.strip())
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _seconds(text: str) -> float:

@@ -149,6 +149,7 @@ def test_fetch_without_network_is_one_sentence_and_exit_code_2(tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_what_was_fetched_is_listed_and_needs_no_network(tmp_path: Path) -> None:
     """The cache is filled as fetch fills it, but from a file: the package writes it, the folder then gets the Hub's name."""
     data = tmp_path / "chat.jsonl"

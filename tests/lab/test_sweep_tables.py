@@ -13,12 +13,13 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import effects
+from llama_load.lab.sweep.folder import FAILED, Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import plan_of
-from llama_load.lab.sweep.rows import CLIENT_TIMES, Outcome, Row, rows_of, test_rates
+from llama_load.lab.sweep.rows import CLIENT_TIMES, Row, rows_of, test_rates
 from llama_load.lab.sweep.sweep_tables import estimate, make_tables
 from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
@@ -92,8 +93,8 @@ def test_an_estimate_is_the_mean_and_the_sample_deviation() -> None:
     assert estimate([1.0, 2.0, 3.0]) == estimate([3.0, 1.0, 2.0])
     found = estimate([1.0, 2.0, 3.0])
     assert found is not None
-    assert (found.mean, found.std, found.count) == (2.0, 1.0, 3)
-    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None, 1))
+    assert (found.mean, found.std) == (2.0, 1.0)
+    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None))
 
 
 def test_repeats_are_one_row_with_their_spread_and_the_best_is_marked() -> None:
@@ -316,6 +317,6 @@ def test_a_setting_named_like_a_fact_of_the_model_is_the_setting(tiny_model: Pat
     faults = Faults("plan")
     text = f"servers: {{a: {{embedded: {{}}}}}}\nvary: {{quantization: {{a.model: ['{tiny_model}'], labels: [4-bit]}}}}\nload: {{stages: '1,8'}}"
     (cell,) = expand(plan_of(parse_yaml(text, "plan", faults), {}, faults))
-    rows = rows_of(cell, Outcome(tmp_path, "it failed"), 0)
+    rows = rows_of(cell, tmp_path, Ended(cell.key, FAILED, reason="it failed"), 0)
     assert [(each.fact("quantization"), each.fact("concurrency")) for each in rows] == [("4-bit", "c=1"), ("4-bit", "c=8")]
     assert rows[0].fact("file_size") == "3.6MB"

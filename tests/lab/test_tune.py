@@ -64,17 +64,21 @@ def prepared(monkeypatch: pytest.MonkeyPatch, *, fail: str = "") -> list[str]:
     ran: list[str] = []
 
     def run(runner: CellRunner, cell: Cell) -> Ended:
+        def note(entry: Ended) -> Ended:
+            runner._folder.note(entry)
+            return entry
+
         labels = " ".join(cell.settings.values())
         ran.append(labels)
         if fail and fail in labels:
-            return Ended(cell.key, FAILED, reason="it broke")
+            return note(Ended(cell.key, FAILED, reason="it broke"))
         score = (2.0 if "-t 8" in labels else 1.0) * (1.5 if "-np 4" in labels else 1.0) * (1 + len(ran) % 3 / 1000)
         folder = runner._folder.run_of(cell)
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(
             json.dumps({"request_goodput": score, "llama_load": {"verdict": {"words": ["VALID"]}}})
         )
-        return Ended(cell.key, DONE)
+        return note(Ended(cell.key, DONE))
 
     monkeypatch.setattr(CellRunner, "run", run)
     return ran

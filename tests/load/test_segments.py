@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
-from llama_load.load.conversation_arrivals import of_conversations
-from llama_load.load.segments import MOST_ARRIVALS, LoadModel, Segment, plan_segments, total_requests
+from llama_load.load.segments import MOST_ARRIVALS, LoadModel, Segment, of_conversations, plan_segments, total_requests
 from llama_load.load.stages import parse_stages
 from llama_load.options.options import RunOptions, read_options
 from llama_load.workloads.traces import Arrival

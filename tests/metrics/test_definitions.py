@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from llama_load.errors import UsageError
-from llama_load.load.schedule import RateRamp, arrivals_s, for_time
 from llama_load.metrics import latencies as metric
 from llama_load.metrics.rates import peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, parse_slo
@@ -108,15 +104,3 @@ def test_what_a_server_drafted_since() -> None:
     assert before.since(after) is None
     assert Speculation(60, 50, 9, [18, 16]).since(before) is None
     assert Speculation(60, 50, None, [18, 16]).since(before) == Speculation(30, 30, None, [9, 8])
-
-
-def test_schedules_refuse_what_makes_none() -> None:
-    assert for_time(1.0, 1.0) == 1
-    for rate, seconds in ((0.0, 5.0), (math.inf, 5.0), (5.0, 0.0), (5.0, math.inf), (0.1, 1.0)):
-        with pytest.raises(UsageError):
-            for_time(rate, seconds)
-    for start, end in ((0.0, 1.0), (1.0, 0.0), (1.0, math.inf), (-1.0, 1.0)):
-        with pytest.raises(UsageError, match="greater than 0"):
-            RateRamp("linear", start, end)
-    with pytest.raises(UsageError, match="at least one request"):
-        arrivals_s(0, 1.0, seed=0)

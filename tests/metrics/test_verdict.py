@@ -271,8 +271,11 @@ def test_a_part_whose_figures_lack_requests_is_noted() -> None:
 
 
 def test_fewer_requests_in_flight_than_users_are_noted() -> None:
-    (note,) = (check for check in verdict(record(), users=4).checks if check.name == "peak_in_flight")
-    assert "at most 1 of 4" in note.text
+    """Two users: one has a request of 141 ms, the other ten; 11 x 141 ms in 1410 ms are 1.1 on average."""
+    rows = [record(index, start_ms=141 * max(0, index - 1)) for index in range(11)]
+    (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
+    assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
+    assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
 
 
 def test_several_answers_to_a_request_are_noted() -> None:
@@ -309,6 +312,16 @@ def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(hosts: str, v
 
 def test_more_in_flight_than_asked_for_is_another_load() -> None:
     assert bad(verdict(record(), record(1), users=1)) == ["excess_in_flight"]
+    # The next request of the same user, 1 ms before the first one ended by clocks that are known within 5 ms.
+    synchronized = replace(WELL, clock_uncertainty_ms=5.0)
+    assert bad(verdict(record(), record(1, start_ms=140), users=1, health=synchronized)) == []
+
+
+def test_the_highest_printed_percentile_sets_the_limits_of_the_clients_errors() -> None:
+    """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50 ms in 5 of 1000 are above p99."""
+    rows = [record(index, merged_events=int(index < 5), own_delay_ms=50.0 if index < 5 else 0.1) for index in range(1000)]
+    assert bad(verdict(*rows)) == []
+    assert bad(verdict(*rows, percentiles=(50.0, 99.9))) == ["own_delay_p99_ms", "merged_ratio"]
 
 
 def test_a_server_that_was_another_at_the_end_is_named() -> None:

@@ -196,7 +196,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
 ) -> None:
     """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is full."""
     with embedded_server(tiny_model, tmp_path / "server", "-c", "1024", "--kv-unified") as running:
-        arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024")
+        arguments = ("--num-prompts", "4", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024", "--warmup", "0")
         done = run_locust(running.url, *arguments)
     assert done.code == 1, done.err
     assert "of 1024 tokens needed" in " ".join(done.err.split())

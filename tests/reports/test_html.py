@@ -237,10 +237,10 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         assert curve is not None
         chart = ecdf_chart(latency, {"all": curve}, total.distributions[latency.key], translator("en"))
         assert chart is not None
-        scales[latency.key] = chart.figure.x_scale.name
+        scales[latency.key] = chart.figure.properties["x_scale"].name
         if latency.key == "itl":
             begin = chart.figure.x_range.properties["start"]
-            drawn = chart.figure.renderers[0].properties["data_source"].properties["data"]
+            drawn = chart.figure.properties["renderers"][0].properties["data_source"].properties["data"]
             assert min(drawn["x"]) >= begin > 0 and max(drawn["y"]) == 1
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 

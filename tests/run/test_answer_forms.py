@@ -52,7 +52,7 @@ def test_a_grammar_in_a_swarm(llama_server: Server, run_locust: Run, tmp_path: P
         ("{}", ["--json-schema", "FILE", "--ignore-eos"], "must be able to end"),
         ("{}", ["--structured-output-ratio", "0.5"], "needs --json-schema or --grammar"),
         ("{}", ["--json-schema", "FILE", "--endpoint", "messages"], "not supported for llama-server with --endpoint messages"),
-        ("{}", ["--json-schema", "nowhere.json"], "there is no file at nowhere.json"),
+        ("{}", ["--json-schema", "nowhere.json"], "there is no file of --json-schema at nowhere.json"),
         ("{}", ["--same-answer"], "such as --stages 1,8"),
         ("{}", ["--same-answer", "--stages", "2,8"], "such as --stages 1,8"),
         ("{}", ["--same-answer", "--stages", "1,8", "--temperature", "0.5"], "needs temperature 0"),

@@ -96,6 +96,7 @@ def test_a_disk_that_stays_full_loses_nothing(
     assert not list((tmp_path / "tmp").glob("llama-load-spool-*"))
 
 
+@pytest.mark.heavy
 def test_a_report_of_what_a_full_disk_lost_names_the_disk(
     simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path, run_report: Run
 ) -> None:

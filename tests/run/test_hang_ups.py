@@ -50,7 +50,7 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Server, r
 
 def test_users_hang_up_after_a_time(llama_server: Server, run_locust: Run) -> None:
     """Most users would hang up after 50 ms, none of them earlier, and the verdict names how many are in no latency."""
-    arguments = ("-u", "2", "--num-prompts", "6", "--max-tokens", "900", "--ignore-eos", "--abort-rate", "0.7")
+    arguments = ("-u", "2", "--num-prompts", "6", "--max-tokens", "400", "--ignore-eos", "--abort-rate", "0.7")
     done = run_locust(llama_server.url, *arguments, "--abort-after", "0.05 s")
     rows = done.records.measured().table.to_pylist()
     aborted = [row for row in rows if row["status"] == "aborted"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from llama_load.load.schedule import drawn_by_weight
 from llama_load.load.segments import LoadModel
-from llama_load.load.workload_draw import drawn_by_weight
 from llama_load.run.phase_runner import READY_WITHIN_S, SHORT_S
 from llama_load.units import NS_PER_S
 from llama_load.workloads.traces import Arrival

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.load.probe_times import probe_times_s
+from llama_load.load.schedule import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
 from llama_load.observed.record import ABORTED, RequestRecord
 from llama_load.run.hang_ups_watcher import HangUpsWatcher

@@ -19,7 +19,7 @@ from llama_load.cli import main as cli
 from llama_load.errors import RunError, UsageError
 from llama_load.observed.record import to_batch
 from llama_load.run_folder import JOURNAL, MANIFEST, TABLE, RunWriter, load_run, lock_folder
-from tests.conftest import Finished, environment
+from tests.conftest import Finished, environment, start_program
 from tests.make_records import manifest, record
 
 Report = Callable[..., Finished]
@@ -86,12 +86,11 @@ def test_reports_at_once_all_end_well(tmp_path: Path) -> None:
     """Four of one killed run: each is right, nothing of theirs is left but the reports."""
     folder = tmp_path / "run"
     running(folder, 0, 1).release()
-    command = [sys.executable, "-m", "llama_load.cli.main", "report", str(folder)]
-    pipe = subprocess.PIPE
-    reports = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment()) for _ in range(4)]
+    command = ["llama_load.cli.main", "report", str(folder)]
+    reports = [start_program(command, tmp_path, environment()) for _ in range(4)]
     for each in reports:
         out, err = each.communicate(timeout=60)
-        assert (each.returncode, "Successful requests:                     2" in out) == (3, True), err
+        assert (each.wait(), "Successful requests:                     2" in out) == (3, True), err
         assert err == ""
     assert sorted(file.name for file in folder.iterdir()) == sorted(
         [MANIFEST, TABLE, "summary.json", "summary.txt", "report.md", "report.html"]

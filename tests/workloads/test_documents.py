@@ -240,8 +240,6 @@ def test_missing_and_empty_documents_are_refused_in_a_sentence(tmp_path: Path) -
     ):
         with pytest.raises(UsageError, match=sentence):
             plan(document=path)
-    with pytest.raises(UsageError, match='not "none"'):
-        plan(document_cache="none")
 
 
 def test_a_huge_file_costs_no_more_counting_than_what_is_sent_of_it(tmp_path: Path) -> None:

@@ -187,12 +187,6 @@ def test_without_a_trace_the_sentence_names_the_flag(trace: list[Arrival] | None
         plan(trace)
 
 
-@pytest.mark.parametrize("flags", [{"traffic": Traffic(input_len=-1)}, {"traffic": Traffic(output_len=0)}])
-def test_lengths_that_are_none_are_refused(flags: dict) -> None:
-    with pytest.raises(UsageError, match="must be 1 token or more, got"):
-        plan([Arrival(0.0)], **flags)
-
-
 def test_warm_up_prompts_have_the_median_length_and_begin_like_no_other() -> None:
     found = plan([Arrival(0.0, length, length // 10, (1, 2)) for length in (90, 700, 600)], warmup=3)
     assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.warmup] == [(600, 60)] * 3

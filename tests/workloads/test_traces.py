@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import re
 from pathlib import Path
@@ -175,12 +174,6 @@ def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, content: str 
         load_trace(write(tmp_path, content))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 700
-
-
-@pytest.mark.parametrize("speed", [0, -1, math.inf, math.nan])
-def test_a_speed_must_be_positive(tmp_path: Path, speed: float) -> None:
-    with pytest.raises(UsageError, match="--speed must be a number greater than 0"):
-        load_trace(write(tmp_path, MOONCAKE), speed=speed)
 
 
 def test_missing_traces_and_other_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score
     """vLLM: the chosen token's log-probability of every prompt token but the first."""
     ids = _ids(server.post("/tokenize", prompt=text, add_special_tokens=False))
     bos = _ids(server.post("/tokenize", prompt="", add_special_tokens=True))[:1]
-    parts = []
+    logprobs: list[float] = []
     for window in windows(len(ids), context - len(bos), stride):
         prompt = bos + ids[window.begin : window.end]
         reported = server.choice(prompt=prompt, prompt_logprobs=0).get("prompt_logprobs")
@@ -80,13 +80,9 @@ def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score
             raise NoLogprobs("the server returned no prompt_logprobs; start vLLM without --max-logprobs 0")
         # Nothing stands before the first token of a prompt.
         first = max(1, len(bos) + window.scored - window.begin)
-        logprobs_of_text = [
-            _logprob(reported_token, token) for reported_token, token in zip(reported[first:], prompt[first:], strict=True)
-        ]
-        parts.append(Score(-math.fsum(logprobs_of_text), len(logprobs_of_text), None))
+        logprobs += [_logprob(entry, token) for entry, token in zip(reported[first:], prompt[first:], strict=True)]
     unscored = 0 if bos else len(str(server.post("/detokenize", tokens=ids[:1]).get("prompt", "")).encode())
-    score = total(parts)
-    return Score(score.nats, score.tokens, len(text.encode()) - unscored)
+    return Score(-math.fsum(logprobs), len(logprobs), len(text.encode()) - unscored)
 
 
 def score_by_echo(server: _Server, text: str, context: int, stride: int) -> Score:

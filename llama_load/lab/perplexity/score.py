@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The sum of -log p (nats) of the scored tokens, their number, and the bytes of text that they stand for (None: unknown)."""
+    """The sum of -log p (nats) of the scored tokens, their number, and the bytes of text that they stand for."""
 
     nats: float
     tokens: int
-    bytes: int | None
+    bytes: int
 
     @property
     def perplexity(self) -> float:
@@ -36,7 +36,7 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """nats / ln 2 / bytes."""
+        """nats / ln 2 / bytes; None where nothing is scored."""
         return self.nats / math.log(2) / self.bytes if self.bytes else None
 
 
@@ -60,6 +60,4 @@ def windows(count: int, context: int, stride: int) -> Iterator[Window]:
 
 def total(parts: Sequence[Score]) -> Score:
     """The sums of several windows."""
-    known = [part.bytes for part in parts]
-    size = None if None in known else sum(part for part in known if part is not None)
-    return Score(math.fsum(part.nats for part in parts), sum(part.tokens for part in parts), size)
+    return Score(math.fsum(part.nats for part in parts), sum(part.tokens for part in parts), sum(part.bytes for part in parts))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from llama_load.lab.search.isotonic import crossing, falling, rises
+from llama_load.lab.search.isotonic import meets, rises
 from llama_load.lab.search.search_probe import (
     BESIDE_PER_USER,
     USERS,
@@ -23,6 +23,8 @@ from llama_load.lab.search.search_probe import (
     Probe,
     ProbePlan,
     ProbeResult,
+    batches_by_level,
+    by_level,
     changes,
     try_twice,
     within_budget,
@@ -155,73 +157,47 @@ def _is_affordable(search: _Search, levels: Collection[int]) -> bool:
 
 def estimate(results: Sequence[ProbeResult], share: float) -> int | None:
     """Users at which the falling curve through all probes meets the share; None if it never does."""
-    return _cross(_table(results), share)
-
-
-def _table(results: Sequence[ProbeResult]) -> np.ndarray:
-    """Level, requests and good requests of each level, ascending: shape (levels, 3)."""
-    sums: dict[float, list[int]] = {}
-    for result in results:
-        if result.counts:
-            counts_of_level = sums.setdefault(result.level, [0, 0])
-            counts_of_level[0] += len(result.good)
-            counts_of_level[1] += int(result.good.sum())
-    return np.array([(level, *sums[level]) for level in sorted(sums)], dtype=np.float64).reshape(-1, 3)
+    return _cross(by_level(results), share)
 
 
 def _cross(table: np.ndarray, share: float) -> int | None:
-    if not len(table):
-        return None
-    levels, counts, good = table.T
-    level = crossing(levels, falling(good / counts, counts), share)
+    level = meets(table, share)
     return None if level is None else math.floor(level + 1e-9)
 
 
 def _answer(search: _Search, why: str) -> Capacity:
     """The estimate with its interval."""
     share = search.goal.share
-    table = _table(search.results)
+    table = by_level(search.results)
     value = _cross(table, share)
     if search.ceiling is not None and value is not None and value >= search.ceiling:
         # Of these levels only the probes that happened to meet the goal could be used: nothing is known of them.
         unused = f"not used, since a probe at {search.ceiling} users could not be"
         search.results = [replace(result, fault=result.fault or unused) if result.level >= search.ceiling else result
                           for result in search.results]  # fmt: skip
-        table = _table(search.results)
+        table = by_level(search.results)
         value = _cross(table, share)
     if not len(table):
         return Capacity(None, None, None, search.results, why or search.ceiling_fault or "no probe could be used")
     low, high = _interval(search, value or 0)
     notes = changes(search.results, USERS)
-    shares, errors = table[:, 2] / table[:, 1], _errors(search.results, table[:, 0])
-    notes += [f"not monotone at {level:g} users: more users met the objectives there than at a lower load"
-              for level in rises(table[:, 0].tolist(), shares.tolist(), errors)]  # fmt: skip
+    notes += [
+        f"not monotone at {level:g} users: more users met the objectives there than at a lower load"
+        for level in rises(batches_by_level(search.results))
+    ]
     is_open_above = value is not None and value >= table[-1, 0]
     if is_open_above and not why:
         why = search.ceiling_fault or f"{search.goal.most_users} users were the most that the search may try"
     return Capacity(float(value or 0), low, None if is_open_above else high, search.results, why, notes)
 
 
-def _errors(results: Sequence[ProbeResult], levels: np.ndarray) -> list[float]:
-    """The standard error of each level's share, from its batches."""
-    errors = []
-    for level in levels.tolist():
-        batches = np.concatenate([result.batches() for result in results if result.counts and result.level == level])
-        shares = batches[:, 1] / batches[:, 0]
-        errors.append(float(shares.std(ddof=1) / math.sqrt(len(shares))) if len(shares) > 1 else 1.0)
-    return errors
-
-
 def _interval(search: _Search, value: int) -> tuple[float, float]:
     """2.5 % and 97.5 % of the answers of resampled batches; at least one user, or 5 %, to each side."""
-    probes = [result for result in search.results if result.counts]
-    levels = sorted({probe.level for probe in probes})
-    batches = {level: np.concatenate([probe.batches() for probe in probes if probe.level == level]) for level in levels}
     draw = np.random.default_rng(search.draw.randrange(2**32))
-    sums = np.stack([batches[level][draw.integers(0, len(batches[level]), (RESAMPLES, len(batches[level])))].sum(axis=1)
-                     for level in levels], axis=1)  # fmt: skip
-    column = np.array(levels)[:, None]
-    answers = [_cross(np.hstack([column, sum_of_batch]), search.goal.share) or 0 for sum_of_batch in sums]
+    batches = batches_by_level(search.results)
+    resampled = [part[draw.integers(0, len(part), (RESAMPLES, len(part)))].sum(axis=1) for part in batches.values()]
+    column = np.array(list(batches))[:, None]
+    answers = [_cross(np.hstack([column, sum_of_batch]), search.goal.share) or 0 for sum_of_batch in np.stack(resampled, axis=1)]
     low, high = np.quantile(answers, [TAIL, 1 - TAIL])
     reach = max(1, math.floor(WITHIN * value))
     return float(max(0, min(math.floor(low), value - reach))), float(max(math.ceil(high), value + reach))

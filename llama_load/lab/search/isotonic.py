@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +46,27 @@ def crossing(levels: Floats, fitted: Floats, share: float) -> float | None:
     return float(levels[last] + (levels[last + 1] - levels[last]) * (fitted[last] - share) / step)
 
 
-def rises(levels: Sequence[float], shares: Sequence[float], errors: Sequence[float]) -> list[float]:
-    """Levels whose share is significantly (3 standard errors of the difference) higher than that of some lower level."""
-    merged = []
-    for place, level in enumerate(levels):
-        if any(
-            shares[place] - shares[before] > 3 * float(np.hypot(errors[place], errors[before])) and shares[place] > shares[before]
-            for before in range(place)
-        ):
-            merged.append(level)
-    return merged
+def meets(table: Floats, share: float) -> float | None:
+    """Where the falling curve through a table of levels, their requests and good requests (shape (levels, 3)) meets the share."""
+    if not len(table):
+        return None
+    levels, counts, good = table.T
+    return crossing(levels, falling(good / counts, counts), share)
+
+
+def rises(batches: Mapping[float, NDArray[np.int64]]) -> list[float]:
+    """Levels whose share is significantly (3 standard errors of the difference) higher than that of some lower level. `batches`:
+    requests and good requests of each batch, by level in ascending order."""
+    shares = {level: float(part[:, 1].sum() / part[:, 0].sum()) for level, part in batches.items()}
+    errors = {level: error_of(part) if len(part) > 1 else 1.0 for level, part in batches.items()}
+    return [
+        after
+        for place, after in enumerate(shares)
+        if any(shares[after] - shares[before] > 3 * math.hypot(errors[after], errors[before]) for before in list(shares)[:place])
+    ]
+
+
+def error_of(batches: NDArray[np.int64]) -> float:
+    """The standard error of the share of good requests, from the scatter of two batches or more."""
+    shares = batches[:, 1] / batches[:, 0]
+    return float(shares.std(ddof=1)) / math.sqrt(len(shares))

@@ -12,11 +12,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from llama_load.lab.search.isotonic import crossing, falling, rises
+from llama_load.lab.search.isotonic import meets, rises
 from llama_load.lab.search.miss_fit import Root, root
-from llama_load.lab.search.search_probe import Capacity, Goal, Probe, ProbePlan, ProbeResult, try_twice, within_budget
+from llama_load.lab.search.search_probe import (
+    Capacity,
+    Goal,
+    Probe,
+    ProbePlan,
+    ProbeResult,
+    batches_by_level,
+    by_level,
+    try_twice,
+    within_budget,
+)
 
 LADDER, PILOTING, FITTING = "closed ladder", "pilot", "fitting"  # the steps of a search
 BLOCK, LEAST_BLOCKS, BLOCKS = 4, 2, 4
@@ -135,7 +143,7 @@ def _blocks(search: _Search, estimate: float) -> None:
 def _root(search: _Search) -> Root | None:
     """The root of the line through the probes near it: first near the crossing of the falling curve, then near the root itself."""
     probes = sorted((result for result in search.results if result.counts), key=lambda result: result.level)
-    value = _curve(probes, search.goal.share)
+    value = meets(by_level(probes), search.goal.share)
     fit = None
     for _ in range(3):
         if value is None:
@@ -149,16 +157,6 @@ def _root(search: _Search) -> Root | None:
     return fit
 
 
-def _curve(probes: Sequence[ProbeResult], share: float) -> float | None:
-    """Where the falling curve through the probes meets the share."""
-    if not probes:
-        return None
-    levels, shares, counts = (
-        np.array(column) for column in zip(*((p.level, p.share, float(len(p.good))) for p in probes), strict=True)
-    )
-    return crossing(levels, falling(shares, counts), share)
-
-
 def _root_of(probes: Sequence[ProbeResult], share: float) -> Root | None:
     counts = [len(probe.good) for probe in probes]
     misses = [count - int(probe.good.sum()) for probe, count in zip(probes, counts, strict=True)]
@@ -169,7 +167,7 @@ def _answer(search: _Search, why: str) -> Capacity:
     everything = [*search.steps, *search.pilots, *search.results]
     probes = sorted((result for result in search.results if result.counts), key=lambda result: result.level)
     faults = [result.fault for result in search.results or search.steps if result.fault]
-    curve = _curve(probes, search.goal.share)
+    curve = meets(by_level(probes), search.goal.share)
     fit = _root(search)
     if fit is None:
         met = [probe.level for probe in probes if probe.share >= search.goal.share]
@@ -177,8 +175,6 @@ def _answer(search: _Search, why: str) -> Capacity:
         nothing = "no request of the first probe succeeded" if not search.results else "no share falls with the rate"
         why = why or (faults[0] if faults else nothing)
         return Capacity(max(met, default=None), None, min(missed, default=None), everything, why)  # fmt: skip
-    levels = np.array([probe.level for probe in probes])
-    shares = np.array([probe.share for probe in probes])
     notes = []
     low, high = fit.low, fit.high
     if curve is not None:  # the check of the line, which need not be straight: the interval holds both answers
@@ -186,7 +182,8 @@ def _answer(search: _Search, why: str) -> Capacity:
         if abs(curve / fit.value - 1) > UNLIKE:
             text = f"the misses do not grow exponentially with the rate: a falling curve through the probes gives {curve:.3g}/s"
             notes.append(text)
-    errors = [float(np.std(probe.batches()[:, 1] / probe.batches()[:, 0], ddof=1)) / math.sqrt(10) for probe in probes]
-    notes += [f"not monotone at {level:.3g}/s: more requests met the objectives there than at a lower rate"
-              for level in rises(levels.tolist(), shares.tolist(), errors)]  # fmt: skip
+    notes += [
+        f"not monotone at {level:.3g}/s: more requests met the objectives there than at a lower rate"
+        for level in rises(batches_by_level(probes))
+    ]
     return Capacity(fit.value, max(low, 0.0), high, everything, why, notes)

@@ -107,11 +107,9 @@ class RealProbes:
 
     def _run(self, cell: Cell, most: int) -> Ended:
         left_s = self._left_s(most)
-        self._folder.put_aside(cell)
         entry = self._cells.run(cell, limit_s=left_s)
         if left_s is not None and entry.took_s >= left_s:
             raise BudgetSpentError(f"--max-time {self._budget.time_s:g} s was over in the middle of a probe")
-        self._folder.note(entry)
         return entry
 
     def _left_s(self, most: int) -> float | None:

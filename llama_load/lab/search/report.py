@@ -10,10 +10,9 @@ from llama_load.lab.search.capacity_answer import Answer, knee, margins, sentenc
 from llama_load.lab.search.search_probe import ProbeResult
 from llama_load.lab.sweep.folder import write_json, write_text
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
-from llama_load.reports.html.plot import Constant, Field, Model, source, span
-from llama_load.tables import LEFT, RIGHT, Cell, Column, Row, Table, document_lines, titled_lines
-from llama_load.tables import figure as table_figure
+from llama_load.reports.html.charts import Chart, Figure, Key, colour
+from llama_load.reports.html.plot import annotation, source, span
+from llama_load.tables import LEFT, RIGHT, Cell, Column, Row, Table, document_lines, figure, titled_lines
 from llama_load.tables.numbers import NONE, percent
 from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
@@ -51,8 +50,8 @@ def probe_table(answer: Answer) -> Table:
             str(probe.sent),
             _interval_text(probe),
             *(percent(probe.by_objective.get(name), gap=" ") for name in names),
-            table_figure(probe.figures.get("output_throughput"), 1),
-            table_figure(speed_of_user(probe), 1),
+            figure(probe.figures.get("output_throughput"), 1),
+            figure(speed_of_user(probe), 1),
             "; ".join(marks),
         ])  # fmt: skip
     aligned = [Column(name, RIGHT if name else LEFT) for name in heads]
@@ -78,23 +77,19 @@ def _shares_chart(answer: Answer) -> Chart | None:
     known = [(probe, interval) for probe in answer.curve if probe.counts and (interval := probe.interval) is not None]
     if len(known) < 2:
         return None
-    plot = figure(answer.settings.unit, "requests that met all objectives", zoom="both", height=300)
+    plot = Figure(answer.settings.unit, "requests that met all objectives", zoom="both", height=300)
     points = source(
         x=[probe.level for probe, _ in known], y=[probe.share for probe, _ in known],
         low=[low for _, (low, _) in known], high=[high for _, (_, high) in known],
     )  # fmt: skip
-    dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
-    plot.add(
-        Model(
-            "Whisker", source=points, base=Field("x"), upper=Field("high"), lower=Field("low"), line_color=Constant(colour("blue"))
-        )
-    )
+    dots = plot.draw(points, "Scatter", x="x", y="y", size=8, fill_color=colour("blue"), line_color=colour("blue"))
+    plot.add(annotation(points, "Whisker", base="x", upper="high", lower="low", line_color=colour("blue")))
     plot.add(span(answer.settings.goal.share, "width", line_color=colour("red"), line_dash=[6]))
     keys = [Key("blue", "probe with its 95 % interval"), Key("red", f"{answer.settings.goal.share:.0%} asked for")]
     if answer.capacity.value:
         plot.add(span(answer.capacity.value, "height", line_color=colour("green"), line_width=2))
         keys.append(Key("green", "capacity"))
-    hover(plot, [dots], [(answer.settings.unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
+    plot.hover([dots], [(answer.settings.unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
     summary = "; ".join(f"{answer.number(probe.level)}: {probe.share:.0%}" for probe, _ in known)
     return Chart(plot, "Requests within the objectives", summary, keys)
 
@@ -107,11 +102,11 @@ def _speed_chart(answer: Answer) -> Chart | None:
     ]
     if len(known) < 2:
         return None
-    plot = figure("output tokens/s, one user", "output tokens/s, all users", zoom="both", height=300)
+    plot = Figure("output tokens/s, one user", "output tokens/s, all users", zoom="both", height=300)
     names = [answer.number(probe.level) for probe, _, _ in known]
     points = source(x=[speed for _, speed, _ in known], y=[total for _, _, total in known], name=names)
-    dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
-    hover(plot, [dots], [(answer.settings.unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")])
+    dots = plot.draw(points, "Scatter", x="x", y="y", size=8, fill_color=colour("blue"), line_color=colour("blue"))
+    plot.hover([dots], [(answer.settings.unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")])
     keys = [Key("blue", "probe")]
     best = knee(answer)
     marked = [("orange", "knee: the most of both together (their product)", best)]
@@ -121,7 +116,7 @@ def _speed_chart(answer: Answer) -> Chart | None:
         if probe is not None and (pairs := [(speed, total) for shown, speed, total in known if shown is probe]):
             ring = source(x=[pairs[0][0]], y=[pairs[0][1]])
             size = 19 if role == "orange" else 25
-            plot.scatter("x", "y", ring, size=size, fill_color=None, line_color=colour(role), line_width=2.5)
+            plot.draw(ring, "Scatter", x="x", y="y", size=size, fill_color=None, line_color=colour(role), line_width=2.5)
             keys.append(Key(role, text))
     summary = "; ".join(
         f"{name}: {total:.0f} all, {speed:.0f} one user" for name, (_, speed, total) in zip(names, known, strict=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.errors import RunError
+from llama_load.lab.search.isotonic import error_of
 from llama_load.load.segments import FILLING
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.until import T_975
@@ -82,11 +83,7 @@ class ProbeResult:
     @property
     def error(self) -> float:
         """The standard error of the share, from the scatter of the batches; infinite below two requests."""
-        if len(self.good) < 2:
-            return math.inf
-        batches = self.batches()
-        shares = batches[:, 1] / batches[:, 0]
-        return float(shares.std(ddof=1)) / math.sqrt(len(shares))
+        return error_of(self.batches()) if len(self.good) > 1 else math.inf
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -133,6 +130,18 @@ def try_twice(probe: Probe, plan: ProbePlan, results: list[ProbeResult]) -> Prob
     if not results[-1].counts:
         results.append(probe(plan))
     return results[-1]
+
+
+def batches_by_level(probes: Sequence[ProbeResult]) -> dict[float, NDArray[np.int64]]:
+    """The batches of the probes that count, by level in ascending order."""
+    levels = sorted({probe.level for probe in probes if probe.counts})
+    return {level: np.concatenate([p.batches() for p in probes if p.counts and p.level == level]) for level in levels}
+
+
+def by_level(probes: Sequence[ProbeResult]) -> NDArray[np.float64]:
+    """Level, requests and good requests of each level, ascending: shape (levels, 3)."""
+    rows = [(level, *batches.sum(axis=0)) for level, batches in batches_by_level(probes).items()]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
 
 
 def changes(probes: Sequence[ProbeResult], unit: str) -> list[str]:

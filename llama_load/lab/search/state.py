@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Goal, ProbeResult, load_text
+from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Goal, ProbeResult, by_level, load_text
 from llama_load.lab.sweep.folder import write_json
 from llama_load.lab.sweep.grammar import RATE
 from llama_load.options.objectives import Objective
@@ -98,14 +98,8 @@ class SearchState:
 
     def bounds(self) -> tuple[float | None, float | None]:
         """The highest load that met the objectives, and the lowest above it that did not, by the probes so far; None: none yet."""
-        of_level: dict[float, list[ProbeResult]] = {}
-        for probe in self._probes:
-            if probe.counts and probe.unit == self._settings.unit:
-                of_level.setdefault(probe.level, []).append(probe)
-        shares = {
-            level: sum(int(probe.good.sum()) for probe in probes) / sum(len(probe.good) for probe in probes)
-            for level, probes in of_level.items()
-        }
+        table = by_level([probe for probe in self._probes if probe.unit == self._settings.unit]).tolist()
+        shares = {level: good / count for level, count, good in table}
         low = max((level for level, share in shares.items() if share >= self._settings.goal.share), default=None)
         missed = [level for level, share in shares.items() if share < self._settings.goal.share]
         return low, min((level for level in missed if low is None or level > low), default=None)

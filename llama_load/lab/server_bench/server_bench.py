@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.lab.server_bench.bench_figures import add_to_database, bench_figures, bench_lines
@@ -34,16 +35,6 @@ class ServerBench(LlamaUser):
     @task
     def go_on(self):
         self.complete()
-"""
-QUESTIONS = """from locust import task
-from llama_load import Custom, LlamaUser
-
-class ServerBench(LlamaUser):
-    workload = Custom()
-
-    @task
-    def ask(self):
-        self.chat()
 """
 
 
@@ -87,8 +78,7 @@ def server_bench(bench: Bench, typed: str) -> Run:
         folder = Path(name)
         flags = ["-u", parallel, "--seed", str(max(0, bench.seed_offset))]
         if lengths is None:
-            questions = _questions(bench, folder)
-            code, count = QUESTIONS, questions
+            code, count = bundled("locustfiles/custom.py").read_text(encoding="utf-8"), _questions(bench, folder)
             data = bench.prompt_source if bench.prompt_source.lower() != MMLU else str(folder / "mmlu.jsonl")
             flags += ["--dataset-path", data, "--max-tokens", str(bench.n_predict)]
         else:

@@ -139,16 +139,15 @@ def _changed(server: PlannedServer, setting: Setting, place: int) -> tuple[Plann
         if target.path[0] == "flags":
             flags[target.path[1]] = [value]
         elif target.server in ("", server.name) and is_changed(server, target):
-            if target.path[0] == "env":
-                settings["env"] = dict(settings.get("env", {})) | {target.path[1]: value}
-            elif target.path[0] in WORDS:
-                before = list(settings.get(target.path[0], [])) if target.is_added else []
-                settings[target.path[0]] = [*before, *([str(value)] if value != "" else [])]
-            elif target.path[0] in COMMANDS:
-                before = list(settings.get(target.path[0], [])) if target.is_added else []
-                settings[target.path[0]] = [*before, *([[str(value)]] if value != "" else [])]
+            key = target.path[0]
+            if key == "env":
+                settings[key] = settings.get(key, {}) | {target.path[1]: value}
+            elif key in (*WORDS, *COMMANDS):
+                before = settings.get(key, []) if target.is_added else []
+                own = str(value) if key in WORDS else [str(value)]
+                settings[key] = [*before, own] if value != "" else [*before]
             else:
-                settings[target.path[0]] = value
+                settings[key] = value
     return replace(server, settings=settings), flags
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
-from llama_load.lab.sweep.folder import DONE, write_json, write_text
+from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.rows import Row, rows_of
@@ -34,10 +34,9 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class SweepComparison:
-    """All that is known of a sweep: rows, the tables made of them, effects of settings, memory breakdowns by server, and notes."""
+    """All that is known of a sweep: tables, effects of settings, memory breakdowns by server, and notes."""
 
     sweep: Sweep
-    rows: Sequence[Row]
     tables: Sequence[Table]
     effects: Sequence[Effect]
     memory: Sequence[tuple[str, str]]
@@ -51,24 +50,24 @@ class SweepComparison:
     @property
     def failed(self) -> int:
         """Cells without a whole run."""
-        return sum(self.sweep.outcome(cell).reason != "" for cell in self.sweep.cells)
+        return sum(self.sweep.entry(cell).reason != "" for cell in self.sweep.cells)
 
 
 def compare_cells(sweep: Sweep) -> SweepComparison:
     """Read the runs of all cells."""
-    rows = [
-        row for cell, place in zip(sweep.cells, places(sweep), strict=True) for row in rows_of(cell, sweep.outcome(cell), place)
-    ]
+    rows: list[Row] = []
+    for cell, place in zip(sweep.cells, places(sweep), strict=True):
+        rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
     own = list(rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))
     notes = []
     for cell in sweep.cells:
         name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
-        notes += [f"{name}: {note}" for note in sweep.folder.ended[cell.key].notes] if cell.key in sweep.folder.ended else []
+        notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
-    return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
+    return SweepComparison(sweep, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
 
 
 def places(sweep: Sweep) -> list[int]:
@@ -105,7 +104,7 @@ def as_json(comparison: SweepComparison) -> dict[str, Any]:
     sweep = comparison.sweep
     cells = []
     for cell in sweep.cells:
-        outcome, entry = sweep.outcome(cell), sweep.folder.ended.get(cell.key)
+        entry, run = sweep.entry(cell), sweep.folder.run_of(cell).relative_to(sweep.folder.path)
         cells.append({
             "title": cell.title,
             "server": cell.server.name,
@@ -113,12 +112,12 @@ def as_json(comparison: SweepComparison) -> dict[str, Any]:
             "workload": cell.workload.label,
             "load": cell.load.label,
             "repeat": cell.repeat,
-            "status": "not run" if entry is None else entry.status,
-            "reason": outcome.reason,
-            "run": str(outcome.folder.relative_to(sweep.folder.path)) if entry is not None and entry.status == DONE else None,
-            "took_s": None if entry is None else entry.took_s,
-            "extra": outcome.extra,
-            "notes": [] if entry is None else entry.notes,
+            "status": entry.status,
+            "reason": entry.reason,
+            "run": str(run) if entry.status == DONE else None,
+            "took_s": None if entry.status == NOT_RUN else entry.took_s,
+            "extra": entry.extra,
+            "notes": entry.notes,
         })  # fmt: skip
     return {
         "version": __version__,

@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from llama_load.tables.numbers import decimal_size, parameters
-from llama_load.tables.numbers import size as size_text
-
 # Bounds of a header: 256 MB of metadata (vocabularies take 10), as many entries as the largest models have, ten times over.
 MOST_BYTES, MOST_ENTRIES, MOST_TENSORS, MOST_ARRAY, MOST_TEXT = 256 << 20, 100_000, 1_000_000, 4_000_000, 16 << 20
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -46,21 +43,6 @@ class GgufFacts:
     def model_type(self) -> str:
         """`llama 3B Q6_K`."""
         return " ".join(filter(None, (self.architecture, self.size_label, self.quantization)))
-
-    @property
-    def size(self) -> str:
-        """`636.18 MiB` or `2.45 GiB`, as llama-bench prints it."""
-        return size_text(self.tensor_bytes, 2)
-
-    @property
-    def params_text(self) -> str:
-        """`3.21 B` or `600.00 K`, as llama-bench prints it."""
-        return parameters(self.params)
-
-    @property
-    def file_size(self) -> str:
-        """`13.5GB`: units of 10^9 bytes, as people write it beside a model."""
-        return decimal_size(self.file_bytes)
 
 
 def gguf_facts(path: Path) -> GgufFacts | None:

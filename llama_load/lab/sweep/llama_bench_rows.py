@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from llama_load.comparison.llama_bench import BenchTest, bench_tests
-from llama_load.lab.sweep.gguf_facts import GgufFacts
 from llama_load.lab.sweep.rows import Row
+from llama_load.tables.numbers import parameters, size
 
 NAME = "llama-bench"
 # Its fields, as settings are usually named in plans, and the flags that set them.
@@ -26,15 +26,14 @@ def rows_of_file(path: Path, place: int) -> list[Row]:
 
 
 def _row(test: BenchTest, place: int) -> Row:
-    model = GgufFacts("", "", "", test.model_n_params, test.model_size, 0)
     given = {name: value for name, (field, _) in _FIELDS.items() if (value := getattr(test, field)) is not None}
     facts = {
         "server": NAME,
         "backend": test.backends,
         "model": re.split(r"[/\\]", test.model_filename)[-1],
         "model_type": test.model_type,
-        "size": model.size,
-        "params": model.params_text,
+        "size": size(test.model_size, 2),
+        "params": parameters(test.model_n_params),
         "load": test.name,
         "test": test.name,
         "depth": str(test.n_depth),

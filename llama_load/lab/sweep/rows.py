@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,17 @@ from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
 from llama_load.lab.sweep.cells import Cell
+from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.server_spec import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
-from llama_load.metrics.latencies import predict_per_s, prompt_per_s
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import request_rows
 from llama_load.run_folder import load_run
-from llama_load.tables.numbers import decimal_size
+from llama_load.tables.numbers import decimal_size, parameters, size
 
 MOST_SUMMARY_BYTES = 64 << 20
 SEARCH_JSON = "search.json"
@@ -33,17 +35,6 @@ LEAST_PROCESSED = 0.9  # of a test's prompt tokens: BOS and the beginning of a c
 IN_CACHE = "its prompt tokens came from the server's cache; restart the server, or give another seed"
 CLIENT_TIMES = "‡"  # behind a rate computed from TTFT or TPOT
 Measured = float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a cell ended: `reason` says why it has no figures. `extra` holds what was measured outside the run: the server's start,
-    perplexity."""
-
-    folder: Path
-    reason: str = ""
-    extra: Mapping[str, float] = field(default_factory=dict)
-    extra_reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,83 +81,82 @@ class Row:
         return self.reason or self.reasons.get(name) or f"the run has no {name}"
 
 
-def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
-    """The rows of a cell that has ended: one per stage of its run, or one."""
-    base = _facts(cell)
-    words, env = words_of(cell.server), cell.server.settings.get("env", {})
-
-    def row(**rest: Any) -> Row:
-        return Row(**({"facts": dict(base), "repeat": cell.repeat, "place": place, "words": words, "env": env} | rest))
-
-    if cell.load.search is not None and not outcome.reason:
-        return [row(**_searched(outcome.folder, base))]
-    if outcome.reason:
-        places = [base | {"concurrency": users} for users in planned_concurrency(cell)]
+def rows_of(cell: Cell, folder: Path, entry: Ended, place: int) -> list[Row]:
+    """The rows of a cell: one per stage of its run in this folder, or one. `entry`: how it ended."""
+    facts = _facts(cell)
+    row = partial(Row, repeat=cell.repeat, place=place, words=words_of(cell.server), env=cell.server.settings.get("env", {}))
+    if entry.reason:
+        planned = planned_concurrency(cell)
         return [
             row(
-                facts=facts,
+                facts=facts | {"concurrency": users},
                 stage=stage,
-                is_stage=len(places) > 1,
-                reason=outcome.reason,
+                is_stage=len(planned) > 1,
+                reason=entry.reason,
                 is_ranked=False,
-                figures=dict(outcome.extra),
+                figures=entry.extra,
             )
-            for stage, facts in enumerate(places)
+            for stage, users in enumerate(planned)
         ]
     try:
-        summary = read_summary(outcome.folder, MOST_SUMMARY_BYTES)
+        if cell.load.search is not None:
+            return [row(**_searched(folder, facts))]
+        summary = read_summary(folder, MOST_SUMMARY_BYTES)
     except (OSError, ValueError) as error:
-        return [row(reason=f"its run folder cannot be read: {printable(str(error), 200)}", is_ranked=False)]
-    if cell.server.kind == URL:
-        base["model"] = str(summary.figures.get("model_id") or "")
-        base["backend"] = cell.server.backend or backend_name(str(summary.figures.get("backend") or ""))
-    if (threads := _server_threads(summary)) is not None:
-        base["server_threads"] = str(threads)
-    common = {"verdict": summary.words[0] if summary.words else ""}
-    # The server's own timings of a test are not blurred by how its answers arrive.
-    excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
-    is_ranked = not set(summary.words) & set(excluding)
-    rows: list[Row] = []
-    for name in summary.stages or [""]:
-        doubts, telemetry = summary.doubts(name), summary.telemetry(name)
-        flat = summary.certain(name) | dict(outcome.extra)
-        ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
-        facts = base | common | {"concurrency": _concurrency(name, flat, summary.figures), **_failures(flat)}
-        flat |= {
-            "success_rate": 100 * (flat.get("completed") or 0) / ended if ended else None,
-            "chars_per_s": flat.get("output_chars_per_s"),
-            "vram_mib": telemetry.get("vram_peak_mib"),
-        }
-        peaks = [gpu.get("vram_peak_mib") for gpu in telemetry.get("by_gpu") or [] if isinstance(gpu, Mapping)]
-        flat |= {f"{BY_GPU}.{number}": peak for number, peak in enumerate(peaks)}
-        rates = flat.get("spec_decode_per_position_acceptance_rates") or []
-        facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
-        if not facts["gpus"] and isinstance(count := telemetry.get("gpus"), int | float):
-            facts["gpus"] = f"{count:.0f}"
-        reasons = dict(outcome.extra_reasons) | doubts | dict.fromkeys(("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use")
-        rows.append(
-            row(
-                facts=facts,
-                stage=len(rows),
-                is_stage=bool(name),
-                figures=flat,
-                reasons=reasons,
-                is_ranked=is_ranked and bool(flat.get("completed")),
-            )
-        )
-        rows[-1].cause = summary.headline or "no verdict"
-        if not flat.get("completed"):
-            rows[-1].reasons |= dict.fromkeys(flat, f"no request succeeded: {facts['reasons'] or 'none ended'}")
-    _add_requests(rows, cell, outcome.folder)
+        return [row(facts=facts, reason=f"its run folder cannot be read: {printable(str(error), 200)}", is_ranked=False)]
+    facts |= _reported(cell, summary)
+    stages = enumerate(summary.stages or [""])
+    rows = [row(**_stage(cell, summary, name, entry, facts), stage=number, is_stage=bool(name)) for number, name in stages]
+    _add_requests(rows, cell, folder)
     return rows
 
 
+def _reported(cell: Cell, summary: RunSummary) -> dict[str, str]:
+    """Facts that the run reports; of a server that runs already also what it is."""
+    facts = {"verdict": summary.words[0] if summary.words else ""}
+    if cell.server.kind == URL:
+        facts["model"] = str(summary.figures.get("model_id") or "")
+        facts["backend"] = cell.server.backend or backend_name(str(summary.figures.get("backend") or ""))
+    if (threads := _server_threads(summary)) is not None:
+        facts["server_threads"] = str(threads)
+    return facts
+
+
+def _stage(cell: Cell, summary: RunSummary, name: str, entry: Ended, facts: Mapping[str, str]) -> dict[str, Any]:
+    """What a stage measured, as fields of its row; the whole run for an empty name."""
+    telemetry = summary.telemetry(name)
+    flat = summary.certain(name) | entry.extra
+    completed, failed = flat.get("completed") or 0, flat.get("failed") or 0
+    peaks = [gpu.get("vram_peak_mib") for gpu in telemetry.get("by_gpu") or [] if isinstance(gpu, Mapping)]
+    flat |= {
+        "success_rate": 100 * completed / (completed + failed) if completed + failed else None,
+        "chars_per_s": flat.get("output_chars_per_s"),
+        "vram_mib": telemetry.get("vram_peak_mib"),
+        **{f"{BY_GPU}.{number}": peak for number, peak in enumerate(peaks)},
+    }
+    rates = flat.get("spec_decode_per_position_acceptance_rates") or []
+    own = {
+        "concurrency": _concurrency(name, flat, summary.figures),
+        "accepted_by_position": " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float)),
+        "reasons": _failure_kinds(flat),
+        "succeeded": f"{completed}/{completed + failed}",
+    }
+    if not facts["gpus"] and isinstance(count := telemetry.get("gpus"), int | float):
+        own["gpus"] = f"{count:.0f}"
+    reasons = entry.extra_reasons | summary.doubts(name)
+    reasons |= dict.fromkeys(("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use")
+    if not completed:
+        reasons |= dict.fromkeys(flat, f"no request succeeded: {own['reasons'] or 'none ended'}")
+    # The server's own timings of a test are not blurred by how its answers arrive.
+    excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
+    is_ranked = bool(completed) and not set(summary.words) & set(excluding)
+    cause = summary.headline or "no verdict"
+    return {"facts": {**facts, **own}, "figures": flat, "reasons": reasons, "is_ranked": is_ranked, "cause": cause}
+
+
 def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
-    """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked."""
-    try:
-        document = printable_json(read_foreign_json(folder / SEARCH_JSON))
-    except (OSError, ValueError) as error:
-        return {"reason": f"its search cannot be read: {printable(str(error), 200)}", "is_ranked": False}
+    """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked. Raises OSError, ValueError."""
+    document = printable_json(read_foreign_json(folder / SEARCH_JSON))
     sentence, low, high = str(document.get("sentence") or ""), document.get("low"), document.get("high")
     is_known = isinstance(low, int | float) and isinstance(high, int | float)
     value = document.get("capacity") if isinstance(document.get("capacity"), int | float) else 0
@@ -192,10 +182,10 @@ def _facts(cell: Cell) -> dict[str, str]:
     if (path := model_path(server)) is not None and (model := gguf_facts(path)) is not None:
         facts |= {
             "model_type": model.model_type,
-            "size": model.size,
-            "params": model.params_text,
+            "size": size(model.tensor_bytes, 2),
+            "params": parameters(model.params),
             "quantization": model.quantization,
-            "file_size": model.file_size,
+            "file_size": decimal_size(model.file_bytes),
         }
     elif path is not None and path.is_dir():
         total = sum(file.stat().st_size for file in path.glob("*.safetensors") if file.is_file())
@@ -223,15 +213,14 @@ def _concurrency(stage: str, figures: Mapping[str, Any], summary: Mapping[str, A
     return f"c={users}" if users is not None else stage
 
 
-def _failures(figures: Mapping[str, Any]) -> dict[str, str]:
-    completed, failed = figures.get("completed") or 0, figures.get("failed") or 0
-    classes: dict[str, int] = {}
+def _failure_kinds(figures: Mapping[str, Any]) -> str:
+    """`connect 3, timeout 1`."""
+    counts: Counter[str] = Counter()
     for failure in figures.get("failures") or []:
         if isinstance(failure, Mapping):
             name = str(failure.get("kind") or failure.get("status") or failure.get("name") or "failed")
-            classes[name] = classes.get(name, 0) + int(failure.get("count") or 1)
-    reasons = ", ".join(f"{name} {count}" for name, count in classes.items())
-    return {"reasons": reasons, "succeeded": f"{completed}/{completed + failed}"}
+            counts[name] += int(failure.get("count") or 1)
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def _server_threads(summary: RunSummary) -> int | None:
@@ -277,35 +266,20 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
     server's timings: the test's tokens / TTFT, and 1 / TPOT; these include the network and HTTP. A request whose tokens came from
     the cache, as of a server that had them from an earlier sweep, has no rate of pp.
     """
-    ok = records.ok()
-    names = (
-        "server_prompt_tokens",
-        "server_prompt_ms",
-        "output_tokens",
-        "server_predict_ms",
-        "prompt_tokens",
-        "cached_tokens",
-        "ttft_ms",
-        "tpot_ms",
-    )
-    columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in names}
+    column = records.ok().numbers
     kind, tokens = parse_test(test)
-    if kind == PROCESS:
-        uncached = [
-            processed if processed is not None or sent is None else sent - (cached or 0.0)
-            for processed, sent, cached in zip(
-                columns["server_prompt_tokens"], columns["prompt_tokens"], columns["cached_tokens"], strict=True
-            )
-        ]
-        is_whole = [count is None or count >= LEAST_PROCESSED * tokens for count in uncached]
-        own = [prompt_per_s(n, ms) for n, ms in zip(columns["server_prompt_tokens"], columns["server_prompt_ms"], strict=True)]
-        client = [prompt_per_s(float(tokens), ms) for ms in columns["ttft_ms"]]
-        own, client = ([rate if whole else None for rate, whole in zip(rates, is_whole, strict=True)] for rates in (own, client))
-    else:
-        own = [predict_per_s(n, ms) for n, ms in zip(columns["output_tokens"], columns["server_predict_ms"], strict=True)]
-        client = [1e3 / ms if ms else None for ms in columns["tpot_ms"]]
-    known = [rate for rate in own if rate]
-    return (known, False) if known else ([rate for rate in client if rate], True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == PROCESS:
+            processed = column("server_prompt_tokens")
+            uncached = np.where(np.isnan(processed), column("prompt_tokens") - np.nan_to_num(column("cached_tokens")), processed)
+            is_whole = ~(uncached < LEAST_PROCESSED * tokens)  # also where it is not known
+            own = (processed / column("server_prompt_ms") * 1e3)[is_whole]
+            client = (tokens / column("ttft_ms") * 1e3)[is_whole]
+        else:
+            own = (column("output_tokens") - 1) / column("server_predict_ms") * 1e3
+            client = 1e3 / column("tpot_ms")
+    own, client = (rates[np.isfinite(rates) & (rates > 0)] for rates in (own, client))
+    return (own.tolist(), False) if len(own) else (client.tolist(), True)
 
 
 def _argument(words: Sequence[str], flag: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,15 +12,14 @@ from typing import Protocol
 
 import msgspec
 
-from llama_load.errors import LlamaLoadError, RunError
+from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable
-from llama_load.lab.calibrate import QUIET, others_busy
+from llama_load.lab.calibrate import QUIET, wait_for_quiet
 from llama_load.lab.sweep.cells import Cell
-from llama_load.lab.sweep.folder import DONE, FAILED, Ended, SweepFolder
+from llama_load.lab.sweep.folder import DONE, FAILED, NOT_RUN, Ended, SweepFolder
 from llama_load.lab.sweep.grammar import EMPTY
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.quality import QualityOf
-from llama_load.lab.sweep.rows import Outcome
 from llama_load.lab.sweep.run_cell import CellRun, LocustRuns
 from llama_load.lab.sweep.running_server import RunningServer
 
@@ -55,25 +54,16 @@ class Sweep:
         ended = self.folder.ended
         return [cell for cell in self.cells if cell.key not in ended or (retry_failed and ended[cell.key].status == FAILED)]
 
-    def outcome(self, cell: Cell) -> Outcome:
-        """How a cell ended."""
-        entry = self.folder.ended.get(cell.key)
-        folder = self.folder.run_of(cell)
-        if entry is None:
-            return Outcome(folder, "it has not run yet")
-        return Outcome(folder, entry.reason, entry.extra, entry.extra_reasons)
+    def entry(self, cell: Cell) -> Ended:
+        """How a cell ended; one that has not run has that as its reason."""
+        return self.folder.ended.get(cell.key) or Ended(cell.key, NOT_RUN, cell.title, "it has not run yet")
 
 
 def run_cells(sweep: Sweep, watcher: Watcher, *, searcher: Searcher | None = None, retry_failed: bool = False) -> None:
     """Run all cells that have not ended. On KeyboardInterrupt the cell is left unfinished and the server stopped."""
-    folder = sweep.folder
-    with CellRunner(sweep.plan, folder, watcher) as runner:
+    with CellRunner(sweep.plan, sweep.folder, watcher) as runner:
         for cell in sweep.pending(retry_failed=retry_failed):
-            if cell.load.search is None or cell.key in folder.ended:  # a search that was interrupted continues
-                folder.put_aside(cell)
-            entry = runner.run(cell, searcher=searcher)
-            folder.note(entry)
-            watcher.ended(cell, entry)
+            runner.run(cell, searcher=searcher)
 
 
 class CellRunner(AbstractContextManager["CellRunner"]):
@@ -97,12 +87,18 @@ class CellRunner(AbstractContextManager["CellRunner"]):
                 self._server.stop()
 
     def run(self, cell: Cell, *, limit_s: float | None = None, searcher: Searcher | None = None) -> Ended:
-        """Run a cell on its server, started or kept: how it ended. `limit_s`: instead of the plan's time limit."""
+        """Run a cell on its server, started or kept, and note how it ended. `limit_s`: instead of the plan's time limit."""
+        if cell.load.search is None or cell.key in self._folder.ended:  # a search that was interrupted continues
+            self._folder.put_aside(cell)
         began = time.monotonic()
         entry = self._ended(cell, self._plan.cell_time_limit_s if limit_s is None else limit_s, searcher)
+        entry = msgspec.structs.replace(entry, took_s=time.monotonic() - began)
         if self._owns_server:
             self._server.cell_over()
-        return msgspec.structs.replace(entry, took_s=time.monotonic() - began)
+        self._folder.note(entry)
+        if self._watcher is not None:
+            self._watcher.ended(cell, entry)
+        return entry
 
     def _ended(self, cell: Cell, limit_s: float, searcher: Searcher | None) -> Ended:
         self._began(cell, "starts the server")
@@ -116,7 +112,7 @@ class CellRunner(AbstractContextManager["CellRunner"]):
             self._began(cell, "measures perplexity")
         scores, reasons = self._quality.of(cell, ready.url)
         self._began(cell, "waits for an idle machine")
-        if self._plan.idle_s and (busy := wait_until_idle(self._plan.idle_s)) > QUIET:
+        if self._plan.idle_s and (busy := wait_for_quiet(self._plan.idle_s)) > QUIET:
             notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
         self._began(cell, "runs")
         if cell.load.search is not None and searcher is not None:
@@ -138,13 +134,3 @@ def _one_line(text: str) -> str:
     """A reason on one line, from its first line and the last ones of what a server said."""
     first, *rest = [line.strip() for line in text.splitlines() if line.strip()]
     return printable(" / ".join([first, *rest[-LAST_WORDS:]]))
-
-
-def wait_until_idle(most_s: float) -> float:
-    """Wait until other programs use little of the machine, at most this long; the share of it that they used last, 0 to 1."""
-    deadline = time.monotonic() + most_s
-    busy = others_busy()
-    while busy > QUIET and time.monotonic() < deadline:
-        with suppress(RunError):
-            busy = others_busy()
-    return busy

@@ -16,15 +16,13 @@ def spec_of(server: PlannedServer) -> ServerSpec:
     """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` and `start_of` refuse."""
     fields: dict[str, Any] = {}
     for name, value in server.settings.items():
-        if name == FIT:
-            continue
         if name in WORDS:
-            fields[name.replace("-", "_")] = words(value)
+            value = words(value)
         elif name in COMMANDS:
-            fields[name.replace("-", "_")] = tuple(words(command) for command in value)
+            value = tuple(words(command) for command in value)
         elif name == "env":
-            fields[name] = {key: str(field_value) for key, field_value in value.items()}
-        else:
+            value = {key: str(field_value) for key, field_value in value.items()}
+        if name != FIT:
             fields[name.replace("-", "_")] = value
     spec = ServerSpec(kind=server.kind, **fields)
     start_of(spec)

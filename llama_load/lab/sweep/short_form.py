@@ -31,17 +31,10 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
             raise UsageError(f"--vary {match[1]}: neither --serve nor the arguments of locust have {{{match[1]}}}")
         if match[1] in settings:
             raise UsageError(f"--vary {match[1]} is given twice; give all its values at once: --vary {match[1]}=A,B,C")
-        settings[match[1]] = {"values": _values(match[2])}
-    document: dict[str, Any] = {"servers": servers, "repeats": repeats}
+        settings[match[1]] = {"values": [value.strip() for value in match[2].split(",") if value.strip()]}
     workload, load = _locust(locust_args)
-    document["workload"] = workload
-    document["load"] = [load]
+    document = {"servers": servers, "repeats": repeats, "workload": workload, "load": [load]}
     return document | ({"vary": settings} if settings else {})
-
-
-def _values(text: str) -> list[str]:
-    """Split at commas; a comma inside braces or quotes stays."""
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _server(text: str, number: int) -> tuple[str, dict[str, Any]]:
@@ -74,10 +67,8 @@ def _locust(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
             value = items.pop(0) if items and not re.match(r"--?[A-Za-z]", items[0]) else True  # type: ignore[assignment]
         if name in ("f", "locustfile"):
             workload = str(value)
-            continue
-        if name == "headless":
-            continue
-        flags.setdefault(name, []).append(value)
+        elif name != "headless":
+            flags.setdefault(name, []).append(value)
     own = texts_of([Path(workload)])
     for name in flags:
         if fault := flag_fault(name, own):

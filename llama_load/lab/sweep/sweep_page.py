@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
 from llama_load.languages import CHINESE, ENGLISH
-from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
-from llama_load.reports.html.page import environment, policy
-from llama_load.reports.html.plot import Field, factor_range, source
+from llama_load.reports.html.charts import Chart, ChartPage, Figure, colour
+from llama_load.reports.html.page import rendered
+from llama_load.reports.html.plot import Model, source
 from llama_load.tables import Table
 
 MOST_BARS, MOST_CHARTS = 40, 24
@@ -29,24 +29,17 @@ def page(
     server."""
     charts = ChartPage()
     numbered = [(charts.add(chart), chart) for chart in (_charts(tables)[:MOST_CHARTS] if drawn is None else drawn)]
-    scripts = [bokeh_script(), page_script()] if numbered else []
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            language=language,
-            title=title,
-            over=over,
-            policy=policy(scripts),
-            style=style_sheet(),
-            tables=tables,
-            charts_title="图表" if language == CHINESE else "Charts",
-            charts=numbered,
-            sections=[(name, sentences) for name, sentences in sections if sentences],
-            memory=list(memory.items()),
-            json=charts.json() if numbered else "",
-            scripts=scripts,
-        )
+    return rendered(
+        "sweep.html.j2",
+        charts,
+        language=language,
+        title=title,
+        over=over,
+        tables=tables,
+        charts_title="图表" if language == CHINESE else "Charts",
+        charts=numbered,
+        sections=[(name, sentences) for name, sentences in sections if sentences],
+        memory=list(memory.items()),
     )
 
 
@@ -70,10 +63,10 @@ def _bars(table: Table, place: int) -> Chart | None:
     names = [printable(name) for name in names]
     head = printable(table.columns[place].name)
     values = [value for _, value in rows if value is not None]
-    plot = figure(head, "", height=60 + 26 * len(rows), y_range=factor_range(names[::-1]), zoom="both")
+    plot = Figure(head, "", height=60 + 26 * len(rows), y_range=Model("FactorRange", factors=names[::-1]), zoom="both")
     plot.x_range.set(start=min(0.0, *values))
     data = source(name=names, value=values, colour=[colour("orange" if row[place].is_best else "blue") for row, _ in rows])
-    bars = plot.bars("name", None, "value", data, height=0.7, fill_color=Field("colour"), line_color=None)
-    hover(plot, [bars], [("", "@name"), (head, "@value{0.00}")])
+    bars = plot.draw(data, "HBar", y="name", right="value", height=0.7, fill_color="colour", line_color=None)
+    plot.hover([bars], [("", "@name"), (head, "@value{0.00}")])
     summary = "; ".join(f"{name}: {row[place].text}" for name, (row, _) in zip(names, rows, strict=True))
     return Chart(plot, " - ".join(filter(None, (table.title, head))), summary)

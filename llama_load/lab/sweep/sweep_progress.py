@@ -98,9 +98,10 @@ class Progress(AbstractContextManager["Progress"]):
         if not done:
             return []
         if self._shown[0] != len(done):
-            for place, cell in enumerate(self._sweep.cells):
-                if cell.key in self._sweep.folder.ended and cell.key not in self._rows:  # run folders are read once
-                    self._rows[cell.key] = rows_of(cell, self._sweep.outcome(cell), place)
+            sweep = self._sweep
+            for place, cell in enumerate(sweep.cells):
+                if cell.key in sweep.folder.ended and cell.key not in self._rows:  # run folders are read once
+                    self._rows[cell.key] = rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
             rows = [row for cell in done for row in self._rows[cell.key]]
             self._shown = (len(done), titled_lines(make_tables(self._sweep.plan, rows)[0])[:40])
         return [Text("\n".join(self._shown[1]))]

@@ -54,8 +54,8 @@ class Tuned:
 class _Runner:
     """Runs cells with the machinery of sweeps; those that ended before an interruption are read from their folders."""
 
-    def __init__(self, cells: CellRunner, folder: SweepFolder, watcher: Watcher) -> None:
-        self._cells, self._folder, self._watcher = cells, folder, watcher
+    def __init__(self, cells: CellRunner, folder: SweepFolder) -> None:
+        self._cells, self._folder = cells, folder
         self.runs = 0
 
     def score(self, cell: Cell) -> float | None:
@@ -63,10 +63,7 @@ class _Runner:
         self.runs += 1
         entry = self._folder.ended.get(cell.key)
         if entry is None:
-            self._folder.put_aside(cell)
             entry = self._cells.run(cell)
-            self._folder.note(entry)
-            self._watcher.ended(cell, entry)
         if entry.status != DONE:
             return None
         summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
@@ -82,14 +79,14 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     chosen: dict[str, int] = {}
     races = []
     with closing(open_folder(out, expand(plan), text, __version__)) as folder, CellRunner(plan, folder, watcher) as cells:
-        runner = _Runner(cells, folder, watcher)
+        runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
             raced, labels = _race(plan, stage, chosen, runner, number)
             if not any(raced.scores):
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
             chosen |= places_of(stage, raced.winner)
             races.append(StageRace(stage, raced, labels))
-    best = cells_of(plan, stages[-1], chosen, 0)[_number_of(stages[-1], chosen)]
+    best = cells_of(plan, stages[-1], chosen, 0)[races[-1].raced.winner]
     spec = with_model(spec_of(best.server))
     command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
     varied = [setting for stage in stages for setting in stage.settings]
@@ -105,13 +102,6 @@ def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, num
         return runner.score(cells_of(plan, stage, chosen, first + block)[place])
 
     return race(count, run, plan.seed + number), [names(stage.settings, places_of(stage, place)) for place in range(count)]
-
-
-def _number_of(stage: Stage, chosen: dict[str, int]) -> int:
-    number = 0
-    for setting in stage.settings:
-        number = number * len(setting.labels) + chosen[setting.name]
-    return number
 
 
 def sentence(race: StageRace) -> str:

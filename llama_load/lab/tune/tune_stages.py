@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,9 +41,7 @@ def stages_of(plan: Plan) -> list[Stage]:
             )
     stages = [Stage(name, tuple(setting for setting in varied if stage_of(setting) == name)) for name in STAGES]
     for stage in stages:
-        count = 1
-        for setting in stage.settings:
-            count *= len(setting.labels)
+        count = math.prod(len(setting.labels) for setting in stage.settings)
         if count > MOST_SETTINGS:
             raise UsageError(
                 f"the stage {stage.name} has {count} combinations, and {MOST_SETTINGS} are the most; vary fewer settings"

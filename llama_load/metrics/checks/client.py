@@ -27,7 +27,7 @@ def late(evidence: Evidence) -> Iterator[Check]:
     values = known(evidence.records.numbers("late_ms"))
     if not len(values):
         return
-    value, which = _high(values)
+    value, which = _high(values, evidence)
     text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
     limit = OWN_SHARE * (evidence.gap_ms or 0.0)
     yield limited("late_p99_ms", value, text, limit=limit, advice=_advice(evidence))
@@ -39,7 +39,7 @@ def own_delay(evidence: Evidence) -> Check:
     values = known(evidence.records.numbers("own_delay_ms"))
     if not len(values):
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
-    value, which = _high(values)
+    value, which = _high(values, evidence)
     text = f"the client's own delay before sending: {which} {value:.2f} ms"
     limit = OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el"))
     return limited("own_delay_p99_ms", value, text, limit=limit, advice=_advice(evidence))
@@ -150,11 +150,12 @@ def _advice(evidence: Evidence) -> str | None:
     return None if shares is None else shares.advice
 
 
-def _high(values: NDArray[np.float64]) -> tuple[float, str]:
-    """The value to compare with a limit, and its name: p99 of 100 values or more; the second largest of 10 to 99 (a single outlier
-    moves no figure by 1 %); the largest of fewer."""
+def _high(values: NDArray[np.float64], evidence: Evidence) -> tuple[float, str]:
+    """The value to compare with a limit, and its name: p99 of 100 values or more, or the highest printed percentile above it that
+    they are enough for; the second largest of 10 to 99 (a single outlier moves no figure by 1 %); the largest of fewer."""
     if is_enough(len(values), 99):
-        return float(np.percentile(values, 99)), "p99"
+        p = max((p for p in evidence.percentiles if p > 99 and is_enough(len(values), p)), default=99.0)
+        return float(np.percentile(values, p)), f"p{p:g}"
     if len(values) < LEAST_TO_EXCUSE_ONE:
         return float(values.max()), "at most"
     return float(np.partition(values, -2)[-2]), "all but one within"

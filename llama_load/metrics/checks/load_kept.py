@@ -20,6 +20,8 @@ from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.units import NS_PER_MS, quantity
 
+# A closed loop with a smaller share of its users in flight, on average, is another load.
+LEAST_IN_FLIGHT = 0.8
 # Columns whose values have tables of their own, and their names.
 PARTS = {"workload": "workload", "model": "model", "adapter": "adapter", "host": "host", "turn": "turn"}
 # The most parts that a sentence names.
@@ -75,11 +77,10 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
-    """Requests in flight at one instant beyond the configured concurrency."""
-    most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
-    if (agents := evidence.sent.has("agent")).any():  # which run beside each other, as configured
-        most = peak_in_flight(evidence.sent.where(~agents))
-    users = evidence.users
+    """Requests in flight at one instant beyond the configured concurrency, by more than the workers' clocks explain."""
+    records = evidence.sent.where(~evidence.sent.has("agent"))  # sub-agents run beside each other, as configured
+    clocks_ms = max((worker.clock_uncertainty_ms or 0.0 for worker in evidence.health), default=0.0)
+    most, users = peak_in_flight(records, within_ns=round(2 * clocks_ms * NS_PER_MS)), evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 
@@ -93,10 +94,14 @@ def users(evidence: Evidence) -> Iterator[Check]:
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
         yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
-    most = evidence.figures.peak_in_flight
-    if evidence.users is not None and evidence.gap_ms is None and evidence.stage is None and most < evidence.users:
-        text = f"at most {most} of {evidence.users} configured requests were in flight at once: too few requests, or waits of users"
-        yield information("peak_in_flight", most, text)
+    if evidence.users is not None and evidence.gap_ms is None and seconds and evidence.beside is None:
+        records = evidence.records
+        in_flight_ns = (records.instants("ended_mono_ns") - records.instants("started_mono_ns")).sum()
+        mean, most = float(in_flight_ns) / NS_PER_MS / 1e3 / seconds, evidence.figures.peak_in_flight
+        if most < evidence.users or mean < LEAST_IN_FLIGHT * evidence.users:
+            text = f"of {evidence.users} configured requests {mean:.1f} were in flight on average, {most} at most: "
+            text += "the figures are those of a lower load (few requests for so many users, or waits of users)"
+            yield information("mean_in_flight", mean, text)
 
 
 def cut(evidence: Evidence) -> Iterator[Check]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.comparison.compare import BETTER, NO_TURNS, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
 from llama_load.comparison.side import Side
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import printable
 from llama_load.languages import ENGLISH
 from llama_load.metrics.definitions import EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
@@ -26,17 +27,13 @@ from llama_load.reports.html.charts import (
     SERIES,
     Chart,
     ChartPage,
+    Figure,
     Key,
-    bokeh_script,
     colour,
-    figure,
-    hover,
-    page_script,
-    style_sheet,
 )
 from llama_load.reports.html.charts_latency import ecdf_chart
-from llama_load.reports.html.page import environment, policy
-from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
+from llama_load.reports.html.page import rendered
+from llama_load.reports.html.plot import Model, range_of, source, span
 from llama_load.reports.translations import translator
 from llama_load.tables import Table
 from llama_load.tables.numbers import change as percent_change
@@ -47,68 +44,38 @@ MOST_CURVES = len(SERIES)
 # More sides have no chart of changes each.
 MOST_CHANGE_CHARTS = 12
 _MARGIN = 0.01  # of the axis of changes, beside the outermost interval
-_STYLE = ".charts+.card{margin-top:.9rem}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One comparison of a page. `tone` is the colour of its head: valid, failed or neither."""
-
-    title: str
-    comparison: Comparison
-    word: str
-    verdict: Sequence[str]
-    tone: str
-    sides: Table
-    changes: Sequence[tuple[Table, tuple[int, Chart] | None]]
-    differences: Table | None
-    charts: Sequence[tuple[int, Chart]]
-    lists: Sequence[tuple[str, Sequence[str]]]
 
 
 def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
     """The page of these comparisons (title and comparison). Distributions are of sides that were read with samples."""
     page = ChartPage()
     parts = [_part(title, comparison, page) for title, comparison in comparisons]
-    scripts = [bokeh_script(), page_script()] if page.charts else []
     labels = [side.label for side in comparisons[0][1].sides]
     shown = " and ".join(labels) if len(labels) <= 2 else f"{len(labels)} set-ups"
-    rendered = (
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            title=f"Comparison of {shown}",
-            version=__version__,
-            policy=policy(scripts),
-            style=style_sheet() + _STYLE,
-            scripts=scripts,
-            charts=page.json() if page.charts else "",
-            commands_title=COMMANDS_TITLE,
-            parts=parts,
-        )
-    )
-    return redacted(rendered)
+    title = f"Comparison of {shown}"
+    return rendered("comparison.html.j2", page, title=title, version=__version__, commands_title=COMMANDS_TITLE, parts=parts)
 
 
-def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:
+def _part(title: str, comparison: Comparison, page: ChartPage) -> dict[str, Any]:
+    """One comparison of a page, for its template. `tone` is the colour of its head: valid, failed or neither."""
     word, verdict, tone = _verdict(comparison)
     changes: list[tuple[Table, tuple[int, Chart] | None]] = []
     for index, table in change_tables(comparison):
         chart = _change_chart(comparison, index) if len(changes) < MOST_CHANGE_CHARTS else None
         changes.append((table, None if chart is None else (page.add(chart), chart)))
     charts = [chart for latency in of_group(EVERY) if (chart := _distributions(comparison.sides, latency)) is not None]
-    return _Part(
-        title=title,
-        comparison=comparison,
-        word=word,
-        verdict=verdict,
-        tone=tone,
-        sides=side_table(comparison),
-        changes=changes,
-        charts=[(page.add(chart), chart) for chart in charts],
-        differences=difference_table(comparison),
-        lists=[(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
-    )
+    return {
+        "title": title,
+        "comparison": comparison,
+        "word": word,
+        "verdict": verdict,
+        "tone": tone,
+        "sides": side_table(comparison),
+        "changes": changes,
+        "charts": [(page.add(chart), chart) for chart in charts],
+        "differences": difference_table(comparison),
+        "lists": [(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
+    }
 
 
 def _verdict(comparison: Comparison) -> tuple[str, list[str], str]:
@@ -145,15 +112,15 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
     names = [metric.short for metric, _ in known]
     ends = [end - 1 for _, change in known for end in change.interval or ()]
     low, high = min(0.0, *ends), max(0.0, *ends)
-    plot = figure(
+    plot = Figure(
         "change",
         "",
         x_range=range_of(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
-        y_range=factor_range(names[::-1]),
+        y_range=Model("FactorRange", factors=names[::-1]),
         height=70 + 22 * len(names),
         zoom="width",
     )
-    plot.x_axis.set(formatter=numerals("+0.[0] %"))
+    plot.x_axis.set(formatter=Model("NumeralTickFormatter", format="+0.[0] %"))
     plot.add(span(0, "height", line_color=colour("axis")))
     for role, outcomes in _ROLES.items():
         rows = [(metric, change) for metric, change in known if change.outcome in outcomes]
@@ -165,9 +132,9 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
             low=[(change.interval or (1, 1))[0] - 1 for _, change in rows],
             high=[(change.interval or (1, 1))[1] - 1 for _, change in rows],
         )
-        plot.segments(("low", "high"), ("name", "name"), data, line_width=2, line_color=colour(role))
-        dots = plot.scatter("x", "name", data, size=8, fill_color=colour(role), line_color=colour(role))
-        hover(plot, [dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
+        plot.draw(data, "Segment", x0="low", y0="name", x1="high", y1="name", line_width=2, line_color=colour(role))
+        dots = plot.draw(data, "Scatter", x="x", y="name", size=8, fill_color=colour(role), line_color=colour(role))
+        plot.hover([dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
     keys = [Key("green", "better"), Key("red", "worse"), Key("grey", "neither is proven")]
     summary = "; ".join(f"{metric.short} {percent_change(change.ratio)}" for metric, change in known)
     return Chart(plot, "Changes with 95 % intervals", summary, keys)

@@ -52,8 +52,6 @@ def side_name(comparison: Comparison, index: int) -> str:
 
 def runs_of(side: Side) -> str:
     """`5 runs`, `36 of 64 requests`: what its figures are taken from."""
-    if not side.runs:
-        return NOT_MEASURED
     parts = [f"{len(side.runs)} runs"] if len(side.runs) > 1 else []
     completed, failed = (sum(counts) for counts in zip(*((run.count("completed"), run.failed) for run in side.runs), strict=True))
     parts.append(f"{completed} of {completed + failed} requests" if failed else f"{completed} requests")

@@ -24,7 +24,6 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
                 "completed": [run.count("completed") for run in side.runs],
                 "failed": [run.failed for run in side.runs],
                 "is_ranked": not comparison.is_unreliable(index),
-                "note": side.note,
             }
             for index, side in enumerate(comparison.sides)
         ],

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from llama_load.bundled import bokeh_folder
-from llama_load.reports.html.plot import Figure, Model, document
+from llama_load.reports.html.plot import Model, axis, document, glyph
 
 # Roles of colours: (light, dark). The page's style sheet has them as --NAME; charts are drawn in the light ones, and report.js
 # replaces each by its dark one. So every light colour is in one role only.
@@ -54,17 +55,6 @@ class Key:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure of Bokeh and the text around it. `summary` replaces the drawing for who cannot see it; `note` stands below it."""
-
-    figure: Figure
-    title: str
-    summary: str
-    keys: Sequence[Key] = ()
-    note: str = ""
-
-
 def colour(role: str) -> str:
     """The light colour of a role, in which charts are drawn."""
     return COLOURS[role][0]
@@ -75,66 +65,103 @@ def series_colours(count: int) -> list[str]:
     return [SERIES[place] if place < len(SERIES) else "grey" for place in range(count)]
 
 
-def figure(
-    x_label: str,
-    y_label: str,
-    *,
-    x_range: Model | None = None,
-    y_range: Model | None = None,
-    height: int = HEIGHT,
-    x_is_log: bool = False,
-    zoom: str = "width",
-) -> Figure:
+_AXES = {
+    "axis_label_text_color": colour("label"),
+    "axis_label_text_font": FONT,
+    "axis_label_text_font_size": "12px",
+    "axis_label_text_font_style": "normal",
+    "major_label_text_color": colour("label"),
+    "major_label_text_font": FONT,
+    "major_label_text_font_size": "12px",
+    "major_tick_in": 0,
+    "major_tick_out": 4,
+    "minor_tick_line_color": None,
+}
+
+
+class Figure(Model):
     """An empty figure in our style, as wide as its place. Charts with the same `x_range` zoom and pan together; `zoom` is what
     dragging selects: "width" (a part of the x axis) or "both"."""
-    box = Model("BoxZoomTool", dimensions=zoom)
-    others = [Model("PanTool", dimensions=zoom), Model("WheelZoomTool", dimensions=zoom), Model("ResetTool")]
-    plot = Figure(
-        height=height,
-        x_range=x_range,
-        y_range=y_range or Model("DataRange1d", start=0),
-        x_is_log=x_is_log,
-        tools=[box, *others, Model("SaveTool", filename="chart")],
-        toolbar={
-            "stylesheets": [Model("InlineStyleSheet", css=TOOLBAR)],
-            "logo": None,
-            "autohide": True,
-            "active_drag": box,
-            "active_scroll": None,
-        },
-        axes={
-            "axis_label_text_color": colour("label"),
-            "axis_label_text_font": FONT,
-            "axis_label_text_font_size": "12px",
-            "axis_label_text_font_style": "normal",
-            "major_label_text_color": colour("label"),
-            "major_label_text_font": FONT,
-            "major_label_text_font_size": "12px",
-            "major_tick_in": 0,
-            "major_tick_out": 4,
-            "minor_tick_line_color": None,
-        },
-        style={
-            "sizing_mode": "stretch_width",
-            "outline_line_color": None,
-            "toolbar_location": "above",
-            "toolbar_inner": True,
-            "background_fill_color": None,
-            "border_fill_color": None,
-            "min_border_left": 56,
-            "min_border_right": 12,
-        },
-    )
-    plot.x_axis.set(axis_label=x_label, axis_line_color=colour("axis"), major_tick_line_color=colour("axis"))
-    plot.y_axis.set(axis_label=y_label, axis_line_color=None, major_tick_line_color=None)
-    plot.x_grid.set(grid_line_color=None)
-    plot.y_grid.set(grid_line_color=colour("line"))
-    return plot
+
+    __slots__ = ("_center", "_renderers", "_tools", "x_axis", "x_range", "y_axis", "y_range")
+
+    def __init__(
+        self,
+        x_label: str,
+        y_label: str,
+        *,
+        x_range: Model | None = None,
+        y_range: Model | None = None,
+        height: int = HEIGHT,
+        x_is_log: bool = False,
+        zoom: str = "width",
+    ) -> None:
+        self.x_range, self.y_range = x_range or Model("DataRange1d"), y_range or Model("DataRange1d", start=0)
+        self.x_axis, x_scale = axis(self.x_range, is_log=x_is_log)
+        self.y_axis, y_scale = axis(self.y_range, is_log=False)
+        self.x_axis.set(**_AXES, axis_label=x_label, axis_line_color=colour("axis"), major_tick_line_color=colour("axis"))
+        self.y_axis.set(**_AXES, axis_label=y_label, axis_line_color=None, major_tick_line_color=None)
+        x_grid = Model("Grid", axis=self.x_axis, grid_line_color=None)
+        y_grid = Model("Grid", dimension=1, axis=self.y_axis, grid_line_color=colour("line"))
+        box, wheel = Model("BoxZoomTool", dimensions=zoom), Model("WheelZoomTool", dimensions=zoom)
+        pan, save = Model("PanTool", dimensions=zoom), Model("SaveTool", filename="chart")
+        self._tools = [box, pan, wheel, Model("ResetTool"), save]
+        self._center, self._renderers = [x_grid, y_grid], list[Model]()
+        toolbar = Model(
+            "Toolbar",
+            tools=self._tools,
+            stylesheets=[Model("InlineStyleSheet", css=TOOLBAR)],
+            logo=None,
+            autohide=True,
+            active_drag=box,
+            active_scroll=None,
+        )
+        super().__init__(
+            "Figure",
+            height=height,
+            x_range=self.x_range,
+            y_range=self.y_range,
+            x_scale=x_scale,
+            y_scale=y_scale,
+            title=Model("Title"),
+            renderers=self._renderers,
+            toolbar=toolbar,
+            left=[self.y_axis],
+            below=[self.x_axis],
+            center=self._center,
+            sizing_mode="stretch_width",
+            outline_line_color=None,
+            toolbar_location="above",
+            toolbar_inner=True,
+            background_fill_color=None,
+            border_fill_color=None,
+            min_border_left=56,
+            min_border_right=12,
+        )
+
+    def draw(self, data: Model, name: str, **properties: Any) -> Model:
+        """Draw a data source: see `plot.glyph`."""
+        self._renderers.append(drawn := glyph(data, name, **properties))
+        return drawn
+
+    def add(self, model: Model) -> None:
+        """Add a line, label or other annotation to the drawing."""
+        self._center.append(model)
+
+    def hover(self, renderers: Sequence[Model], lines: Sequence[tuple[str, str]]) -> None:
+        """Show these values of a point under the mouse. `lines` are (label, "@column{0.0}"); Bokeh escapes the values."""
+        self._tools.append(Model("HoverTool", renderers=list(renderers), tooltips=list(lines), sort_by=None))
 
 
-def hover(plot: Figure, renderers: Sequence[Model], lines: Sequence[tuple[str, str]]) -> None:
-    """Show these values of a point under the mouse. `lines` are (label, "@column{0.0}"); Bokeh escapes the values."""
-    plot.add_tool(Model("HoverTool", renderers=list(renderers), tooltips=list(lines), sort_by=None))
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure of Bokeh and the text around it. `summary` replaces the drawing for who cannot see it; `note` stands below it."""
+
+    figure: Figure
+    title: str
+    summary: str
+    keys: Sequence[Key] = ()
+    note: str = ""
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.statistics import Distribution
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
-from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover, series_colours
-from llama_load.reports.html.plot import Figure, Model, numerals, range_of, source, span
+from llama_load.reports.html.charts import FONT, Chart, Figure, Key, colour, series_colours
+from llama_load.reports.html.plot import Model, range_of, source, span
 from llama_load.reports.translations import Translate
 from llama_load.tables.numbers import milliseconds
 
@@ -37,34 +37,30 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     if not known:
         return None
     longest = max(float(curve.x[-1]) for curve in known.values())
+    shortest = min(float(curve.x[0]) for curve in known.values())
     # Most gaps between tokens are alike and a few are a hundred times as long, also where there are too few to see it.
     is_log = longest > 0 and (latency.is_pooled or bool(whole.median and longest > WIDE * whole.median))
     # A log axis has no 0, which gaps between tokens that arrived together have: smaller values are drawn at its beginning.
-    least = _least_shown(known.values(), whole) if is_log else 0.0
-    plot = figure(
-        f"{latency.name} (ms)",
-        t("share of values"),
-        x_is_log=is_log,
-        y_range=range_of(0, 1.03),
-        height=220,
-    )
+    # It begins just below the smallest value, at a hundredth of the median at the least.
+    least = max(0.9 * shortest, (whole.median or 0.0) / 100, 1e-3) if is_log else 0.0
+    margin = (longest - shortest) * 0.04
+    x_range = range_of(0, longest * 1.04) if longest > 0 else None
     if is_log:
-        plot.x_range = range_of(least, longest * 1.1)
-    elif longest > 0:
-        shortest = min(float(curve.x[0]) for curve in known.values())
-        margin = (longest - shortest) * 0.04
-        is_narrow = longest / 2 < shortest < longest
-        plot.x_range = range_of(shortest - margin, longest + margin) if is_narrow else range_of(0, longest * 1.04)
-    plot.y_axis.set(formatter=numerals("0 %"))
+        x_range = range_of(least, longest * 1.1)
+    elif longest / 2 < shortest < longest:
+        x_range = range_of(shortest - margin, longest + margin)
+    y_range = range_of(0, 1.03)
+    plot = Figure(f"{latency.name} (ms)", t("share of values"), x_range=x_range, x_is_log=is_log, y_range=y_range, height=220)
+    plot.y_axis.set(formatter=Model("NumeralTickFormatter", format="0 %"))
     colours = series_colours(len(known))
     lines = []
     for role, curve in zip(colours, known.values(), strict=True):
         x = np.maximum(curve.x, least)
         data = source(x=np.concatenate((x[:1], x)), y=np.concatenate(([0.0], curve.share)))
-        lines.append(plot.step("x", "y", data, line_width=2, line_color=colour(role)))
+        lines.append(plot.draw(data, "Step", x="x", y="y", mode="after", line_width=2, line_color=colour(role)))
         if curve.counted <= 20:  # a few values: each is a dot
-            plot.scatter("x", "y", source(x=x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role))
-    hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
+            plot.draw(source(x=x, y=curve.share), "Scatter", x="x", y="y", size=6, fill_color=colour(role), line_color=colour(role))
+    plot.hover(lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
     for place, (p, value) in enumerate({50.0: whole.median, **whole.percentiles}.items()):
         if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
             _mark(plot, value, p, above=4 + 14 * (place % 5))
@@ -79,27 +75,11 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
 
 
-def _least_shown(curves: Iterable[Ecdf], whole: Distribution) -> float:
-    """Where a log axis begins: just below the smallest value, at a hundredth of the median at the least."""
-    smallest = min(float(curve.x[0]) for curve in curves)
-    return max(0.9 * smallest, (whole.median or 0.0) / 100, 1e-3)
-
-
 def _mark(plot: Figure, value: float, p: float, above: int) -> None:
     """A dashed line at a percentile, and its name so many pixels above the axis."""
     plot.add(span(value, "height", line_color=colour("axis"), line_dash=[3, 3]))
-    plot.add(
-        Model(
-            "Label",
-            x=value,
-            y=above,
-            y_units="screen",
-            text=f" p{p:g}",
-            text_font_size="11px",
-            text_color=colour("label"),
-            text_font=FONT,
-        )
-    )
+    look = {"text_font_size": "11px", "text_color": colour("label"), "text_font": FONT}
+    plot.add(Model("Label", x=value, y=above, y_units="screen", text=f" p{p:g}", **look))
 
 
 def over_time_chart(
@@ -120,13 +100,12 @@ def over_time_chart(
             middles, curves = percentiles_by_bin(at_s, values, bins, percentiles)
     if not len(middles) and not len(values):
         return None
-    plot = figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
+    plot = Figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
     keys, note = [], ""
     if len(values):
         shown = _chosen(values)
-        data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter("x", "y", data, size=5, fill_color=colour("blue"), fill_alpha=_alpha(len(shown)), line_color=None)
-        hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
+        drawn = _dots(plot, at_s[shown], values[shown], "blue")
+        plot.hover([drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
         if len(shown) < len(values):
             note = t("Dots: {shown} of {all} requests, evenly chosen, and the slowest. Curves: of all.").format(
@@ -141,11 +120,11 @@ def over_time_chart(
         places = np.searchsorted(middles, breaks_s)
         data = source(x=np.insert(middles, places, breaks_s), y=np.insert(curve, places, np.nan))
         if len(curve) > 1:
-            lines.append(plot.line("x", "y", data, line_width=2, line_color=colour(role)))
+            lines.append(plot.draw(data, "Line", x="x", y="y", line_width=2, line_color=colour(role)))
         else:
-            lines.append(plot.scatter("x", "y", data, size=12, marker="dash", line_width=2, line_color=colour(role)))
+            lines.append(plot.draw(data, "Scatter", x="x", y="y", size=12, marker="dash", line_width=2, line_color=colour(role)))
         keys.append(Key(role, t("median") if p == 50 else f"p{p:g}"))
-    hover(plot, lines, [(t("time (s)"), "@x{0,0.00}"), (latency.name, "@y{0,0.00} ms")])
+    plot.hover(lines, [(t("time (s)"), "@x{0,0.00}"), (latency.name, "@y{0,0.00} ms")])
     if len(failed):
         _failures(plot, axis.at(failed.instants("ended_mono_ns")))
         keys.append(Key("red", t("a failure")))
@@ -157,18 +136,18 @@ def over_time_chart(
     return Chart(plot, t("{name} over time").format(name=latency.name), summary, keys, note)
 
 
-def _alpha(dots: int) -> float:
-    """The opacity of dots: many overlap."""
-    return 0.9 if dots <= 100 else 0.5
+def _dots(plot: Figure, x: NDArray[np.float64], y: NDArray[np.float64], role: str) -> Model:
+    """A dot for each request; of many, which overlap, transparent ones."""
+    alpha = 0.9 if len(x) <= 100 else 0.5
+    return plot.draw(source(x=x, y=y), "Scatter", x="x", y="y", size=5, fill_color=colour(role), fill_alpha=alpha, line_color=None)
 
 
 def _failures(plot: Figure, at_s: NDArray[np.float64]) -> None:
     """A red tick on the x axis where a request failed."""
     shown = at_s[at_most(len(at_s), MOST_DOTS)]
-    plot.scatter(
-        "x", "y", source(x=shown, y=np.zeros(len(shown))), marker="dash", angle=np.pi / 2, size=14, line_color=colour("red"),
-        line_width=2,
-    )  # fmt: skip
+    data = source(x=shown, y=np.zeros(len(shown)))
+    look = {"marker": "dash", "angle": np.pi / 2, "size": 14, "line_color": colour("red"), "line_width": 2}
+    plot.draw(data, "Scatter", x="x", y="y", **look)
 
 
 def _chosen(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -188,7 +167,7 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
         return None
     largest, median = float(tokens[known].max()), float(np.median(tokens[known]))
     is_log = largest > WIDE * median and tokens[known].min() > 0
-    plot = figure(t("prompt tokens"), "TTFT (ms)", x_is_log=bool(is_log), zoom="both", height=280)
+    plot = Figure(t("prompt tokens"), "TTFT (ms)", x_is_log=bool(is_log), zoom="both", height=280)
     names = list(groups)[:MOST_GROUPS] if len(groups) > 1 else []
     masks = [(name, ok.equals("workload", name)) for name in names] or [("", np.ones(len(ok), dtype=np.bool_))]
     drawn_count = 0
@@ -197,16 +176,8 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
         rows = np.flatnonzero(known & mask)
         rows = rows[_chosen(ttft[rows])] if len(rows) else rows
         drawn_count += len(rows)
-        dots = plot.scatter(
-            "x",
-            "y",
-            source(x=tokens[rows], y=ttft[rows]),
-            size=5,
-            fill_color=colour(role),
-            fill_alpha=_alpha(len(rows)),
-            line_color=None,
-        )
-        hover(plot, [dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
+        dots = _dots(plot, tokens[rows], ttft[rows], role)
+        plot.hover([dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
         keys += [Key(role, name)] if name else []
     note = ""
     if drawn_count < known.sum():

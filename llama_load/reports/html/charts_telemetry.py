@@ -13,7 +13,7 @@ from llama_load.metrics.gpu_identity import gpus_in_use, vram_series
 from llama_load.observed.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.html.chart_series import TimeAxis, at_most
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours
+from llama_load.reports.html.charts import Chart, Figure, Key, colour, series_colours
 from llama_load.reports.html.plot import Model, source
 from llama_load.reports.translations import Translate
 from llama_load.tables.numbers import brief
@@ -85,14 +85,14 @@ def _chart(chart: TelemetryChart, all_series: Sequence[Series], axis: TimeAxis, 
     if not curves:
         return None
     shown = curves[:MOST_CURVES]
-    plot = figure(t("time (s)"), t(chart.title), x_range=x_range, height=200)
+    plot = Figure(t("time (s)"), t(chart.title), x_range=x_range, height=200)
     keys, most = [], 0.0
     for role, (name, (instants, values)) in zip(series_colours(len(shown)), shown, strict=True):
         data = source(x=instants, y=values)
-        line = plot.line("x", "y", data, line_width=2, line_color=colour(role))
+        line = plot.draw(data, "Line", x="x", y="y", line_width=2, line_color=colour(role))
         if len(instants) < 3:
-            plot.scatter("x", "y", data, size=5, fill_color=colour(role), line_color=None)
-        hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t(chart.title), "@y{0,0.[00]}")])
+            plot.draw(data, "Scatter", x="x", y="y", size=5, fill_color=colour(role), line_color=None)
+        plot.hover([line], [(t("time (s)"), "@x{0,0.00}"), (t(chart.title), "@y{0,0.[00]}")])
         keys.append(Key(role, name))
         most = max(most, float(values.max()))
     note = t("The first {shown} of {all}.").format(shown=len(shown), all=len(curves)) if len(shown) < len(curves) else ""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from llama_load.observed.record import OK, UNFINISHED
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
-from llama_load.reports.html.plot import Figure, Model, range_of, source, span
+from llama_load.reports.html.charts import Chart, Figure, Key, colour
+from llama_load.reports.html.plot import Constant, Model, range_of, source, span
 from llama_load.reports.translations import Translate
 from llama_load.run_folder import StageRecord
 from llama_load.tables.numbers import brief
@@ -42,19 +42,21 @@ def mark_stages(plot: Figure, stages: Sequence[StageRecord], axis: TimeAxis) -> 
 def load_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate, *, peak: int) -> Chart:
     """Requests in flight, `peak` at most, and how many failed in each bin."""
     instants, level = in_flight(measured, axis)
-    plot = figure(t("time (s)"), t("requests in flight"), x_range=x_range)
+    plot = Figure(t("time (s)"), t("requests in flight"), x_range=x_range)
     data = source(x=instants, y=level)
-    line = plot.step("x", "y", data, line_width=2, line_color=colour("blue"))
-    plot.area_below_steps("x", "y", data, fill_color=colour("pale"), fill_alpha=0.6)
-    hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t("requests in flight"), "@y{0,0.[0]}")])
+    line = plot.draw(data, "Step", x="x", y="y", mode="after", line_width=2, line_color=colour("blue"))
+    area = {"y1": Constant(0), "step_mode": "after", "fill_color": colour("pale"), "fill_alpha": 0.6}
+    plot.draw(data, "VAreaStep", x="x", y2="y", **area)
+    plot.hover([line], [(t("time (s)"), "@x{0,0.00}"), (t("requests in flight"), "@y{0,0.[0]}")])
     keys = [Key("blue", t("requests in flight"))]
     _, failed = ended_per_s(measured, axis)
     if failed.any():
         counts = failed * np.diff(axis.edges)
         rows = np.flatnonzero(counts)
         of_bin = source(left=axis.edges[rows], right=axis.edges[rows + 1], top=counts[rows])
-        boxes = plot.boxes("left", "right", "top", of_bin, fill_color=colour("red"), fill_alpha=0.7, line_color=None)
-        hover(plot, [boxes], [(t("failed requests"), "@top{0,0}")])
+        look = {"fill_color": colour("red"), "fill_alpha": 0.7, "line_color": None}
+        boxes = plot.draw(of_bin, "Quad", left="left", right="right", top="top", bottom=0, **look)
+        plot.hover([boxes], [(t("failed requests"), "@top{0,0}")])
         keys.append(Key("red", t("failed requests")))
     summary = t("At most {most} requests in flight.").format(most=f"{peak:,}")
     note = t("Means of {width} s.").format(width=f"{axis.width_s:g}") if 2 * len(measured) > MOST_STEPS else ""
@@ -67,12 +69,12 @@ def throughput_charts(measured: Records, axis: TimeAxis, x_range: Model, t: Tran
     tokens = output_tokens_per_s(measured, axis)
     note = t("In bins of {width} s.").format(width=f"{axis.width_s:g}")
     if tokens.any():
-        plot = figure(t("time (s)"), t("output tokens/s"), x_range=x_range)
+        plot = Figure(t("time (s)"), t("output tokens/s"), x_range=x_range)
         _boxes(plot, axis, tokens, role="green", label=t("output tokens/s"), t=t)
         summary = t("Output tokens/s over time: at most {most} in a bin.").format(most=brief(float(tokens.max())))
         charts.append(Chart(plot, t("Output tokens per second over time"), summary, (), note))
     ok, failed = ended_per_s(measured, axis)
-    plot = figure(t("time (s)"), t("requests/s"), x_range=x_range)
+    plot = Figure(t("time (s)"), t("requests/s"), x_range=x_range)
     _boxes(plot, axis, ok, role="teal", label=t("requests/s"), t=t)
     keys = []
     if failed.any():
@@ -86,17 +88,9 @@ def throughput_charts(measured: Records, axis: TimeAxis, x_range: Model, t: Tran
 def _boxes(plot: Figure, axis: TimeAxis, heights: NDArray[np.float64], *, role: str, label: str, t: Translate) -> None:
     """A box for each bin of the axis."""
     data = source(left=axis.edges[:-1], right=axis.edges[1:], top=heights)
-    boxes = plot.boxes(
-        "left",
-        "right",
-        "top",
-        data,
-        fill_color=colour(role),
-        fill_alpha=0.55,
-        line_color=colour(role),
-        line_alpha=0.9,
-    )
-    hover(plot, [boxes], [(t("time (s)"), "@left{0,0.00} – @right{0,0.00}"), (label, "@top{0,0.00}")])
+    look = {"fill_color": colour(role), "fill_alpha": 0.55, "line_color": colour(role), "line_alpha": 0.9}
+    boxes = plot.draw(data, "Quad", left="left", right="right", top="top", bottom=0, **look)
+    plot.hover([boxes], [(t("time (s)"), "@left{0,0.00} – @right{0,0.00}"), (label, "@top{0,0.00}")])
 
 
 def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate) -> Chart:
@@ -108,7 +102,7 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate)
     if is_part:
         x_range = range_of(begin_s, end_s)
     y_range = range_of(rows - 0.4, -0.6)
-    plot = figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
+    plot = Figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
     plot.y_axis.set(ticker=Model("FixedTicker", ticks=[], minor_ticks=[]))
     status = np.array(drawn.status, dtype=object)
     ended = np.where(np.isnan(drawn.last_token), drawn.ended, drawn.last_token)
@@ -129,8 +123,8 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate)
         data = source(
             y=drawn.row[mask], left=begins[mask], right=ends[mask], number=drawn.number[mask], ms=(ends - begins)[mask] * 1e3
         )
-        boxes = plot.bars("y", "left", "right", data, height=0.72, fill_color=colour(role), line_color=None)
-        hover(plot, [boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
+        boxes = plot.draw(data, "HBar", y="y", right="right", left="left", height=0.72, fill_color=colour(role), line_color=None)
+        plot.hover([boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
         keys.append(Key(role, name))
     note = t("A row holds one request at a time.")
     if rows < drawn.rows:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +57,6 @@ if TYPE_CHECKING:
 MOST_CURVES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Charts under one heading, each with its number in the document of charts."""
-
-    key: str
-    title: str
-    charts: Sequence[tuple[int, Chart]]
-
-
 def html_page(results: Results, text: str, language: str, short: str = "") -> str:
     """The page of a run; `text` is its block, `short` its first screen as Markdown, `language` one of `languages.LANGUAGES`. At
     least 1.4 MB, of which Bokeh is 1.3."""
@@ -81,73 +72,66 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
     stages = stage_table(results, t)
     if stages is not None:
         stages = replace(stages, notes=[t("Bold: best of its column, among comparable stages."), *stages.notes])
-    sections = _sections(results, measured, curves, page, t)
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
-    scripts = [bokeh_script(), page_script()] if page.charts else []
-    rendered = (
-        environment(has_paths=False)
-        .get_template("report.html.j2")
-        .render(
-            t=t,
-            language=language,
-            title=title_of(results, t),
-            policy=policy(scripts),
-            style=style_sheet(),
-            scripts=scripts,
-            charts=page.json() if page.charts else "",
-            manifest=manifest,
-            when=when(manifest.date),
-            results=results,
-            headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
-            next_step=next_step(results),
-            settings=html_tables.settings_table(manifest, t),
-            servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
-            subject=subject(results, t),
-            sentences=sentences(results, t),
-            cards=html_tables.cards(results, t),
-            latencies=html_tables.latency_table(ok, curves, results, t),
-            stages=stages,
-            parts=[
-                *html_tables.part_tables(results, t),
-                *conversation_tables(results, t),
-                *answer_tables(results),
-                *choice_tables(results),
-            ],
-            time_bars=time_bars(results, t),
-            telemetry=telemetry_table(results, t),
-            gpus=gpu_table(results, t),
-            failures=failure_table(results.failures, t),
-            preflight=preflight_table(manifest.preflight, t),
-            statements=arranged(results.verdict.checks),
-            remarks=remarks(results.verdict.checks),
-            mark=mark,
-            limit_text=limit_text,
-            slowest=html_tables.slowest_table(measured, begun_ns, t),
-            sections={section.key: section for section in sections},
-            files=html_tables.files(results),
-            words=glossary(results.verdict.words),
-            block=redacted(text),
-            short_markdown=short,
-            command=printable(shlex.join(manifest.command), None),
-        )
+    return rendered(
+        "report.html.j2",
+        page,
+        has_paths=False,
+        t=t,
+        language=language,
+        title=title_of(results, t),
+        version=manifest.version,
+        manifest=manifest,
+        when=when(manifest.date),
+        results=results,
+        headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
+        next_step=next_step(results),
+        settings=html_tables.settings_table(manifest, t),
+        servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
+        subject=subject(results, t),
+        sentences=sentences(results, t),
+        cards=html_tables.cards(results, t),
+        latencies=html_tables.latency_table(ok, curves, results, t),
+        stages=stages,
+        parts=[
+            *html_tables.part_tables(results, t),
+            *conversation_tables(results, t),
+            *answer_tables(results),
+            *choice_tables(results),
+        ],
+        time_bars=time_bars(results, t),
+        telemetry=telemetry_table(results, t),
+        gpus=gpu_table(results, t),
+        failures=failure_table(results.failures, t),
+        preflight=preflight_table(manifest.preflight, t),
+        statements=arranged(results.verdict.checks),
+        remarks=remarks(results.verdict.checks),
+        mark=mark,
+        limit_text=limit_text,
+        slowest=html_tables.slowest_table(measured, begun_ns, t),
+        sections=_sections(results, measured, curves, page, t),
+        files=html_tables.files(results),
+        words=glossary(results.verdict.words),
+        block=redacted(text),
+        short_markdown=short,
+        command=printable(shlex.join(manifest.command), None),
     )
-    return redacted(rendered)
 
 
-def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
-    """The charts of the run, those that have data."""
+def _sections(
+    results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate
+) -> dict[str, list[tuple[int, Chart]]]:
+    """The charts of the run, by the section to which they belong, each with its number on the page; sections without any are left
+    out."""
     axis = time_axis(measured)
-    parts: list[tuple[str, str, Sequence[Chart | None]]] = [
-        ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
-        ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
-        ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
-        ("stages", t("Stages"), [stage_chart(results.stages, t)]),
-    ]
-    return [
-        Section(key, title, [(page.add(chart), chart) for chart in shown])
-        for key, title, charts in parts
-        if (shown := [chart for chart in charts if chart is not None])
-    ]
+    charts: dict[str, Sequence[Chart | None]] = {
+        "distributions": _distributions(results, measured, curves, t),
+        "time": [] if axis is None else _over_time(results, measured, axis, t),
+        "prompts": [prompt_chart(measured, t, list(results.by_workload))],
+        "stages": [stage_chart(results.stages, t)],
+    }
+    numbered = {key: [(page.add(chart), chart) for chart in of_key if chart is not None] for key, of_key in charts.items()}
+    return {key: of_key for key, of_key in numbered.items() if of_key}
 
 
 def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate) -> list[Chart | None]:
@@ -193,7 +177,15 @@ def _probes(results: Results, axis: TimeAxis, x_range: Model, t: Translate) -> l
     return [] if chart is None else [replace(chart, title=t("TTFT of the probes over time"))]
 
 
-def policy(scripts: Sequence[str]) -> str:
+def rendered(template: str, page: ChartPage, *, has_paths: bool = True, **values: Any) -> str:
+    """A page with these charts; `has_paths`: see `_environment`."""
+    scripts = [bokeh_script(), page_script()] if page.charts else []
+    text = _environment(has_paths).get_template(template)
+    drawings = page.json() if page.charts else ""
+    return redacted(text.render(values, policy=_policy(scripts), style=style_sheet(), scripts=scripts, drawings=drawings))
+
+
+def _policy(scripts: Sequence[str]) -> str:
     """The Content-Security-Policy of a page: it may run these scripts, which it contains, and load nothing."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
@@ -203,7 +195,7 @@ def policy(scripts: Sequence[str]) -> str:
 
 
 @cache
-def environment(*, has_paths: bool = True) -> jinja2.Environment:
+def _environment(has_paths: bool) -> jinja2.Environment:
     """Templates of pages: every value is escaped, and text has no control characters; without `has_paths` no folders of this
     machine either."""
     import jinja2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -62,16 +62,6 @@ def range_of(start: float, end: float, **properties: Any) -> Model:
     return Model("Range1d", start=start, end=end, **properties)
 
 
-def factor_range(factors: Sequence[str]) -> Model:
-    """The range of an axis of names, from its beginning on."""
-    return Model("FactorRange", factors=list(factors))
-
-
-def numerals(pattern: str) -> Model:
-    """A formatter of an axis, such as "0 %"."""
-    return Model("NumeralTickFormatter", format=pattern)
-
-
 def source(**columns: NDArray[Any] | Sequence[Any]) -> Model:
     """A data source of these columns; numbers as float32, which is half the size and exact to 7 digits."""
     data = {
@@ -81,106 +71,28 @@ def source(**columns: NDArray[Any] | Sequence[Any]) -> Model:
     return Model("ColumnDataSource", data=data)
 
 
-class Figure:
-    """A figure: `x_range`, `y_range`, the axes `x_axis` and `y_axis`, and methods that draw a data source. `style`: properties of
-    the figure; `axes`: of both axes."""
-
-    def __init__(
-        self,
-        *,
-        height: int,
-        x_range: Model | None,
-        y_range: Model | None,
-        x_is_log: bool,
-        tools: Sequence[Model],
-        toolbar: Mapping[str, Any],
-        axes: Mapping[str, Any],
-        style: Mapping[str, Any],
-    ) -> None:
-        self.height = height
-        self.x_range = x_range or Model("DataRange1d")
-        self.y_range = y_range or Model("DataRange1d")
-        self.x_axis, self.x_scale = _axis(self.x_range, is_log=x_is_log)
-        self.y_axis, self.y_scale = _axis(self.y_range, is_log=False)
-        for axis in (self.x_axis, self.y_axis):
-            axis.set(**axes)
-        self.x_grid = Model("Grid", axis=self.x_axis)
-        self.y_grid = Model("Grid", dimension=1, axis=self.y_axis)
-        self.renderers: list[Model] = []
-        self._tools = list(tools)
-        self._toolbar = toolbar
-        self._center = [self.x_grid, self.y_grid]
-        self._style = style
-
-    def line(self, x: str, y: str, data: Model, **properties: Any) -> Model:
-        """A line through the points."""
-        return self._draw("Line", data, {"x": x, "y": y}, properties)
-
-    def step(self, x: str, y: str, data: Model, **properties: Any) -> Model:
-        """A line of steps."""
-        return self._draw("Step", data, {"x": x, "y": y}, {"mode": "after"} | properties)
-
-    def area_below_steps(self, x: str, y: str, data: Model, **properties: Any) -> Model:
-        """The area between the x axis and a line of steps."""
-        return self._draw("VAreaStep", data, {"x": x, "y2": y}, {"y1": Constant(0), "step_mode": "after"} | properties)
-
-    def scatter(self, x: str, y: str, data: Model, **properties: Any) -> Model:
-        """A dot, or another `marker`, at each point."""
-        return self._draw("Scatter", data, {"x": x, "y": y}, properties)
-
-    def boxes(self, left: str, right: str, top: str, data: Model, **properties: Any) -> Model:
-        """A box from the x axis up to `top`."""
-        return self._draw("Quad", data, {"left": left, "right": right, "top": top}, {"bottom": 0} | properties)
-
-    def bars(self, y: str, left: str | None, right: str, data: Model, **properties: Any) -> Model:
-        """A bar across, from `left` (None: from 0) to `right`."""
-        begin = {} if left is None else {"left": left}
-        return self._draw("HBar", data, {"y": y, "right": right} | begin, properties)
-
-    def segments(self, x: tuple[str, str], y: tuple[str, str], data: Model, **properties: Any) -> Model:
-        """A straight line between two points."""
-        return self._draw("Segment", data, {"x0": x[0], "y0": y[0], "x1": x[1], "y1": y[1]}, properties)
-
-    def add(self, annotation: Model) -> None:
-        """Add a line, label or other model to the drawing."""
-        self._center.append(annotation)
-
-    def add_tool(self, tool: Model) -> None:
-        """Add a tool, such as a HoverTool."""
-        self._tools.append(tool)
-
-    @property
-    def model(self) -> Model:
-        """The figure as it is now."""
-        return Model(
-            "Figure",
-            height=self.height,
-            x_range=self.x_range,
-            y_range=self.y_range,
-            x_scale=self.x_scale,
-            y_scale=self.y_scale,
-            title=Model("Title"),
-            renderers=self.renderers,
-            toolbar=Model("Toolbar", tools=self._tools, **self._toolbar),
-            left=[self.y_axis],
-            below=[self.x_axis],
-            center=self._center,
-            **self._style,
-        )
-
-    def _draw(self, glyph: str, data: Model, columns: Mapping[str, str], properties: Mapping[str, Any]) -> Model:
-        given = dict(properties)
-        if glyph not in _SCALAR_GLYPHS:
-            given = {name: value if isinstance(value, Field) else Constant(value) for name, value in given.items()}
-        fields = {name: Field(column) for name, column in columns.items()}
-        renderer = Model("GlyphRenderer", data_source=data, view=Model("CDSView"), glyph=Model(glyph, **fields, **given))
-        self.renderers.append(renderer)
-        return renderer
+def glyph(data: Model, name: str, **properties: Any) -> Model:
+    """What draws a data source with a glyph of BokehJS, such as "Line". A property that is the name of a column has the values of
+    this column, another is the same for all points."""
+    fields = _by_point(data, properties, Constant if name not in _SCALAR_GLYPHS else lambda value: value)
+    return Model("GlyphRenderer", data_source=data, view=Model("CDSView"), glyph=Model(name, **fields))
 
 
-def _axis(over: Model, *, is_log: bool) -> tuple[Model, Model]:
-    """An axis and its scale."""
-    kind = "Categorical" if over.name == "FactorRange" else "Log" if is_log else "Linear"
+def annotation(data: Model, name: str, **properties: Any) -> Model:
+    """An annotation of each point of a data source, such as "LabelSet", with properties as those of a `glyph`."""
+    return Model(name, source=data, **_by_point(data, properties, Constant))
+
+
+def _by_point(data: Model, properties: Mapping[str, Any], constant: Callable[[Any], Any]) -> dict[str, Any]:
+    columns = data.properties["data"]
+    return {
+        name: Field(value) if isinstance(value, str) and value in columns else constant(value) for name, value in properties.items()
+    }
+
+
+def axis(along: Model, *, is_log: bool) -> tuple[Model, Model]:
+    """The axis of a range, and its scale."""
+    kind = "Categorical" if along.name == "FactorRange" else "Log" if is_log else "Linear"
     ticker = {
         "Categorical": Model("CategoricalTicker"),
         "Log": Model("LogTicker", num_minor_ticks=10, mantissas=[1, 5]),
@@ -190,14 +102,13 @@ def _axis(over: Model, *, is_log: bool) -> tuple[Model, Model]:
     return Model(f"{kind}Axis", ticker=ticker, formatter=formatter, major_label_policy=Model("AllLabels")), Model(f"{kind}Scale")
 
 
-def document(figures: Sequence[Figure]) -> dict[str, Any]:
+def document(figures: Sequence[Model]) -> dict[str, Any]:
     """What `Bokeh.embed.embed_items` takes: the document `charts` with a root for each figure, and the ids of the roots."""
     ids: dict[int, str] = {}
-    models = [figure.model for figure in figures]  # kept until all are encoded, because they are known by their id()
-    roots = [_encoded(model, ids) for model in models]
+    roots = [_encoded(figure, ids) for figure in figures]
     config = _encoded(Model("DocumentConfig", notifications=Model("Notifications")), ids)
     page = {"version": version("bokeh"), "title": "charts", "roots": roots, "config": config}
-    return {"docs": {"charts": page}, "roots": [ids[id(model)] for model in models]}
+    return {"docs": {"charts": page}, "roots": [ids[id(figure)] for figure in figures]}
 
 
 def _encoded(value: Any, ids: dict[int, str]) -> Any:
