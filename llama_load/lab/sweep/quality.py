@@ -94,13 +94,12 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
 def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
     """Perplexity by llama-perplexity; bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens."""
     file, text = read_text(plan.text)
-    perplexity = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
-    figures = {"perplexity": perplexity.estimate} | ({} if perplexity.error is None else {"perplexity_error": perplexity.error})
+    figures = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
     try:
         tokens = tokens_of(plan.binary, model, file) or _counted_by_server(url, text)
     except (NotCounted, RunError) as error:
         return figures, {"bits_per_byte": printable(str(error), 300)}
-    return figures | {"bits_per_byte": math.log2(perplexity.estimate) * tokens / len(text.encode())}, {}
+    return figures | {"bits_per_byte": math.log2(figures["perplexity"]) * tokens / len(text.encode())}, {}
 
 
 def _counted_by_server(url: str, text: str) -> int:
