@@ -30,28 +30,25 @@ Found = tuple[dict[str, float], dict[str, str]]
 
 
 class QualityOf:
-    """Measures what the plan asks for, and remembers it in the sweep's journal."""
+    """Measures what a plan asks for, and remembers it in the sweep's journal."""
 
-    def __init__(self, plan: PerplexityPlan | None, folder: SweepFolder) -> None:
+    def __init__(self, plan: PerplexityPlan, folder: SweepFolder) -> None:
         self._plan, self._folder = plan, folder
 
     def is_missing(self, cell: Cell) -> bool:
         """Whether the server of this cell has not been scored yet."""
-        return self._plan is not None and self._key(cell) not in self._folder.ended
+        return self._key(cell) not in self._folder.ended
 
     def of(self, cell: Cell, url: str) -> Found:
         """Figures and reasons of the server of a cell, which runs at `url`."""
-        if self._plan is None:
-            return {}, {}
         key = self._key(cell)
         if key not in self._folder.ended:
             figures, reasons = _measured(self._plan, cell, url)
             self._folder.note(Ended(key, PERPLEXITY, cell.server.label, extra=figures, extra_reasons=reasons))
         entry = self._folder.ended[key]
-        return dict(entry.extra), dict(entry.extra_reasons)
+        return entry.extra, entry.extra_reasons
 
     def _key(self, cell: Cell) -> str:
-        assert self._plan is not None
         return f"perplexity {asdict(self._plan)} {digest(cell.server)}"
 
 
