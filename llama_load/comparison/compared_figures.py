@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from llama_load.comparison.compared_metrics import metric_of
 from llama_load.errors import UsageError
-from llama_load.foreign_files import TooLarge, read_foreign
+from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
 
 MOST_BYTES = 256 * 1024 * 1024  # of a result with the times of every token
@@ -33,19 +31,15 @@ _COUNT = re.compile(r"count_\w{1,40}|dropped")
 
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises UsageError."""
+    if not file.is_file():
+        raise UsageError(f"{file} is no file; name a run folder or a result JSON")
     try:
-        if not file.is_file():
-            raise UsageError(f"{file} is no file; name a run folder or a result JSON")
-        document = msgspec.json.decode(read_foreign(file, MOST_BYTES))
+        return read_foreign_json(file, MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except TooLarge as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not valid JSON: {str(error)[:200]}; vllm bench serve writes it with --save-result") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{file} holds no JSON object; name a summary.json or a result of vllm bench serve")
-    return document
+    except ValueError as error:
+        why = printable(str(error), 200)
+        raise UsageError(f"{file} is no result: {why}; name a summary.json, or what vllm bench serve --save-result wrote") from None
 
 
 def values_of(result: Mapping[str, Any]) -> dict[str, float | None]:

@@ -55,9 +55,10 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
     """The run in a folder; `part`: a stage of it. `with_samples`: with values for charts. Raises UsageError."""
     summary = folder_summary(folder)
     run = run_of(summary, folder.name, part)
-    manifest = _manifest(folder)
-    if manifest is None:
-        return run
+    try:
+        manifest = read_manifest(folder)
+    except (OSError, LlamaLoadError):
+        return run  # the figures are in summary.json
     stage = stages_in(summary).index(part) if part else None
     documents = [data.get("cache") for _, data in _data_sets(manifest.prompts)]
     random_flags = (bool(manifest.options.get("bust_prefix_cache")), manifest.prefix_tokens is not None)
@@ -81,14 +82,6 @@ def folder_summary(folder: Path) -> dict[str, Any]:
     if not (folder / SUMMARY).is_file():
         raise UsageError(f"{folder} has no {SUMMARY}: write it with 'llama-load report {folder}'")
     return read_json(folder / SUMMARY)
-
-
-def _manifest(folder: Path) -> Manifest | None:
-    """The manifest, None where it cannot be read: the figures are in summary.json."""
-    try:
-        return read_manifest(folder)
-    except (OSError, LlamaLoadError):
-        return None
 
 
 def _setup(manifest: Manifest) -> dict[str, str]:
