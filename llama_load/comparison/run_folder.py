@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.compared_figures import read_json, text
-from llama_load.comparison.foreign_results import run_of, stages_in
+from llama_load.comparison.foreign_results import read_json, run_of, stages_in, text
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError

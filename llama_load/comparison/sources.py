@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.compared_figures import read_json
-from llama_load.comparison.foreign_results import result_run, stages_in
+from llama_load.comparison.foreign_results import read_json, result_run, stages_in
 from llama_load.comparison.run_folder import folder_run, folder_summary, is_run_folder
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.errors import UsageError
