@@ -110,6 +110,15 @@ def evidence_of_stage(
     )
 
 
+def _is_template_known(manifest: Manifest) -> bool:
+    """Whether planned prompt tokens include all that is put around the prompts: the chat template, if any. A text that makes each
+    request's prompt new (--bust-prefix-cache) is not counted."""
+    if manifest.options.get("bust_prefix_cache"):
+        return False
+    templates = [target.get("template_tokens") for target in manifest.targets]
+    return manifest.endpoint not in WITH_TEMPLATE or (bool(templates) and None not in templates)
+
+
 def cache_evidence(manifest: Manifest) -> CacheEvidence:
     """The evidence about the prompt cache besides the records. Where only a template's total length is known, it counts as its
     head."""
@@ -125,8 +134,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         prefix_tokens=manifest.prefix_tokens or 0,
         shared_tokens=manifest.shared_tokens,
         estimated=manifest.tokenizer == "estimate",
-        template_known=manifest.endpoint not in WITH_TEMPLATE
-        or (bool(manifest.targets) and all(target.get("template_tokens") is not None for target in manifest.targets)),
+        template_known=_is_template_known(manifest),
         sent_before=manifest.prompts_sent_before,
     )
 

@@ -37,15 +37,14 @@ class LaterTurns:
 
 @dataclass(frozen=True, slots=True)
 class AffinityFigures:
-    """`ratio`: hits / later turns, 0 to 1. `replicas`: those with the most requests, of `replica_count`. `by_header`: answers name
-    their replica; else it is the URL in --host."""
+    """Session affinity of a run."""
 
-    ratio: float
-    replicas: list[ReplicaTurns]
+    ratio: float  # hits / later turns, 0 to 1
+    replicas: list[ReplicaTurns]  # those with the most requests, of `replica_count`
     replica_count: int
     hit: LaterTurns
     miss: LaterTurns
-    by_header: bool
+    by_header: bool  # answers name their replica; else it is the URL in --host
 
 
 def affinity_figures(measured: Records, hosts: Sequence[str]) -> AffinityFigures | None:

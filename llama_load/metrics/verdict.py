@@ -129,11 +129,8 @@ def stage_checks(evidence: Evidence) -> list[Check]:
 
 
 def _of_each(evidence: Evidence) -> list[Check]:
-    checks: list[Check] = []
-    for check in _OF_EACH:
-        result = check(evidence)
-        checks += [result] if isinstance(result, Check) else result
-    return checks
+    results = (check(evidence) for check in _OF_EACH)
+    return [check for result in results for check in ([result] if isinstance(result, Check) else result)]
 
 
 def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class OtherRequests:
-    """One row of Locust's statistics: requests, failures, sum and maximum of the response times in ms, and the text of the
-    first failure."""
+    """One row of Locust's statistics."""
 
     method: str
     name: str
     requests: int = 0
     failures: int = 0
-    total_ms: float = 0.0
+    total_ms: float = 0.0  # sum of the response times
     longest_ms: float = 0.0
-    error: str | None = None
+    error: str | None = None  # the text of the first failure
 
     @property
     def mean_ms(self) -> float:
