@@ -152,6 +152,14 @@ def test_prompts_of_one_length_need_a_known_template() -> None:
     assert "excess_prompt_ratio" in bad(known)
 
 
+def test_a_text_that_makes_prompts_new_is_no_wrong_count() -> None:
+    """30 tokens of --bust-prefix-cache and 10 of the template are not in the counts before the run."""
+    rows = prompts(PLANNED, [tokens + 40 for tokens in PLANNED])
+    about = {"tokenizer": "server", "targets": [{"url": "http://h", "template_tokens": 10}]}
+    assert "excess_prompt_ratio" not in bad(of(rows, options={"bust_prefix_cache": True}, **about))
+    assert "excess_prompt_ratio" in bad(of(rows, **about))
+
+
 def test_an_estimate_shows_a_factor_of_three() -> None:
     few, many = (prompts(PLANNED, [factor * tokens for tokens in PLANNED]) for factor in (2, 5))
     assert "excess_prompt_ratio" not in bad(of(few, tokenizer="estimate"))
