@@ -14,7 +14,7 @@ import pytest
 
 from llama_load.analysis.earlier_runs import sent_before
 from llama_load.cli import main as cli
-from llama_load.comparison.compared_figures import read_json
+from llama_load.comparison.foreign_results import read_json
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import MOST_JSON_BYTES, TooLarge, read_foreign
 from llama_load.observed.foreign_records import BadRecords, unpacked

@@ -47,6 +47,10 @@ def test_a_log_of_llama_server() -> None:
     assert [line.split() for line in facts.memory_lines[1:]] == ["| - Host | 38 = 19 + 8 + 10 |".split()]
     assert facts.fit_lines[-1] == "successfully fit params to free device memory"
     assert any("KV buffer size" in line for line in log.memory_lines)
+    by_api = ServerDescription(url="http://x", model="m", slots=7, quantization="Q8")
+    server = described(by_api, ("llama-server", "-c", "1", "-np", "3", "-ngl", "9"), log)
+    # The API knows the slots, the log the context and the quantization; the command line what neither has.
+    assert (server.model, server.slots, server.context, server.quantization, server.n_gpu_layers) == ("m", 7, 4096, "all F32", "9")
 
 
 def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:

@@ -104,6 +104,16 @@ def test_a_source_that_fails_is_noted_once_and_asked_again(tmp_path: Path) -> No
     assert list(found.notes) == ["faulty: gone for a moment", "faulty: RuntimeError('nonsense')"]
 
 
+def test_a_value_that_stays_the_same_is_written_when_that_begins_and_ends(tmp_path: Path) -> None:
+    """Whether it ends with another value or with the samples."""
+    file = SampleFile(str(tmp_path / SAMPLES))
+    for instant, value in enumerate((5.0, 5.0, 5.0, 6.0, 6.0, 6.0), 1):
+        file.add("host", instant, [Value("cpus", value)])
+    file.complete()
+    lines = [json.loads(line) for line in (tmp_path / SAMPLES).read_text().splitlines()]
+    assert lines[1:] == [["values", instant, [0, value]] for instant, value in ((1, 5.0), (3, 5.0), (4, 6.0), (6, 6.0))]
+
+
 def test_the_newest_samples_can_be_followed_while_they_are_written(tmp_path: Path) -> None:
     live = LiveTelemetry(tmp_path / SAMPLES)
     assert live.series() == []
