@@ -11,6 +11,7 @@ from gevent.hub import Waiter
 from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.counts import checked_counts
 from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
@@ -50,13 +51,13 @@ def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
 
 def prompt_of(reader: AnswerReader) -> tuple[int | None, str | None]:
     """The prompt's tokens, and who says so."""
-    counts = reader.counts()
+    counts = checked_counts(reader)
     return counts.prompt_tokens, counts.prompt_token_source
 
 
 def output_of(reader: AnswerReader) -> tuple[int | None, str | None]:
     """The answer's tokens, and who says so."""
-    counts = reader.counts()
+    counts = checked_counts(reader)
     return counts.output_tokens, counts.token_source
 
 

@@ -82,6 +82,14 @@ class Finished:
         return Records(pq.read_table(self.folder / "requests.parquet"))
 
 
+def beside(pid: int) -> list[psutil.Process]:
+    """What was started beside the server with this process by its supervisor: RPC workers and companions, in their order."""
+    above = [psutil.Process(pid), *psutil.Process(pid).parents()]
+    place = next(number for number, process in enumerate(above) if "llama_load.serving.supervisor" in process.cmdline())
+    children = sorted(above[place].children(), key=psutil.Process.create_time)
+    return [child for child in children if child != above[place - 1]]
+
+
 def environment() -> dict[str, str]:
     """Without what would change a run; with compiled bytecode, which every start of Locust reads in a tenth of the time; without
     report.html, which takes longer than a short run, and telemetry, which takes 0.1 s of CPU time a run."""

@@ -102,9 +102,10 @@ http.server.HTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler).
 READ = """
 from llama_load.lab.sweep.short_form import plan_document
 from llama_load.serving.command_flags import read_command
-from llama_load.serving.log_facts import read_log
-print(read_command(["parrot", "--heads", "3"]).slots)
-print(read_log(["parrot version v7"]).build)
+from llama_load.serving.describe import LOG_FACTS
+from llama_load.targets.servers.llama_cpp_log import read_log
+print(read_command(["parrot", "--heads", "3"])["slots"])
+print(read_log(["parrot version v7"], LOG_FACTS).facts["build"])
 print(plan_document(["parrot --heads 3"], [], [], 1)["servers"])
 """
 

@@ -26,8 +26,6 @@ from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
-# Flags of llama-server that load a draft model.
-DRAFT_FLAGS = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
 # Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40
 
@@ -76,7 +74,7 @@ def evidence_of_run(
         server_endings=[server.ended for server in manifest.servers if server.ended],
         hang_ups=manifest.hang_ups,
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
-        draft_models=[server.url for server in manifest.servers if DRAFT_FLAGS & _flags(server.command)],
+        draft_models=[server.url for server in manifest.servers if kind_named(server.backend).draft_flags & _flags(server.command)],
         failure_context=_failure_context(run),
         prompts=PromptTable(run.records, cache),
         count_gaps=count_gaps,
@@ -112,6 +110,15 @@ def evidence_of_stage(
     )
 
 
+def _is_template_known(manifest: Manifest) -> bool:
+    """Whether planned prompt tokens include all that is put around the prompts: the chat template, if any. A text that makes each
+    request's prompt new (--bust-prefix-cache) is not counted."""
+    if manifest.options.get("bust_prefix_cache"):
+        return False
+    templates = [target.get("template_tokens") for target in manifest.targets]
+    return manifest.endpoint not in WITH_TEMPLATE or (bool(templates) and None not in templates)
+
+
 def cache_evidence(manifest: Manifest) -> CacheEvidence:
     """The evidence about the prompt cache besides the records. Where only a template's total length is known, it counts as its
     head."""
@@ -127,8 +134,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         prefix_tokens=manifest.prefix_tokens or 0,
         shared_tokens=manifest.shared_tokens,
         estimated=manifest.tokenizer == "estimate",
-        template_known=manifest.endpoint not in WITH_TEMPLATE
-        or (bool(manifest.targets) and all(target.get("template_tokens") is not None for target in manifest.targets)),
+        template_known=_is_template_known(manifest),
         sent_before=manifest.prompts_sent_before,
     )
 

@@ -22,12 +22,11 @@ from llama_load.units import ns_to_s
 
 @dataclass(frozen=True, slots=True)
 class SteadyFigures:
-    """The steady part of a run, and the figures of its requests; the rates are of all that happened in its time. None without a
-    steady part. `origin_ns`: the instant from which the run's seconds are counted."""
+    """The steady part of a run."""
 
     part: SteadyPart
-    figures: Summary | None
-    origin_ns: int
+    figures: Summary | None  # of its requests; rates of all that happened in its time; None without a steady part
+    origin_ns: int  # from which the run's seconds are counted
 
     def seconds(self, instant_ns: int | None) -> float | None:
         """An instant in seconds of the run."""

@@ -22,7 +22,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
 from llama_load.metrics.probe_figures import ProbeFigures
-from llama_load.metrics.replicas import imbalance
+from llama_load.metrics.rates import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
@@ -76,7 +76,7 @@ class Results:
 
     @property
     def request_imbalance(self) -> float | None:
-        """How unevenly successful requests were spread over the replicas (see `metrics.replicas.imbalance`)."""
+        """How unevenly successful requests were spread over the replicas (see `metrics.rates.imbalance`)."""
         return imbalance([part.completed for part in self.by_host.values()])
 
     @property

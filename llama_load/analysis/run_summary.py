@@ -44,13 +44,12 @@ class SummaryVerdict(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A summary. `figures`: its keys at the top level, those of `vllm bench serve`; `ours`: those below llama_load, empty in a
-    result of vLLM's; `stages`: figures by stage; `verdict`: None where there is none that can be read."""
+    """A summary."""
 
-    figures: Mapping[str, Any]
-    ours: Mapping[str, Any]
-    stages: Mapping[str, Mapping[str, Any]]
-    verdict: SummaryVerdict | None
+    figures: Mapping[str, Any]  # its keys at the top level, those of `vllm bench serve`
+    ours: Mapping[str, Any]  # those below llama_load; empty in a result of vLLM's
+    stages: Mapping[str, Mapping[str, Any]]  # figures by stage
+    verdict: SummaryVerdict | None  # None where there is none that can be read
 
     @property
     def words(self) -> list[str]:

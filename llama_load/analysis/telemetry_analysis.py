@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -26,35 +27,35 @@ def run_telemetry(
     """The figures of the whole measurement (with stages: of all their windows together), and of each stage."""
     if not len(run.records):
         return TelemetryFigures(0.0), [TelemetryFigures(0.0) for _ in stages]
-    idle_ns = int(run.records.instants("started_mono_ns").min())
-    share, logged = prefill_share(measured), logged_mib(run.manifest.servers)
+    idle_ns, logged = int(run.records.instants("started_mono_ns").min()), logged_mib(run.manifest.servers)
 
-    def figures(windows: Sequence[Window], parts: Sequence[Summary], prefill: float | None) -> TelemetryFigures:
+    def figures(parts: Sequence[tuple[Window, Summary]], requests: Records) -> TelemetryFigures:
+        """Of windows with the figures of each; `requests`: those of all of them."""
+        rated = [part for _, part in parts]
+        output_tokens, all_tokens = _within(rated, "output_throughput"), _within(rated, "total_token_throughput")
         return telemetry_figures(
             Measured(
                 telemetry=run.telemetry,
-                windows=windows,
+                windows=[window for window, _ in parts],
                 idle_ns=idle_ns,
-                input_tokens=_minus(_within(parts, "total_token_throughput"), _within(parts, "output_throughput")),
-                output_tokens=_within(parts, "output_throughput"),
-                requests=_within(parts, "request_throughput"),
-                prefill_share=prefill,
+                input_tokens=None if all_tokens is None or output_tokens is None else all_tokens - output_tokens,
+                output_tokens=output_tokens,
+                requests=_within(rated, "request_throughput"),
+                prefill_share=prefill_share(requests),
                 price_per_hour=run.manifest.price_per_hour,
                 logged_mib=logged,
             )
         )
 
-    windows = [stage_window(run, measured, number) for number in range(len(stages))]
-    by_stage = [
-        TelemetryFigures(0.0)
-        if window is None
-        else figures([window], [stage.figures], prefill_share(measured.where(measured.equals("stage", number))))
-        for number, (stage, window) in enumerate(zip(stages, windows, strict=True))
-    ]
     if not stages:
-        return figures([window], [total], share), []
-    known = [(window, stage.figures) for window, stage in zip(windows, stages, strict=True) if window is not None]
-    return figures([window for window, _ in known], [part for _, part in known], share), by_stage
+        return figures([(window, total)], measured), []
+    windows = [stage_window(run, measured, number) for number in range(len(stages))]
+    parts = [[] if own is None else [(own, stage.figures)] for own, stage in zip(windows, stages, strict=True)]
+    by_stage = [
+        figures(part, measured.where(measured.equals("stage", number))) if part else TelemetryFigures(0.0)
+        for number, part in enumerate(parts)
+    ]
+    return figures(list(chain.from_iterable(parts)), measured), by_stage
 
 
 def stage_window(run: Run, measured: Records, number: int) -> Window | None:
@@ -92,7 +93,3 @@ def _within(parts: Sequence[Summary], rate: str) -> float | None:
     """How many there were in the windows: Σ rate x time."""
     rates = [(getattr(part, rate), part.duration_s) for part in parts]
     return None if not rates or any(number is None for number, _ in rates) else float(sum(number * s for number, s in rates))
-
-
-def _minus(whole: float | None, part: float | None) -> float | None:
-    return None if whole is None or part is None else whole - part

@@ -84,24 +84,13 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         },
     )
     make.add_argument("file", type=Path, metavar="FILE", help="the file to write, ending in .json or .jsonl")
-    make.add_argument(
-        "--conversations", type=whole(1, MOST_REQUESTS), default=200, metavar="N", help="number of conversations (default 200)"
-    )
-    make.add_argument("--turns", type=whole(1, 10**4), default=1, metavar="N", help="turns per conversation (default 1)")
-    make.add_argument(
-        "--input-len",
-        type=whole(1, MOST_TOKENS),
-        default=200,
-        metavar="N",
-        help="mean length of a question in tokens (default 200)",
-    )
-    make.add_argument(
-        "--output-len",
-        type=whole(1, MOST_TOKENS),
-        default=200,
-        metavar="N",
-        help="mean length of an answer in tokens (default 200)",
-    )
+    for flag, most, default, text in (
+        ("--conversations", MOST_REQUESTS, 200, "number of conversations"),
+        ("--turns", 10**4, 1, "turns per conversation"),
+        ("--input-len", MOST_TOKENS, 200, "mean length of a question in tokens"),
+        ("--output-len", MOST_TOKENS, 200, "mean length of an answer in tokens"),
+    ):
+        make.add_argument(flag, type=whole(1, most), default=default, metavar="N", help=f"{text} (default {default})")
     make.add_argument("--seed", type=whole(-LARGEST_SEED, LARGEST_SEED), default=0, help="random seed (default 0)")
     make.set_defaults(run=_datasets_make)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 
 from llama_load.errors import did_you_mean
+
+N = TypeVar("N", int, float)
 
 MOST_TOKENS = 10**7
 MOST_REQUESTS = 10**7
@@ -47,30 +50,20 @@ class Parser(argparse.ArgumentParser):
 
 def whole(least: int, most: int) -> Callable[[str], int]:
     """An argparse type: a whole number from `least` to `most`."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {_short(text)}")
-        return value
-
-    return read
+    return _bounded(int, least, most, f"a whole number from {least} to {most}")
 
 
 def number(least: float, most: float) -> Callable[[str], float]:
     """An argparse type: a number from `least` to `most`."""
+    return _bounded(float, least, most, f"a number from {least:g} to {most:g}")
 
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:  # also rejects NaN
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, got {_short(text)}")
-        return value
+
+def _bounded(kind: Callable[[str], N], least: float, most: float, name: str) -> Callable[[str], N]:
+    def read(text: str) -> N:
+        with suppress(ValueError):
+            if least <= (value := kind(text)) <= most:  # NaN is not
+                return value
+        raise argparse.ArgumentTypeError(f"must be {name}, got {_short(text)}")
 
     return read
 

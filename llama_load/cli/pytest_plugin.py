@@ -119,19 +119,8 @@ class LlmLoad:
         from llama_load.analysis.run_summary import read_summary
 
         folder = self._new_folder()
-        command = [
-            sys.executable,
-            "-m",
-            "locust",
-            "-f",
-            _locustfile(workload),
-            "--headless",
-            "--host",
-            url,
-            "--loglevel",
-            "WARNING",
-        ]
-        command += ["--run-dir", str(folder), *_words({"users": users, "num_prompts": requests} | flags)]
+        command = [sys.executable, "-m", "locust", "-f", _locustfile(workload), "--headless", "--loglevel", "WARNING"]
+        command += ["--host", url, "--run-dir", str(folder), *_words({"users": users, "num_prompts": requests} | flags)]
         code, errors = _run(command, timeout_s)
         if not (folder / "summary.json").is_file():
             shown = "\n".join(errors.splitlines()[-MOST_ERROR_LINES:])
@@ -168,8 +157,7 @@ def _words(flags: dict[str, object]) -> list[str]:
             if item is True:
                 words.append(flag)
             elif item is not None and item is not False:
-                words.append(f"{flag}={item}" if str(item).startswith("-") else flag)
-                words += [] if str(item).startswith("-") else [str(item)]
+                words += [f"{flag}={item}"] if str(item).startswith("-") else [flag, str(item)]
     return words
 
 

@@ -80,18 +80,13 @@ def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     around.add_argument(
         "--wrap", default="", metavar="CMD", help="put before the server's command: taskset -c 0-7, nice, chrt, numactl"
     )
-    around.add_argument(
-        "--alongside",
-        action="append",
-        default=[],
-        metavar="CMD",
-        help="started before the server, watched, stopped after it; repeatable",
-    )
-    around.add_argument(
-        "--set-up", action="append", default=[], metavar="CMD", help="run before everything else (power mode, clocks); repeatable"
-    )
-    around.add_argument("--clean-up", action="append", default=[], metavar="CMD", help="always run at the end; repeatable")
-    around.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment of the server; repeatable")
+    for flag, metavar, text in (
+        ("--alongside", "CMD", "started before the server, watched, stopped after it"),
+        ("--set-up", "CMD", "run before everything else (power mode, clocks)"),
+        ("--clean-up", "CMD", "always run at the end"),
+        ("--env", "NAME=VALUE", "environment of the server"),
+    ):
+        around.add_argument(flag, action="append", default=[], metavar=metavar, help=f"{text}; repeatable")
     around.add_argument(
         "--ready-within",
         type=number(0.1, 86400),
@@ -255,15 +250,13 @@ def _own_flags(start: ServerStart, arguments: argparse.Namespace) -> list[str]:
     flags = start.size_flags(*sizes)
     if flags is None and any(sizes):
         raise UsageError(f"--slots, --ctx-per-slot and --threads are flags of llama.cpp; give {start.name} its own after --")
-    flags = [*(flags or ()), *(f"--{name}" for name in switches)]
-    return _with_projector(flags) if arguments.vision else flags
-
-
-def _with_projector(flags: list[str]) -> list[str]:
+    flags = [*(flags or ()), *(f"--{name}" for name in switches if name != "vision")]
+    if not arguments.vision:
+        return flags
     from llama_load.serving.model_maker import ModelSize
     from llama_load.serving.projector_maker import cached_projector
 
-    return [*(flag for flag in flags if flag != "--vision"), "--mmproj", str(cached_projector(ModelSize().dim))]
+    return [*flags, "--mmproj", str(cached_projector(ModelSize().dim))]
 
 
 def _words(text: str, flag: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import signal
 import sys
@@ -61,10 +60,11 @@ def _telemetry(arguments: argparse.Namespace) -> int:
     from llama_load.telemetry.all_sources import machine_sources
     from llama_load.telemetry.exporter import PATH, Exporter, Page
     from llama_load.telemetry.server_processes import ServerProcesses
+    from llama_load.wire.local_ports import is_loopback
 
     host, port = _address(arguments.listen)
     token = os.environ.get(TOKEN, "").strip() or None
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise UsageError(
             f"--listen {arguments.listen} is open to other machines: set a token in {TOKEN}, here and where the load test runs"
         )
@@ -99,10 +99,3 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, got {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 - asked for, and needs a token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

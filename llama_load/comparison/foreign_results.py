@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, summary_of
-from llama_load.comparison.compared_figures import identity_of, number, read_json, text, values_of, whole
+from llama_load.comparison.compared_metrics import metric_of
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign_json
+from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import VALID, WORDS
 from llama_load.targets.apis import APIS, COMPLETIONS
 
+MOST_BYTES = 256 * 1024 * 1024  # of a result with the times of every token
+MOST_CHARS = 300  # of a text from a file
+_IDENTIFYING = (
+    "completed",
+    "duration",
+    "total_input_tokens",
+    "total_output_tokens",
+    "mean_ttft_ms",
+    "median_ttft_ms",
+    "mean_tpot_ms",
+)
+_COUNT = re.compile(r"count_\w{1,40}|dropped")
 # Keys that every result has, of whatever version.
 _NEEDED = ("duration", "completed", "request_throughput")
 # What a result says of its load, and the flag's name.
@@ -31,7 +48,7 @@ _SETTINGS = {
     "burstiness": "burstiness",
 }
 # Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
-_LOAD = ("concurrency", "request rate", "burstiness")
+_LOAD = ("max_concurrency", "request_rate", "burstiness")
 _ENDPOINTS = {api.bench_name: api.name for api in reversed(APIS.values())} | {"vllm": COMPLETIONS.name}  # its earlier name
 MOST_SERVERS = 16  # of a shared run
 
@@ -58,8 +75,8 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         planned=None if planned is None or planned < completed else planned,
         samples=_samples(result),
         setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
-        | settings(result),
-        load=_load(result),
+        | _settings(result),
+        load=_settings(result, _LOAD),
         endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")) or text(result.get("backend")), ""),
         date=text(result.get("date")),
         identity=identity_of(values),
@@ -73,15 +90,9 @@ def stages_in(result: Mapping[str, Any]) -> list[str]:
     return list(summary_of(result).stages) if isinstance(result.get(OURS), dict) else []
 
 
-def settings(result: Mapping[str, Any]) -> dict[str, str]:
+def _settings(result: Mapping[str, Any], keys: Collection[str] = _SETTINGS) -> dict[str, str]:
     """The load that a result describes, name to value."""
-    known = {name: result.get(key) for key, name in _SETTINGS.items()}
-    return {name: text(value) for name, value in known.items() if value is not None}
-
-
-def _load(result: Mapping[str, Any]) -> dict[str, str]:
-    known = settings(result)
-    return {name: known[name] for name in _LOAD if name in known}
+    return {_SETTINGS[key]: text(result[key]) for key in keys if result.get(key) is not None}
 
 
 def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
@@ -99,7 +110,7 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
     connect = more.get("connect")
     words, why = _verdict(summary.verdict, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    setup, load = settings(result) | _shared_setup(result), _load(result)
+    setup, load = _settings(result) | _shared_setup(result), _settings(result, _LOAD)
     if stage is not None:
         rate = number(stage.get("rate_rps"))
         load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
@@ -181,3 +192,49 @@ def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
 def _ms(seconds: list[Any]) -> NDArray[np.float64]:
     known = [value for value in map(number, seconds) if value is not None and math.isfinite(value)]
     return np.asarray(known, dtype=np.float64) * 1e3
+
+
+# ---------------------------------------------------------------------- values of JSON
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises UsageError."""
+    if not file.is_file():
+        raise UsageError(f"{file} is no file; name a run folder or a result JSON")
+    try:
+        return read_foreign_json(file, MOST_BYTES)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        why = printable(str(error), 200)
+        raise UsageError(f"{file} is no result: {why}; name a summary.json, or what vllm bench serve --save-result wrote") from None
+
+
+def values_of(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """Its figures and counts, by key; None where it has no usable number."""
+    return {key: number(value) for key, value in result.items() if metric_of(key) is not None or _COUNT.fullmatch(key)}
+
+
+def number(value: object) -> float | None:
+    """A finite number that is not negative; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
+
+
+def whole(value: object) -> int | None:
+    """A count; None for anything else."""
+    figure = number(value)
+    return None if figure is None else int(figure)
+
+
+def text(value: object) -> str:
+    """A text for a table or a message; empty where there is none."""
+    return "" if value is None else printable(str(value), MOST_CHARS)
+
+
+def identity_of(values: Mapping[str, float | None], part: str = "") -> str:
+    """Equal for the same run read twice, from its folder or a result file: by figures that both have. No two runs last equally long
+    and have the same mean TTFT and TPOT."""
+    figures = [values.get(key) for key in _IDENTIFYING]
+    return hashlib.sha256(json.dumps([figures, part]).encode()).hexdigest() if any(figures) else ""

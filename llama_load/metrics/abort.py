@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.thresholds import Threshold, ThresholdResult, evaluate, parse_threshold
@@ -38,13 +37,26 @@ def parse_abort(text: str) -> Threshold:
     return threshold
 
 
-@dataclass(frozen=True, slots=True)
-class SoFar:
+class RunningFigures:
     """The measured requests that have ended: their number, how many failed, and the latencies of the others in ms."""
 
-    ended: int
-    failed: int
-    latencies_ms: Mapping[str, NDArray[np.float64]]
+    def __init__(self) -> None:
+        self.ended = self.failed = 0
+        self._latencies = {name: array("d") for name in LATENCIES}
+
+    def add(self, status: str, latencies_ms: Sequence[float | None]) -> None:
+        """Add a request that has ended. Latencies in the order of `LATENCIES`, None where it has none."""
+        self.ended += 1
+        if status != OK:
+            self.failed += 1
+            return
+        for values, value_ms in zip(self._latencies.values(), latencies_ms, strict=True):
+            if value_ms is not None:
+                values.append(value_ms)
+
+    def so_far(self) -> RunningFigures:
+        """A copy, which another thread can judge."""
+        return deepcopy(self)
 
     def judge(self, thresholds: Sequence[Threshold]) -> ThresholdResult | None:
         """The first threshold that is exceeded; None if none is."""
@@ -61,30 +73,8 @@ class SoFar:
             return None
         if match["latency"] is None:
             return self.failed if key == "failed" else self.failed / self.ended
-        values = self.latencies_ms[match["latency"]]
+        values = self._latencies[match["latency"]]
         p = 50.0 if match["p"] is None else float(match["p"])
         if len(values) < max(LEAST, least_count(p)):
             return None
         return float(np.mean(values) if match["what"] == "mean" else np.percentile(values, p))
-
-
-class RunningFigures:
-    """Collects what `SoFar` judges."""
-
-    def __init__(self) -> None:
-        self._latencies = {name: array("d") for name in LATENCIES}
-        self._ended = self._failed = 0
-
-    def add(self, status: str, latencies_ms: Sequence[float | None]) -> None:
-        """Add a request that has ended. Latencies in the order of `LATENCIES`, None where it has none."""
-        self._ended += 1
-        if status != OK:
-            self._failed += 1
-            return
-        for values, value_ms in zip(self._latencies.values(), latencies_ms, strict=True):
-            if value_ms is not None:
-                values.append(value_ms)
-
-    def so_far(self) -> SoFar:
-        """A copy, which another thread can judge."""
-        return SoFar(self._ended, self._failed, {name: np.array(values) for name, values in self._latencies.items()})

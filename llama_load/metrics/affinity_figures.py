@@ -18,12 +18,12 @@ MOST_REPLICAS = 50
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTurns:
-    """A replica: its requests, those of them that are later turns, and those of these whose turn before was there, too (hits)."""
+    """A replica."""
 
     replica: str
     requests: int
-    later_turns: int
-    hits: int
+    later_turns: int  # of these requests
+    hits: int  # later turns whose turn before was there, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,14 @@ class LaterTurns:
 
 @dataclass(frozen=True, slots=True)
 class AffinityFigures:
-    """`ratio`: hits / later turns, 0 to 1. `replicas`: those with the most requests, of `replica_count`. `by_header`: answers name
-    their replica; else it is the URL in --host."""
+    """Session affinity of a run."""
 
-    ratio: float
-    replicas: list[ReplicaTurns]
+    ratio: float  # hits / later turns, 0 to 1
+    replicas: list[ReplicaTurns]  # those with the most requests, of `replica_count`
     replica_count: int
     hit: LaterTurns
     miss: LaterTurns
-    by_header: bool
+    by_header: bool  # answers name their replica; else it is the URL in --host
 
 
 def affinity_figures(measured: Records, hosts: Sequence[str]) -> AffinityFigures | None:

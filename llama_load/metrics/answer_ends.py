@@ -13,12 +13,11 @@ from llama_load.observed.records import Records
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnds:
-    """Successful answers that are complete, successful ones that ended because the context was full, and failed requests that had
-    begun to answer."""
+    """How answers ended."""
 
-    complete: int
-    cut_by_context: int
-    broken_off: int
+    complete: int  # successful
+    cut_by_context: int  # successful, but ended because the context was full
+    broken_off: int  # failed requests that had begun to answer
 
 
 def answer_ends(records: Records, *, length_means_full: bool) -> AnswerEnds:

@@ -11,13 +11,12 @@ from llama_load.observed.records import Records
 
 @dataclass(frozen=True, slots=True)
 class FormFigures:
-    """The successful requests of one form: how many; the share that follows the schema and the share that was cut off by its
-    length, 0 to 1; mean output tokens; medians in ms. None: not measured."""
+    """The successful requests of one form. Ratios: 0 to 1. None: not measured."""
 
     form: str
     requests: int
-    valid_ratio: float | None
-    cut_ratio: float
+    valid_ratio: float | None  # that follow the schema
+    cut_ratio: float  # cut off by their length
     mean_output_tokens: float | None
     median_ttft_ms: float | None
     median_tpot_ms: float | None

@@ -20,16 +20,15 @@ FEWEST = 32
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Requests that were scheduled and not completed, at `since_ns` and at `until_ns` (the last arrival), and how many were
-    scheduled and completed between these instants. `chance`: by how many requests chance makes a backlog grow at most."""
+    """Requests that were scheduled and not completed, from `since_ns` to `until_ns` (the last arrival)."""
 
     since_ns: int
     until_ns: int
-    before: int
-    after: int
-    arrivals: int
-    completions: int
-    chance: float
+    before: int  # at the begin
+    after: int  # at the end
+    arrivals: int  # scheduled between these instants
+    completions: int  # completed between them
+    chance: float  # by how many requests chance makes a backlog grow at most
 
     @property
     def growth(self) -> int:

@@ -33,18 +33,14 @@ LARGEST_T = (8.31, 7.65, 7.13, 7.04, 6.65, 6.4, 6.14, 6.05, 5.97, 5.83, 5.73, 5.
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part of the time in which a series was `factor` times that of the rest: 10.0 is ten times as large, 0.5 half.
-
-    `inside` and `outside` are its levels there, in its unit; `at_begin`, `at_end`: the part begins, ends with the time looked at.
-    Both: the series changed evenly over all the time, from `outside` to `inside`.
-    """
+    """A part of the time in which a series differed from the rest; or an even change over all of it, from `outside` to `inside`."""
 
     begin_ns: int
     end_ns: int
-    inside: float
-    outside: float
-    at_begin: bool
-    at_end: bool
+    inside: float  # the level there, in its unit
+    outside: float  # the level of the rest
+    at_begin: bool  # the part begins with the time looked at
+    at_end: bool  # it ends with that time; both: an even change
 
     @property
     def factor(self) -> float:

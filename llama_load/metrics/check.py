@@ -9,17 +9,15 @@ from llama_load.metrics.check_limits import LIMITS
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A value, the limit it must not exceed (None: for information), and a sentence. `stage` is the checked stage's name;
-    None: the whole run. `advice`: what to do in this case, instead of the general remedy of its limit; "": the sentence says it.
-    """
+    """A value, the limit it must not exceed, and a sentence."""
 
     name: str
     value: float | None
-    limit: float | None
+    limit: float | None  # None: for information
     ok: bool
     text: str
-    stage: str | None = None
-    advice: str | None = None
+    stage: str | None = None  # the checked stage; None: the whole run
+    advice: str | None = None  # instead of the general remedy of its limit; "": the sentence has it
 
     @property
     def word(self) -> str:
@@ -37,6 +35,16 @@ class Check:
         if self.advice is not None or self.limit is None:
             return self.advice
         return LIMITS[self.name].remedy
+
+    @property
+    def mark(self) -> str:
+        """✓ passed, ✗ failed, ? without evidence; a space for information."""
+        return " " if self.limit is None else "?" if self.value is None else "✓" if self.ok else "✗"
+
+    @property
+    def limit_text(self) -> str:
+        """Its limit: `0.01`; empty for information."""
+        return "" if self.limit is None else f"{self.limit:.4g}"
 
     @property
     def sentence(self) -> str:

@@ -17,13 +17,12 @@ E2EL = "E2EL (ms)"
 
 @dataclass(frozen=True, slots=True)
 class SidePair:
-    """A figure as the client measured it and as the server reports it; None where one side does not know it. `coarse`: the
-    server's is from its counters, which include all its clients."""
+    """A figure as the client measured it and as the server reports it; None where one side does not know it."""
 
     name: str
     client: float | None
     server: float | None
-    coarse: bool = False
+    coarse: bool = False  # the server's is from its counters, which include all its clients
 
     @property
     def difference(self) -> float | None:

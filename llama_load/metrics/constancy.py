@@ -29,27 +29,22 @@ COLD = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The requests of a run or stage under constant load, as columns.
-
-    `first_ns` is -1 and a latency NaN where there is none. `tpot_ms` may have a value for requests that were cut. `tokens` are the
-    output tokens, or 1 a request where they are not known of all. `scheduled_ns`: None in a closed loop. `is_even`: each request is
-    a draw from the same work, so that throughput is expected to stay the same (not so where conversations grow).
-    """
+    """The requests of a run or stage under constant load, as columns. A latency is NaN where there is none."""
 
     started_ns: Instants
-    first_ns: Instants
+    first_ns: Instants  # -1 where there is none
     ended_ns: Instants
     is_ok: Flags
     is_failed: Flags
     ttft_ms: Values
-    tpot_ms: Values
+    tpot_ms: Values  # requests that were cut may have one
     e2el_ms: Values
-    tokens: Values
+    tokens: Values  # output tokens, or 1 a request where they are not known of all
     prompt_tokens: Values
     begin_ns: int
     end_ns: int
-    scheduled_ns: Instants | None = None
-    is_even: bool = True
+    scheduled_ns: Instants | None = None  # None in a closed loop
+    is_even: bool = True  # each is a draw from the same work, so that throughput should not change (not where conversations grow)
 
     @property
     def is_open(self) -> bool:
@@ -67,10 +62,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """The slowest first token of the requests that met the server at its start, and the slowest and the median later one, ms."""
+    """The slowest first token of the requests that met the server at its start, and later ones, ms."""
 
     first_ms: float
-    slowest_ms: float
+    slowest_ms: float  # of the later ones, as the median
     median_ms: float
     requests: int
 
@@ -82,15 +77,13 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Constancy:
-    """What was looked at (`judged`: names of series with enough slices), what changed, the largest change first, and the part of
-    the time in which failures came together. `prompts`: the part with longer or shorter prompts; changes that it may explain, up
-    to its square, are `explained` instead."""
+    """What was looked at, and what changed."""
 
-    judged: Sequence[str]
-    changes: Sequence[Named]
-    prompts: Change | None = None
-    explained: Sequence[Named] = ()
-    failures: Change | None = None
+    judged: Sequence[str]  # names of series with enough slices
+    changes: Sequence[Named]  # the largest first
+    prompts: Change | None = None  # the part of the time with longer or shorter prompts
+    explained: Sequence[Named] = ()  # changes that this may explain, up to its square
+    failures: Change | None = None  # the part in which failures came together
     cold_start: ColdStart | None = None
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import ProductLimit
 from llama_load.metrics.rates import most_at_once
+from llama_load.metrics.statistics import total
 from llama_load.observed.record import CANCELLED
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
@@ -21,28 +22,25 @@ Instants = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ConversationFigures:
-    """`ended` of `count` conversations were sent to their last turn, `failed` had a failed request. A conversation is alive from
-    its first start to its last end, waits included: `peak` at once, `mean_alive` on average over the time of all of them, with
-    `mean_in_flight` requests; `waiting_ratio` is the share of this time in which a conversation has no request in flight. Two
-    conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one at a time: mean 1.5, peak 2, 0.6
-    requests in flight, waiting 0.6.
+    """Figures of conversations, alive from their first start to their last end, waits included. None: unknown, or none ended.
 
-    `duration_s` and `without_waits_s` are percentiles (see `_percentiles`) of the time alive, and of the part of it with a
-    request in flight. Turns, tokens and the cached share are of the conversations that ended; None: none did, or not reported."""
+    Two conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one at a time: mean 1.5, peak 2, 0.6
+    requests in flight, waiting 0.6.
+    """
 
     count: int
-    ended: int
-    failed: int
-    peak: int
-    mean_alive: float | None
-    mean_in_flight: float | None
-    waiting_ratio: float | None
-    turns: float | None
+    ended: int  # sent to their last turn
+    failed: int  # with a failed request
+    peak: int  # alive at once
+    mean_alive: float | None  # over the time of all of them
+    mean_in_flight: float | None  # requests
+    waiting_ratio: float | None  # share of this time in which a conversation has no request in flight
+    turns: float | None  # of a conversation that ended, as tokens and cached share
     prompt_tokens: float | None
     output_tokens: float | None
     cached_ratio: float | None
-    duration_s: dict[str, float | None]
-    without_waits_s: dict[str, float | None]
+    duration_s: dict[str, float | None]  # percentiles of the time alive, see `_percentiles`
+    without_waits_s: dict[str, float | None]  # of the part of it with a request in flight
 
 
 def peak_begun(measured: Records) -> int:
@@ -132,7 +130,5 @@ def _union_ns(started_ns: Instants, ended_ns: Instants) -> int:
 
 def _mean(values: NDArray[np.float64], conversations: list[NDArray[np.int64]]) -> float | None:
     """The mean sum of a conversation; None without any, or where a value is unknown."""
-    if not conversations:
-        return None
-    total = float(values[np.concatenate(conversations)].sum())
-    return None if np.isnan(total) else total / len(conversations)
+    whole = total(values[np.concatenate(conversations)]) if conversations else None
+    return None if whole is None else whole / len(conversations)

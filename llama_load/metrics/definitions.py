@@ -30,24 +30,19 @@ HIGHER, LOWER = "higher", "lower"
 class Latency:
     """A latency of a request, in ms; a run has its distribution.
 
-    `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title` the
-    headline of its section there (empty: no section), `open_loop` its name in the open-loop section (empty: not shown there).
-    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its docstring; `sum_of`: the columns whose
-    sum it is, where it has no column KEY_ms.
-    `is_objective`: --goodput accepts it. A detail is shown if it has values; with `is_always_shown` always; with
-    `differs_from` only if its mean differs from that latency's.
+    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its docstring.
     """
 
-    key: str
-    name: str
-    title: str = ""
+    key: str  # its name in flags and JSON: mean_ttft_ms, p99_ttft_ms, count_ttft
+    name: str  # in the lines of the block
+    title: str = ""  # the headline of its section there; empty: no section
     _: KW_ONLY
-    open_loop: str = ""
-    sum_of: tuple[str, ...] = ()
+    open_loop: str = ""  # its name in the open-loop section; empty: not shown there
+    sum_of: tuple[str, ...] = ()  # the columns whose sum it is, where it has no column KEY_ms
     group: str = EVERY
-    is_objective: bool = False
-    is_always_shown: bool = False
-    differs_from: str = ""
+    is_objective: bool = False  # --goodput accepts it
+    is_always_shown: bool = False  # even where a detail has no values
+    differs_from: str = ""  # a detail that is shown only if its mean differs from that latency's
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,19 +109,16 @@ OBJECTIVE_KEYS = tuple(latency.key for latency in LATENCIES if latency.is_object
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: none), and its
-    definition. `attribute`: that of `Summary`, where it is not the key. `is_rate`: per second of the run's or stage's time.
-    `is_count`: shown without decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown.
-    `better`: which value is the better one when runs are compared (HIGHER, LOWER); empty where neither is."""
+    """A figure of a set of requests."""
 
-    key: str
-    line: str
+    key: str  # in summary.json and in thresholds
+    line: str  # in the block; empty: none
     definition: str
-    attribute: str = ""
-    is_rate: bool = False
-    is_count: bool = False
-    known: str = ""
-    better: str = ""
+    attribute: str = ""  # of `Summary`, where it is not the key
+    is_rate: bool = False  # per second of the run's or stage's time
+    is_count: bool = False  # shown without decimals
+    known: str = ""  # attribute with the known part of a count, shown where the whole is unknown
+    better: str = ""  # HIGHER, LOWER, or empty where neither is
 
     def of(self, figures: object) -> Any:
         """Its value in these figures."""

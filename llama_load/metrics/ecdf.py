@@ -20,13 +20,11 @@ Pieces = Callable[[], Iterable[NDArray[np.floating[Any]]]]
 
 @dataclass(frozen=True, slots=True)
 class Ecdf:
-    """The share of values (0 to 1) that are at most x, at some x in ascending order; the last x is the maximum, its share 1.
+    """An empirical distribution function: all values of a small sample, of a large one as many as a curve needs, each exact."""
 
-    `counted` values in all. All values of a small sample are points; of a large one as many as a curve needs, each exact."""
-
-    x: NDArray[np.float64]
-    share: NDArray[np.float64]
-    counted: int
+    x: NDArray[np.float64]  # ascending; the last one is the maximum
+    share: NDArray[np.float64]  # of the values that are at most x, 0 to 1
+    counted: int  # values in all
 
 
 def ecdf(pieces: Pieces) -> Ecdf | None:

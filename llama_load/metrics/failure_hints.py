@@ -18,31 +18,26 @@ _KINDS = {kind.value: kind for kind in FailureKind}
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """What a hint needs to know of the run; None where unknown.
+    """What a hint needs to know of the run; None where unknown."""
 
-    `users`: requests that could be in flight; `slots`: of all replicas, and `slots_each`, `ctx_per_slot` of one (tokens);
-    `limits_s`: the time limits by failure class; `last_words`: those of a server that ended during the run.
-    """
-
-    users: int | None = None
-    slots: int | None = None
-    slots_each: int | None = None
-    ctx_per_slot: int | None = None
+    users: int | None = None  # requests that could be in flight
+    slots: int | None = None  # of all replicas
+    slots_each: int | None = None  # of one
+    ctx_per_slot: int | None = None  # tokens
     backend: str | None = None
-    limits_s: Mapping[str, float] = field(default_factory=dict)
-    last_words: str | None = None
+    limits_s: Mapping[str, float] = field(default_factory=dict)  # the time limits by failure class
+    last_words: str | None = None  # of a server that ended during the run
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRequests:
-    """The requests of one class: their number, longest prompt and answer (tokens), how many had no headers from the server, and the
-    most frequent message."""
+    """The requests of one class."""
 
     count: int
-    longest_prompt: int | None = None
-    longest_answer: int | None = None
-    without_headers: int = 0
-    message: str = ""
+    longest_prompt: int | None = None  # tokens
+    longest_answer: int | None = None  # tokens
+    without_headers: int = 0  # how many had no headers from the server
+    message: str = ""  # the most frequent one
 
 
 def meaning(kind: str, context: FailureContext | None = None) -> str:

@@ -19,16 +19,15 @@ LONGEST_EXAMPLE = 200
 
 @dataclass(frozen=True, slots=True)
 class FailureClass:
-    """A failure class: its name and meaning, the number of its requests, when the first and the last failed (s after the first
-    request began), the most frequent messages (shortened), and what to change (empty: unknown)."""
+    """A failure class."""
 
     kind: str
     meaning: str
-    count: int
-    first_s: float
-    last_s: float
-    examples: list[str]
-    hint: str
+    count: int  # of its requests
+    first_s: float  # when the first failed, after the first request began
+    last_s: float  # when the last failed
+    examples: list[str]  # the most frequent messages, shortened
+    hint: str  # what to change; empty: unknown
 
 
 def failure_classes(evidence: Evidence) -> list[FailureClass]:

@@ -23,9 +23,7 @@ class GapTimes(NamedTuple):
 
 def gap_times(batch: Records) -> GapTimes:
     """The gaps of a batch of requests, of which `COLUMNS` are needed. A request without a first token has no gaps."""
-    lists = batch.column("itl_ms").combine_chunks()
-    counts = np.nan_to_num(np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)).astype(np.int64)
-    gaps_ms = np.asarray(lists.flatten().to_numpy(zero_copy_only=False), dtype=np.float32)
+    counts, gaps_ms = batch.lists("itl_ms")
     summed = np.multiply(gaps_ms, NS_PER_MS, dtype=np.float64)
     np.cumsum(summed, out=summed)
     before = np.concatenate(([0.0], summed))[np.cumsum(counts) - counts]

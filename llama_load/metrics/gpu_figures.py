@@ -14,36 +14,23 @@ from llama_load.units import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """One GPU in use. None where it does not say.
-
-    `uuid`: of its board; `vram_*_mib`: memory of the server (see `vram_series`); `utilization`: 0 to 1, mean; `watts`: mean;
-    `throttled`: the part of the time with a reason to lower the clocks besides idling, 0 to 1.
-    """
+    """One GPU in use. None where it does not say. Memory is that of the server (see `vram_series`)."""
 
     source: str
     gpu: str
     name: str | None = None
-    uuid: str | None = None
+    uuid: str | None = None  # of its board
     vram_idle_mib: float | None = None
     vram_mean_mib: float | None = None
     vram_peak_mib: float | None = None
     vram_total_mib: float | None = None
-    utilization: float | None = None
-    watts: float | None = None
+    utilization: float | None = None  # 0 to 1, mean
+    watts: float | None = None  # mean
     power_limit_watts: float | None = None
     joules: float | None = None
     temperature_peak_celsius: float | None = None
     sm_clock_mhz: float | None = None
-    throttled: float | None = None
-
-
-def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
-    """Energy of a GPU: increase of its energy counter; without one the area under its power."""
-    counters = measured.telemetry.find("gpu_energy_joules_total", source, gpu=gpu)
-    if counters:
-        return increase(counters[0], measured)
-    power = measured.telemetry.find("gpu_power_watts", source, gpu=gpu)
-    return area(power[0], measured) if power else None
+    throttled: float | None = None  # part of the time with a reason to lower the clocks besides idling, 0 to 1
 
 
 def _gpu(measured: Measured, place: Place) -> GpuFigures:
@@ -56,7 +43,8 @@ def _gpu(measured: Measured, place: Place) -> GpuFigures:
         return None if value is None else value / unit
 
     vram = vram_series(telemetry, source, gpu)
-    joules = gpu_joules(measured, source, gpu)
+    energy = "gpu_energy_joules_total"
+    joules = of(increase, energy) if telemetry.find(energy, source, gpu=gpu) else of(area, "gpu_power_watts")
     info = next(iter(telemetry.find("gpu_info", source, gpu=gpu)), None)
     return GpuFigures(
         source=source,

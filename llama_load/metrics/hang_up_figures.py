@@ -18,19 +18,17 @@ NEAR_MS = 500.0
 
 @dataclass(frozen=True, slots=True)
 class HangUpFigures:
-    """The aborted requests: how many, how many of them before their first token, wasted tokens, the median of their
-    TTFT and of their time until the user hung up, ms. Of the answered requests: median and longest gap between tokens, ms, of gaps
-    that ended within `NEAR_MS` after a hang-up, and of all others. None: there is no value."""
+    """The aborted requests, and gaps between tokens of answered ones. None: there is no value."""
 
     aborted: int
     before_first_token: int
-    wasted_tokens: int
+    wasted_tokens: int  # of the aborted requests, as the next two
     median_ttft_ms: float | None
-    median_waited_ms: float | None
-    near_gaps: int
+    median_waited_ms: float | None  # until the user hung up
+    near_gaps: int  # gaps that ended within `NEAR_MS` after a hang-up
     near_median_ms: float | None
     near_longest_ms: float | None
-    other_median_ms: float | None
+    other_median_ms: float | None  # of all other gaps
     other_longest_ms: float | None
 
 

@@ -17,7 +17,7 @@ def power(stage: StageFigures) -> float | None:
     25 tok/s per user: 5000. Source: Kleinrock's power, throughput / delay (Power and deterministic rules of thumb for
     probabilistic problems in computer communications, 1979).
     """
-    total, per_user = stage.figures.output_throughput, stage.tok_per_s_per_user
+    total, per_user = stage.figures.output_throughput, stage.figures.tok_per_s_per_user
     return total * per_user if total and per_user else None
 
 
@@ -30,11 +30,9 @@ def knee(stages: Sequence[StageFigures]) -> StageFigures | None:
     known = [(value, stage) for stage in stages if stage.is_comparable and (value := power(stage)) is not None]
     if len(known) < LEAST_STAGES:
         return None
-    loads = [stage.users if stage.rate_rps is None else stage.rate_rps for _, stage in known]
+    loads = [stage.load for _, stage in known]
     _, best = max(known, key=lambda entry: entry[0])
-    load = best.users if best.rate_rps is None else best.rate_rps
-    numbers = [load for load in loads if load is not None]
-    return None if load is None or load in (min(numbers), max(numbers)) else best
+    return None if best.load in (min(loads), max(loads)) else best
 
 
 def carried(stages: Sequence[StageFigures]) -> StageFigures | None:
@@ -44,13 +42,9 @@ def carried(stages: Sequence[StageFigures]) -> StageFigures | None:
     Of 100 requests each at 1, 4, 8 and 16 users 100, 93, 80 and 91 met them: 4 users.
     """
     best = None
-    for stage in sorted(stages, key=_load):
+    for stage in sorted(stages, key=lambda stage: stage.load):
         good, ended = stage.figures.good_requests, stage.figures.completed + stage.figures.failed
         if not stage.is_comparable or good is None or good < CARRIED_SHARE * ended:
             break
         best = stage
     return best
-
-
-def _load(stage: StageFigures) -> float:
-    return (stage.users or 0) if stage.rate_rps is None else stage.rate_rps

@@ -11,22 +11,17 @@ from llama_load.observed.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured, and when: the input of every figure here.
-
-    `windows`: of the measurement, or of each stage; warm-ups are outside. `idle_ns`: the start of the run's first request, warm-up
-    included. Tokens and requests are those of the windows; None where unknown. `prefill_share`: the part of the servers' time
-    for these requests that was prefill, 0 to 1. `logged_mib`: buffers by device in the servers' logs, but those in host memory.
-    """
+    """What was measured, and when: the input of every figure here. Tokens and requests: of the windows; None where unknown."""
 
     telemetry: Telemetry
-    windows: Sequence[Window]
-    idle_ns: int
+    windows: Sequence[Window]  # of the measurement, or of each stage; warm-ups are outside
+    idle_ns: int  # the start of the run's first request, warm-up included
     input_tokens: float | None = None
     output_tokens: float | None = None
     requests: float | None = None
-    prefill_share: float | None = None
+    prefill_share: float | None = None  # part of the servers' time for these requests that was prefill, 0 to 1
     price_per_hour: float | None = None
-    logged_mib: Mapping[str, float] = field(default_factory=dict)
+    logged_mib: Mapping[str, float] = field(default_factory=dict)  # buffers by device in the servers' logs, without host memory
 
     @property
     def seconds(self) -> float:

@@ -28,12 +28,11 @@ MOST_SLICES, LEAST_IN_SLICE = 10, 5
 
 @dataclass(frozen=True, slots=True)
 class ProbeSample:
-    """Some probes: how many were sent, how many of these failed or were cut (neither is in a latency); TTFT and E2EL, ms, and how
-    many times the median alone each is (`*_ratio`, see `ratio_to_alone`)."""
+    """Some probes, and their latencies in ms. Ratios: how many times the median alone (see `ratio_to_alone`)."""
 
     sent: int
-    failed: int
-    cut: int
+    failed: int  # in no latency
+    cut: int  # in no latency
     ttft: Distribution
     e2el: Distribution
     ttft_ratio: float | None
@@ -51,32 +50,25 @@ class ProbeSlice:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFigures:
-    """All figures of the probes of a run.
-
-    `alone`: sent before the load; `total`: sent while requests were measured, and these by neighbour class, by stage and over
-    time. `failures`: how many failed, by kind. `prompt_tokens`, `output_tokens`: of all of these probes. `request_ratio`,
-    `token_ratio`: their share of all requests and tokens of the measured time, 0 to 1. `alone_cached_ratio`, `cached_ratio`: the
-    share of their prompts that came from the prompt cache. `cut_shift`: see `metrics.censoring`. `missing`: records that should be
-    there and are not; `skipped`: scheduled while the client stood still.
-    """
+    """All figures of the probes of a run. Ratios: 0 to 1."""
 
     rate_rps: float
-    alone: ProbeSample
+    alone: ProbeSample  # sent before the load
     alone_range_ms: tuple[float, float] | None
-    total: ProbeSample
-    by_class: dict[str, ProbeSample]
+    total: ProbeSample  # sent while requests were measured; the following are of these
+    by_class: dict[str, ProbeSample]  # by what else was in flight (see `neighbour_classes`)
     by_stage: dict[str, ProbeSample]
     over_time: list[ProbeSlice]
-    failures: dict[str, int]
+    failures: dict[str, int]  # how many failed, by kind
     prompt_tokens: int | None
     output_tokens: int | None
-    request_ratio: float | None
-    token_ratio: float | None
-    alone_cached_ratio: float | None
-    cached_ratio: float | None
-    cut_shift: float
-    missing: int
-    skipped: int
+    request_ratio: float | None  # their share of all requests of the measured time
+    token_ratio: float | None  # their share of all tokens of that time
+    alone_cached_ratio: float | None  # the share of prompt tokens that came from the prompt cache, of those alone
+    cached_ratio: float | None  # the same beside the load
+    cut_shift: float  # see `metrics.censoring`
+    missing: int  # records that should be there and are not
+    skipped: int  # scheduled while the client stood still
     lost_neighbours: int
 
 

@@ -49,23 +49,16 @@ MOST_SAVING = 0.33
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEvidence:
-    """What is known about the prompt cache besides the records.
+    """What is known about the prompt cache besides the records."""
 
-    `intended`: the user declared that caching is intended; `is_off`: the requests turned the servers' caches off.
-    `head_tokens` by host: tokens that the chat template puts before every prompt; `prefix_tokens`: those of the text that begins
-    every prompt of the run and makes it new. `shared_tokens` by workload: tokens that its prompts share at their beginning by
-    design, None where all caching is intended (a trace that repeats its prompts).
-    `estimated`: these are estimates, not a tokenizer's counts. `template_known`: planned prompt tokens include the chat template's,
-    or there is none.
-    """
-
-    intended: bool = False
-    is_off: bool = False
-    head_tokens: Mapping[str, int] = field(default_factory=dict)
-    prefix_tokens: int = 0
+    intended: bool = False  # the user declared that caching is intended
+    is_off: bool = False  # the requests turned the servers' caches off
+    head_tokens: Mapping[str, int] = field(default_factory=dict)  # by host: what the chat template puts before every prompt
+    prefix_tokens: int = 0  # of the text that begins every prompt of the run and makes it new
+    # By workload: those that its prompts share at their beginning by design; None: all caching is intended (a trace).
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
-    estimated: bool = False
-    template_known: bool = False
+    estimated: bool = False  # these are estimates, not a tokenizer's counts
+    template_known: bool = False  # planned prompt tokens include the chat template's, or there is none
     sent_before: SentBefore | None = None
 
 

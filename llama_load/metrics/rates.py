@@ -35,19 +35,16 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.
 
 def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The first event of each request, then the events after them."""
-    import pyarrow as pa
-
     counts, _, ended_ns = gap_times(streamed)
     tokens = streamed.numbers("output_tokens")
     per_event = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
     weights = np.concatenate((per_event, np.ones(len(ended_ns)) if (per_event == 1).all() else np.repeat(per_event, counts)))
-    reported = streamed.column("event_tokens").combine_chunks()
-    sizes = np.asarray(reported.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
-    placed = sizes == counts + 1  # NaN (a null list) is no match
+    sizes, reported = streamed.lists("event_tokens")
+    placed = sizes == counts + 1
     if placed.any():
-        of_placed = np.asarray(reported.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+        of_placed = reported[np.repeat(placed, sizes)]
         is_first = np.zeros(len(of_placed), dtype=np.bool_)
-        is_first[np.cumsum(sizes[placed]).astype(np.int64) - sizes[placed].astype(np.int64)] = True
+        is_first[np.cumsum(sizes[placed]) - sizes[placed]] = True
         weights[: len(counts)][placed] = of_placed[is_first]
         weights[len(counts) :][np.repeat(placed, counts)] = of_placed[~is_first]
     return np.concatenate((streamed.instants("first_token_mono_ns"), ended_ns)), weights
@@ -133,10 +130,21 @@ def peak_in_flight(records: Records, *, within_ns: int = 0) -> int:
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     """The most intervals that overlap; one that ends at the instant of another's start does not overlap it."""
-    instants = np.concatenate((ends, starts))
-    steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
-    order = np.lexsort((steps, instants))  # at one instant, ends come before starts
-    return int(np.cumsum(steps[order]).max())
+    _, steps, _ = _events(starts, ends)
+    return int(np.cumsum(steps).max())
+
+
+def _events(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Ends and starts in order (at one instant, ends come first): their instants, -1 or +1, and whose they are."""
+    instants, steps = np.concatenate((ends, starts)), np.repeat((-1, 1), len(starts))
+    order = np.lexsort((steps, instants))
+    return instants[order], steps[order], order % len(starts)
+
+
+def imbalance(shares: Sequence[float]) -> float | None:
+    """The busiest replica's share / an even share: 1.0 is even, n is all on one of n. 30 and 10 tokens: 1.5; None without work."""
+    total = sum(shares)
+    return max(shares) * len(shares) / total if total > 0 else None
 
 
 def in_flight_imbalance(records: Records, hosts: Sequence[str]) -> float | None:
@@ -151,16 +159,10 @@ def in_flight_imbalance(records: Records, hosts: Sequence[str]) -> float | None:
     starts, ends = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
     place = {host: number for number, host in enumerate(hosts)}
     replica = np.array([place.get(host, 0) for host in records.strings("host")])
-    instants = np.concatenate((ends, starts))
-    steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
-    order = np.lexsort((steps, instants))
-    lasted = np.diff(instants[order], append=instants[order][-1]).astype(np.float64)
-    both = np.concatenate((replica, replica))[order]
-    most = np.zeros(len(order))
-    total = np.zeros(len(order))
-    for number in range(len(hosts)):
-        in_flight = np.cumsum(np.where(both == number, steps[order], 0))
-        most, total = np.maximum(most, in_flight), total + in_flight
+    instants, steps, rows = _events(starts, ends)
+    lasted = np.diff(instants, append=instants[-1]).astype(np.float64)
+    in_flight = [np.cumsum(np.where(replica[rows] == number, steps, 0)) for number in range(len(hosts))]
+    most, total = np.max(in_flight, axis=0), np.sum(in_flight, axis=0)
     even = np.ceil(total / len(hosts))
     possible = float(((total - even) * lasted).sum())
     return float(((most - even) * lasted).sum()) / possible if possible > 0 else None

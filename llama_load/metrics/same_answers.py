@@ -18,29 +18,25 @@ _SHOWN_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class DifferingAnswer:
-    """A prompt whose answer under load differs: the requests' ids, the characters of both answers; with --save-texts the place of
-    the first difference (in characters) and both answers from there."""
+    """A prompt whose answer under load differs."""
 
-    alone_id: str
+    alone_id: str  # the requests' ids
     loaded_id: str
     stage: int
-    alone_chars: int
+    alone_chars: int  # of both answers
     loaded_chars: int
-    place: int | None = None
-    alone_text: str | None = None
+    place: int | None = None  # of the first difference, in characters; this and the texts with --save-texts
+    alone_text: str | None = None  # both answers from there
     loaded_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SameAnswers:
-    """How many answers under load were compared with the answer to the same prompt alone, how many differ, and examples.
-
-    `unstable`: prompts that were sent several times alone and got different answers even so.
-    """
+    """Answers under load, compared with the answer to the same prompt alone."""
 
     compared: int
     differing: int
-    unstable: int
+    unstable: int  # prompts that got different answers even alone
     examples: list[DifferingAnswer]
 
     @property

@@ -23,14 +23,13 @@ SLICES_AN_HOUR, FEWEST, MOST = 12, 12, 200
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What a figure changes per hour: Theil-Sen's slope over the slices, and its 95 % interval by a block bootstrap. `level` is the
-    median slice, `unit` that of all."""
+    """What a figure changes per hour."""
 
     name: str
-    unit: str
-    level: float
-    per_hour: float
-    low: float
+    unit: str  # of `level` and of all changes
+    level: float  # the median slice
+    per_hour: float  # Theil-Sen's slope over the slices
+    low: float  # 95 % interval of the slope by a block bootstrap
     high: float
 
     @property

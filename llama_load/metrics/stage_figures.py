@@ -19,24 +19,19 @@ from llama_load.observed.window import Window
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """A stage and its figures.
-
-    `users`: its concurrency, or `rate_rps`: its arrival rate. `crossing`: requests that began in it and ended after it, which
-    are left out; `dropped`: arrivals never sent; `unsent`: arrivals not sent before its end; `lost`: workers lost during it.
-    `is_whole`: it ran to its end. `bad`: its checks that are not ok.
-    """
+    """A stage and its figures."""
 
     name: str
-    users: int | None
-    rate_rps: float | None
+    users: int | None  # its concurrency
+    rate_rps: float | None  # or its arrival rate
     figures: Summary
-    crossing: int = 0
-    dropped: int = 0
-    is_whole: bool = True
+    crossing: int = 0  # requests that began in it and ended after it, which are left out
+    dropped: int = 0  # arrivals never sent
+    is_whole: bool = True  # it ran to its end
     peak: int = 0  # conversations (or single requests) that began in it, crossing ones included, alive at once
-    lost: int = 0
-    unsent: int = 0
-    bad: Sequence[Check] = ()
+    lost: int = 0  # workers lost during it
+    unsent: int = 0  # arrivals not sent before its end
+    bad: Sequence[Check] = ()  # its checks that are not ok
     counters: ServerCounters | None = None  # what the servers counted in it
     conversations: ConversationFigures | None = None  # those that began in it
 
@@ -60,9 +55,9 @@ class StageFigures:
         return self.crossing / (self.crossing + inside) if self.crossing else 0.0
 
     @property
-    def tok_per_s_per_user(self) -> float | None:
-        """See `tok_per_s_per_user`."""
-        return tok_per_s_per_user(self.figures)
+    def load(self) -> float:
+        """Its arrival rate, else its concurrency."""
+        return (self.users or 0) if self.rate_rps is None else self.rate_rps
 
     @property
     def mean_lengths(self) -> tuple[float | None, float | None]:
@@ -71,12 +66,6 @@ class StageFigures:
 
     def _each(self, total: int | None) -> float | None:
         return total / self.figures.completed if total is not None and self.figures.completed else None
-
-
-def tok_per_s_per_user(figures: Summary) -> float | None:
-    """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
-    mean = figures.distributions["tpot"].mean
-    return 1000 / mean if mean else None
 
 
 def completed_within(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:

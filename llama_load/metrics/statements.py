@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from llama_load.metrics.check import Check
 from llama_load.metrics.verdict_words import STATEMENTS
 
-HOLDS, FAILS, UNKNOWN = MARKS = ("✓", "✗", "?")
-
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -29,7 +27,7 @@ class Statement:
     @property
     def mark(self) -> str:
         """✓, ✗ or ?."""
-        return {True: HOLDS, False: FAILS, None: UNKNOWN}[self.ok]
+        return {True: "✓", False: "✗", None: "?"}[self.ok]
 
     @property
     def missing(self) -> list[str]:
@@ -37,23 +35,12 @@ class Statement:
         return [check.text for check in self.checks if check.value is None]
 
 
-def mark(check: Check) -> str:
-    """✓ passed, ✗ failed, ? without evidence; a space for information."""
-    return " " if check.limit is None else UNKNOWN if check.value is None else HOLDS if check.ok else FAILS
-
-
-def limit_text(check: Check) -> str:
-    """A check's limit: `0.01`; empty for information."""
-    return "" if check.limit is None else f"{check.limit:.4g}"
-
-
 def arranged(checks: Sequence[Check]) -> list[Statement]:
     """The six statements in their order, each with its checks. Information belongs to none (see `remarks`)."""
-    statements = []
-    for name, text in STATEMENTS.items():
-        own = sorted((check for check in checks if check.statement == name), key=lambda check: MARKS.index(mark(check)) != 1)
-        statements.append(Statement(name, text, own))
-    return statements
+    return [
+        Statement(name, text, sorted((check for check in checks if check.statement == name), key=lambda check: check.ok))
+        for name, text in STATEMENTS.items()
+    ]
 
 
 def remarks(checks: Sequence[Check]) -> list[Check]:

@@ -17,17 +17,15 @@ _Float = TypeVar("_Float", bound=np.floating[Any])
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Mean, median, standard deviation and percentiles of a sample, in the sample's unit; None where it is empty.
-
-    `percentiles` maps 99.0 to its value, even if there are too few (see `percentile`); `intervals` maps it to its 95 % confidence
-    interval (low, high), with None for an end that the sample is too small for.
-    """
+    """Statistics of a sample, in its unit; None where it is empty."""
 
     count: int
     mean: float | None
     median: float | None
     std: float | None
+    # 99.0: its value, even if there are too few (see `percentile`)
     percentiles: dict[float, float | None] = field(default_factory=dict)
+    # their 95 % confidence intervals (low, high); None: the sample is too small for that end
     intervals: dict[float, tuple[float | None, float | None]] = field(default_factory=dict)
 
     def percentile(self, p: float) -> float | None:

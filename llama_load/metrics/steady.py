@@ -33,21 +33,15 @@ LEAST_P99, LEAST_TIMES = 5, 10
 
 @dataclass(frozen=True, slots=True)
 class SteadyPart:
-    """The steady part of a run, or why there is none.
+    """The steady part of a run, or why there is none."""
 
-    `reason`: "steady", "none" (it was never steady) or "too short" (to judge, or to be of use); `text` says why not. The part has
-    the requests that started (in an open loop: were scheduled) from `begin_ns` to `end_ns`, both included; both None without one.
-    `requests` are in it; `warmup_share` of all requests were before it, 0 to 1. `shift_ns`: when the server changed, which ends the
-    part.
-    """
-
-    reason: str
-    text: str = ""
-    begin_ns: int | None = None
-    end_ns: int | None = None
-    requests: int = 0
-    warmup_share: float = 0.0
-    shift_ns: int | None = None
+    reason: str  # "steady", "none" (it was never steady) or "too short" (to judge, or to be of use)
+    text: str = ""  # why there is none
+    begin_ns: int | None = None  # the first start (in an open loop: schedule) of its requests
+    end_ns: int | None = None  # the last one; None without a steady part
+    requests: int = 0  # in it
+    warmup_share: float = 0.0  # of all requests, before it, 0 to 1
+    shift_ns: int | None = None  # when the server changed, which ends the part
 
     @property
     def is_steady(self) -> bool:

@@ -94,6 +94,12 @@ class Summary(Rates):
         return self.failed / ended if ended else None
 
     @property
+    def tok_per_s_per_user(self) -> float | None:
+        """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
+        mean = self.distributions["tpot"].mean
+        return 1000 / mean if mean else None
+
+    @property
     def success_ratio(self) -> float | None:
         """Completed / (completed + failed), 0 to 1; None if no request ended."""
         return None if self.failure_ratio is None else 1 - self.failure_ratio

@@ -35,18 +35,16 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SwitchClass:
-    """A class of requests: how many, how many others were in flight when one started (mean), cached prompt tokens / prompt tokens,
-    median TTFT and TPOT in ms; and the price of each against "same" in ms, with the number of requests that it is computed from.
-    None: unknown, or too few."""
+    """A class of requests. Prices are against "same". None: unknown, or too few."""
 
     name: str
     requests: int
-    others_in_flight: float | None
-    cached_ratio: float | None
+    others_in_flight: float | None  # when one started, mean
+    cached_ratio: float | None  # cached prompt tokens / prompt tokens
     median_ttft_ms: float | None
     median_tpot_ms: float | None
     ttft_price_ms: float | None
-    ttft_compared: int
+    ttft_compared: int  # the number of requests that the price is computed from
     tpot_price_ms: float | None
     tpot_compared: int
 

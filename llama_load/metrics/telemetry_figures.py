@@ -96,11 +96,6 @@ class TelemetryFigures:
     gpus: Sequence[GpuFigures] = ()
     notes: Sequence[str] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was sampled."""
-        return not self.gpus and all(value is None for value in self.values.values())
-
 
 def telemetry_figures(measured: Measured) -> TelemetryFigures:
     """All figures of these windows."""

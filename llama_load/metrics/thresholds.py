@@ -87,12 +87,12 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A threshold, the value that it was compared with, and whether the run fails by it. `why`: the reason for a missing value."""
+    """A threshold, evaluated."""
 
     threshold: Threshold
-    value: float | None
-    failed: bool
-    why: str | None = None
+    value: float | None  # that it was compared with
+    failed: bool  # the run fails by it
+    why: str | None = None  # the reason for a missing value
 
     @property
     def text(self) -> str:

@@ -112,7 +112,6 @@ def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
     return RequestParts(columns)
 
 
-@dataclass(frozen=True, slots=True)
 class _Spans:
     """The instants of each request, ns: started <= tried <= sent <= begun <= prompt <= first <= last.
 
@@ -123,62 +122,33 @@ class _Spans:
     server's own time for the answer, -1 where it reports none.
     """
 
-    counts: Mask
-    streamed: Mask
-    has_images: Mask
-    has_times: Mask
-    knows_prompt: Mask
-    was_prefilled: Mask
-    started: Instants
-    tried: Instants
-    sent: Instants
-    begun: Instants
-    prompt: Instants
-    first: Instants
-    last: Instants
-    ended: Instants
-    predicted: Instants
-
-
-def _spans(records: Records) -> _Spans:
-    started, ended = records.optional_instants("started_mono_ns"), records.optional_instants("ended_mono_ns")
-    sent, first = records.optional_instants("sent_mono_ns"), records.optional_instants("first_token_mono_ns")
-    e2el_ms = records.numbers("e2el_ms")
-    counts = records.equals("status", OK) & ~np.isnan(e2el_ms)
-    last = np.maximum(started, np.where(counts, started + _ns(np.nan_to_num(e2el_ms)), ended))
-    prompt_ns, predicted = (_known_ns(records.numbers(name)) for name in ("server_prompt_ms", "server_predict_ms"))
-    queue_ns = _known_ns(records.numbers("queue_ms"))
-    streamed = first >= 0
-    has_times = (prompt_ns >= 0) & (predicted >= 0) & (streamed | counts)
-    was_prefilled = streamed | has_times | (queue_ns >= 0)
-    first = np.where(streamed, first, np.where(has_times, last - predicted, last))
-    first = np.clip(first, started, last)
-    tried = np.clip(started + np.maximum(0, _known_ns(records.numbers("retry_ms"))), started, first)
-    sent = np.clip(np.where(sent < 0, tried, sent), tried, first)
-    headers = np.where(queue_ns >= 0, sent + queue_ns, sent)
-    prompt = np.clip(np.where(has_times, first - prompt_ns, headers), sent, first)
-    return _Spans(
-        counts=counts,
-        streamed=streamed,
-        has_images=records.numbers("images") > 0,
-        has_times=has_times,
-        knows_prompt=has_times | (queue_ns >= 0),
-        was_prefilled=was_prefilled,
-        started=started,
-        tried=tried,
-        sent=sent,
-        begun=np.where(queue_ns >= 0, np.minimum(headers, prompt), prompt),
-        prompt=prompt,
-        first=first,
-        last=last,
-        ended=ended,
-        predicted=np.where(has_times, predicted, -1),
-    )
+    def __init__(self, records: Records) -> None:
+        self.started, self.ended = (records.optional_instants(f"{name}_mono_ns") for name in ("started", "ended"))
+        sent, first = (records.optional_instants(f"{name}_mono_ns") for name in ("sent", "first_token"))
+        prompt_ns, predicted = (_known_ns(records.numbers(name)) for name in ("server_prompt_ms", "server_predict_ms"))
+        queue_ns, e2el_ms = _known_ns(records.numbers("queue_ms")), records.numbers("e2el_ms")
+        self.counts = records.equals("status", OK) & ~np.isnan(e2el_ms)
+        self.has_images = records.numbers("images") > 0
+        self.streamed = first >= 0
+        self.has_times = (prompt_ns >= 0) & (predicted >= 0) & (self.streamed | self.counts)
+        self.knows_prompt = self.has_times | (queue_ns >= 0)
+        self.was_prefilled = self.streamed | self.knows_prompt
+        self.predicted = np.where(self.has_times, predicted, -1)
+        last_ns = np.where(self.counts, self.started + _ns(np.nan_to_num(e2el_ms)), self.ended)
+        self.last = np.maximum(self.started, last_ns)
+        first = np.where(self.streamed, first, np.where(self.has_times, self.last - predicted, self.last))
+        self.first = np.clip(first, self.started, self.last)
+        tried = self.started + np.maximum(0, _known_ns(records.numbers("retry_ms")))
+        self.tried = np.clip(tried, self.started, self.first)
+        self.sent = np.clip(np.where(sent < 0, self.tried, sent), self.tried, self.first)
+        headers = np.where(queue_ns >= 0, self.sent + queue_ns, self.sent)
+        self.prompt = np.clip(np.where(self.has_times, self.first - prompt_ns, headers), self.sent, self.first)
+        self.begun = np.where(queue_ns >= 0, np.minimum(headers, self.prompt), self.prompt)
 
 
 def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
     """The columns of one host's requests."""
-    spans = _spans(records)
+    spans = _Spans(records)
     prefills = Intervals(spans.prompt[spans.was_prefilled], spans.first[spans.was_prefilled])
     gaps = _gaps(records, prefills)
     queue_ms, e2el_ms = records.numbers("client_queue_ms"), records.numbers("e2el_ms")

@@ -11,47 +11,40 @@ from llama_load.metrics.time_parts import KEYS, PARTS, Part, RequestParts
 
 @dataclass(frozen=True, slots=True)
 class PartSum:
-    """A part over a set of requests: its sum, its share of all their time (0 to 1), its mean over all requests, and for how many
-    requests it is known. Where it is not known, its time is in `unattributed`."""
+    """A part over a set of requests. Where it is not known, its time is in `unattributed`."""
 
     sum_ms: float
-    share: float
-    mean_ms: float
-    requests: int
+    share: float  # of all their time, 0 to 1
+    mean_ms: float  # over all requests
+    requests: int  # for which it is known
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDecode:
     """Gaps between tokens, and those during which other requests of the same server were prefilled.
 
-    56 of 1016 gaps with a mean of 1158 ms, the others with 44 ms: `gap_share` 0.055, `time_share` 0.61. A mean is None where there
-    is no such gap. `includes_queueing`: the server reports neither times nor, by its headers, when a request gets a slot, so that
-    others count as being prefilled from sending to first token.
+    56 of 1016 gaps with a mean of 1158 ms, the others with 44 ms: `gap_share` 0.055, `time_share` 0.61.
     """
 
     gaps: int
     shared_gaps: int
     gap_share: float
     time_share: float
-    mean_shared_gap_ms: float | None
+    mean_shared_gap_ms: float | None  # None without such a gap, as the next
     mean_other_gap_ms: float | None
-    includes_queueing: bool
+    includes_queueing: bool  # the server does not show when a prompt begins: others count as prefilled from sending on
 
 
 @dataclass(frozen=True, slots=True)
 class TimeParts:
-    """The parts of `requests` requests. The sums of `parts` (by key of `PARTS`; None: known for no request) add up to `total_ms`.
-
-    `decode` is None where nothing was streamed. `unexplained_ms`: mean time of a request that is `network` or `unattributed`, of
-    the requests whose other parts are all known, and `explained_of_ms` their mean total; None where there is none.
-    """
+    """The parts of a set of requests."""
 
     requests: int
     total_ms: float
-    parts: dict[str, PartSum | None]
-    decode: SharedDecode | None
-    unexplained_ms: float | None = None
-    explained_of_ms: float | None = None
+    parts: dict[str, PartSum | None]  # by key of `PARTS`, which add up to `total_ms`; None: known for no request
+    decode: SharedDecode | None  # None where nothing was streamed
+    unexplained_ms: float | None = None  # mean `network` and `unattributed` of a request whose other parts are all known
+    explained_of_ms: float | None = None  # mean total of these requests; None without any
 
     def taken(self) -> list[tuple[Part, PartSum]]:
         """The parts that took time, in the order of `PARTS`."""

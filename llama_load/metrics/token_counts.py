@@ -40,18 +40,16 @@ TOOLS = ("tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class CountGap:
-    """The server's count against the events, of the answers of one server. `ratio`: tokens of the disagreement / reported tokens.
-    `falls_back`: the figures count the events of the answers that disagree (`rows`, of all records), because nothing confirms the
-    report. `several`: the text shows that events hold several tokens."""
+    """The server's count against the events, of the answers of one server."""
 
     host: str
     answers: int
     reported: int
     events: int
-    ratio: float
-    rows: NDArray[np.bool_]
-    falls_back: bool
-    several: bool = False
+    ratio: float  # tokens of the disagreement / reported tokens
+    rows: NDArray[np.bool_]  # the answers that disagree, of all records
+    falls_back: bool  # the figures count the events of these, because nothing confirms the report
+    several: bool = False  # the text shows that events hold several tokens
 
 
 def count_gaps(records: Records, counters: ServerCounters | None) -> list[CountGap]:
@@ -92,9 +90,10 @@ def uncounted(records: Records) -> float | None:
         return None
     of = records.where(rows)
     events, chars, asked = of.numbers("token_events"), np.nan_to_num(of.numbers("output_chars")), of.numbers("max_tokens")
-    by_length = of.equals("finish_reason", "length") & (asked > 0)
-    by_text = np.where(chars >= LONG_EVENT * _usual_chars(records, rows) * events, chars / _usual_chars(records, rows), events)
-    tokens = np.where(by_length, np.maximum(events, asked - _without_event(of)), by_text)
+    usual = _usual_chars(records, rows)
+    asked = np.where(of.equals("finish_reason", "length") & (asked > 0), asked, np.nan)
+    by_text = np.fmin(asked, np.where(chars >= LONG_EVENT * usual * events, chars / usual, events))
+    tokens = np.fmax(np.maximum(by_text, events), asked - _without_event(of))
     return float((tokens - events).sum() / tokens.sum())
 
 
@@ -148,8 +147,7 @@ def _without_event(records: Records) -> NDArray[np.float64]:
 
 def _placed(records: Records) -> NDArray[np.bool_]:
     """Answers whose events report their own tokens."""
-    lengths = records.column("event_tokens").combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
-    return np.asarray(np.nan_to_num(np.asarray(lengths, dtype=np.float64)) > 0, dtype=np.bool_)
+    return records.lists("event_tokens")[0] > 0
 
 
 def _text_of_several(records: Records, rows: NDArray[np.bool_]) -> bool:

@@ -34,12 +34,11 @@ PETTITT = (
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Theil-Sen's change over the whole series, as a share of its level at the begin (0.1: + 10 %), the z of Mann-Kendall, and
-    the mean absolute distance of the values from the line."""
+    """An even change of a series, by Theil-Sen and Mann-Kendall."""
 
-    change: float
-    z: float
-    misfit: float
+    change: float  # over the whole series, as a share of its level at the begin; 0.1: + 10 %
+    z: float  # of Mann-Kendall
+    misfit: float  # mean absolute distance of the values from the line
 
     @property
     def is_significant(self) -> bool:
@@ -49,14 +48,13 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift of the level before value number `at`: medians before and after, whether it is significant at 1 %, and the mean
-    absolute distance of the values from these levels."""
+    """A shift of the level of a series."""
 
-    at: int
-    before: float
-    after: float
-    is_significant: bool
-    misfit: float
+    at: int  # the number of the first value after it
+    before: float  # median before
+    after: float  # median after
+    is_significant: bool  # at 1 %
+    misfit: float  # mean absolute distance of the values from these levels
 
     @property
     def change(self) -> float:

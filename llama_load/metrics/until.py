@@ -43,13 +43,12 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A figure and the precision at which the run may end: `within` 0.05 is ± 5 %. `percentile` None is the mean, `latency` empty
-    the throughput in requests/s."""
+    """A figure and the precision at which the run may end."""
 
     text: str
-    within: float
-    latency: str = ""
-    percentile: float | None = None
+    within: float  # 0.05 is ± 5 %
+    latency: str = ""  # empty: the throughput in requests/s
+    percentile: float | None = None  # None: the mean
 
     @property
     def figure(self) -> str:
@@ -59,14 +58,13 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at `count` requests found: the figure, how far its 95 % interval reaches as a share of it (None: unknown), and
-    why it is not good enough, if it is not. `may_end`: the look before was good as well."""
+    """What one look at `count` requests showed."""
 
     count: int
-    value: float | None
-    within: float | None
-    obstacle: str = ""
-    may_end: bool = False
+    value: float | None  # of the figure
+    within: float | None  # how far its 95 % interval reaches, as a share of it; None: unknown
+    obstacle: str = ""  # why that is not good enough; empty: it is
+    may_end: bool = False  # the look before was good as well
 
 
 def parse_until(text: str) -> Until:

@@ -7,42 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeingTimes:
-    """How soon a server stopped working on requests whose users hung up, see `metrics.freeing_times`.
+    """How soon a server stopped working on requests whose users hung up, see `metrics.freeing_times`."""
 
-    `freed`: how many were seen free; `median_ms`, `p99_ms` (None below 100) and `longest_ms`: how long after their users hung up,
-    an upper bound; `resolution_ms`: the median time by which they may have been free earlier. `late`: those that took over 10 s.
-    `unknown`: those for which no count of the server tells it within a second. `stuck`: those still at work at the last look, the
-    longest for `stuck_ms`. `most_at_work`: the most that were surely at work at a time. `looks`: how often the server was asked,
-    and `look_ms`: the median time of an answer.
-    """
-
-    freed: int = 0
-    median_ms: float | None = None
-    p99_ms: float | None = None
+    freed: int = 0  # how many were seen free
+    median_ms: float | None = None  # after their users hung up, an upper bound
+    p99_ms: float | None = None  # None below 100
     longest_ms: float | None = None
-    resolution_ms: float | None = None
-    late: int = 0
-    unknown: int = 0
-    stuck: int = 0
-    stuck_ms: float | None = None
-    most_at_work: int = 0
-    looks: int = 0
-    look_ms: float | None = None
+    resolution_ms: float | None = None  # the median time by which they may have been free earlier
+    late: int = 0  # those that took over 10 s
+    unknown: int = 0  # those for which no count of the server tells it within a second
+    stuck: int = 0  # those still at work at the last look
+    stuck_ms: float | None = None  # the longest of these
+    most_at_work: int = 0  # the most that were surely at work at a time
+    looks: int = 0  # how often the server was asked
+    look_ms: float | None = None  # the median time of an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangUpCheck:
-    """A server after the run: `host`, its URL.
+    """A server after the run. The check begins when the last request has ended."""
 
-    `busy`: requests that it still worked on (running and waiting ones, or busy slots) when the check ended, although none was in
-    flight; None: it does not report them. `waited_ms`: the length of the check, which begins when the last request has ended.
-    `idle_after_ms`: when it was first seen idle in it; None: not within it. `freeing`: while the run went on. `healthy`: whether it
-    still answered /health.
-    """
-
-    host: str
-    busy: int | None = None
-    waited_ms: float = 0.0
-    idle_after_ms: float | None = None
-    freeing: FreeingTimes | None = None
-    healthy: bool | None = None
+    host: str  # its URL
+    busy: int | None = None  # requests that it still worked on when the check ended, running and waiting; None: not reported
+    waited_ms: float = 0.0  # the length of the check
+    idle_after_ms: float | None = None  # when it was first seen idle; None: not within the check
+    freeing: FreeingTimes | None = None  # while the run went on
+    healthy: bool | None = None  # whether it still answered /health

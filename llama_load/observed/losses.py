@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that was lost. `possibly_sent`: measured requests without a record that it may have sent;
-    `possibly_sent_warmup`: those of warm-ups; `handed_on`: how many unsent requests went to other workers."""
+    """A worker that was lost."""
 
     worker: str
-    possibly_sent: list[int] = field(default_factory=list)
-    handed_on: int = 0
-    possibly_sent_warmup: list[int] = field(default_factory=list)
+    possibly_sent: list[int] = field(default_factory=list)  # measured requests without a record that it may have sent
+    handed_on: int = 0  # unsent requests that went to other workers
+    possibly_sent_warmup: list[int] = field(default_factory=list)  # as `possibly_sent`, of warm-ups
 
 
 @dataclass(slots=True)
 class DamagedJournal:
-    """A damaged file of records, which is kept: damaged places, unreadable bytes, and missing records (None: unknown). Without a
-    damaged place: the disk did not take these records."""
+    """A damaged file of records, which is kept."""
 
     file: str
-    places: int
-    bytes: int
-    records: int | None = None
+    places: int  # damaged ones; 0: the disk did not take these records
+    bytes: int  # unreadable
+    records: int | None = None  # missing; None: unknown

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class OtherRequests:
-    """One row of Locust's statistics: requests, failures, sum and maximum of the response times in ms, and the text of the
-    first failure."""
+    """One row of Locust's statistics."""
 
     method: str
     name: str
     requests: int = 0
     failures: int = 0
-    total_ms: float = 0.0
+    total_ms: float = 0.0  # sum of the response times
     longest_ms: float = 0.0
-    error: str | None = None
+    error: str | None = None  # the text of the first failure
 
     @property
     def mean_ms(self) -> float:
@@ -54,11 +53,10 @@ class OtherTraffic:
 
     def row(self, method: str, name: str) -> OtherRequests:
         """The row of this method and name, a new one if there is none."""
-        for row in self.requests:
-            if (row.method, row.name) == (method, name):
-                return row
-        self.requests.append(OtherRequests(method, name))
-        return self.requests[-1]
+        row = next((row for row in self.requests if (row.method, row.name) == (method, name)), None)
+        if row is None:
+            self.requests.append(row := OtherRequests(method, name))
+        return row
 
     def exception(self, text: str, count: int = 1) -> None:
         """Add `count` exceptions with this text."""

@@ -180,17 +180,11 @@ def aligned(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema())
 
 
+@lru_cache(maxsize=64)
 def _missing(rows: int, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([[]] * rows, kind) if pa.types.is_list(kind) else _nulls(rows, kind)
-
-
-@lru_cache(maxsize=64)
-def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.nulls(rows, kind)
+    return pa.array([[]] * rows, kind) if pa.types.is_list(kind) else pa.nulls(rows, kind)
 
 
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:

@@ -93,6 +93,12 @@ class Records:
         values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
         return list(values[pc.fill_null(column.indices, len(values) - 1).to_numpy(zero_copy_only=False)])
 
+    def lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """A list column: how many values each row has (0 where it has no list), and all values, row after row."""
+        column = self.column(name).combine_chunks()
+        sizes = np.asarray(column.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.nan_to_num(sizes).astype(np.int64), np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+
     def where(self, mask: NDArray[np.bool_]) -> Records:
         """The rows where `mask` (one bool per row) is true."""
         if mask.all():
@@ -133,13 +139,8 @@ class Records:
         """One bool per row: whether the request neither succeeded nor was cancelled or aborted."""
         return ~(self.equals("status", OK) | self.equals("status", CANCELLED) | self.equals("status", ABORTED))
 
-    def gaps_ms(self) -> NDArray[np.float64]:
-        """All inter-token latencies, pooled over the rows, ms. For few rows only: they take twice the memory here."""
-        pieces = list(self.gap_pieces())
-        return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
-
     def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
-        """The same as stored, in pieces."""
+        """All inter-token latencies, pooled over the rows, ms, in pieces."""
         for batch in self.batches("itl_ms"):
             for chunk in batch.column("itl_ms").chunks:
                 yield chunk.flatten().to_numpy(zero_copy_only=False)

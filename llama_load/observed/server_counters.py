@@ -14,12 +14,11 @@ SAME_START_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """The sums of a server's histograms of its requests' times, ms, and how many requests they cover: from arrival to the first
-    token and to the end, in its queue, for the prompt, for the answer. Coarse: all clients together, no single request."""
+    """The sums of a server's histograms of its requests' times, ms: of all its clients together, no single request."""
 
-    requests: int
-    ttft_ms: float
-    e2el_ms: float
+    requests: int  # that they cover
+    ttft_ms: float  # from arrival
+    e2el_ms: float  # from arrival
     queue_ms: float
     prefill_ms: float
     decode_ms: float
@@ -32,27 +31,20 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """Counts since the server's start, or over an interval; None where the server does not count it.
-
-    `prompt_tokens` includes cached ones. `cache_queries` of them were looked up in the prompt cache and `cache_hits` found
-    (vLLM: prefix_cache_queries and prefix_cache_hits, 0 without prefix caching; llama-server looks up all). `external_hits` of
-    them came from a cache outside of the engine, such as LMCache. `started_s`: when
-    the process started; `read_s`: when the counters were read; both in Unix time of the server's clock. `errors`: by how much a
-    count may be wrong because the server printed it rounded (llama-server: six digits); absent: exact.
-    """
+    """Counts since the server's start, or over an interval; None where it does not count it. Instants: Unix time of its clock."""
 
     speculation: Speculation | None = None
-    prompt_tokens: int | None = None
-    cache_queries: int | None = None
-    cache_hits: int | None = None
+    prompt_tokens: int | None = None  # cached ones included
+    cache_queries: int | None = None  # prompt tokens looked up in the prompt cache (vLLM: 0 without prefix caching)
+    cache_hits: int | None = None  # those found there
     requests: int | None = None
     preemptions: int | None = None
-    started_s: float | None = None
-    read_s: float | None = None
+    started_s: float | None = None  # when the process started
+    read_s: float | None = None  # when the counters were read
     output_tokens: int | None = None  # of answers that ended
     times: ServerTimes | None = None
-    errors: Mapping[str, float] = field(default_factory=dict)
-    external_hits: int | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)  # ±, of counts that are printed rounded (llama-server: six digits)
+    external_hits: int | None = None  # of the hits, those in a cache outside of the engine, such as LMCache
 
     def error(self, name: str) -> int:
         """The largest error of a count, ±."""

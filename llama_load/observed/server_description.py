@@ -25,14 +25,11 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcWorker:
-    """An RPC worker. `model_mib`: the part of the model that it holds; 0: the server was to use it and does not; None: unknown.
-
-    `rtt_ms`: how long a TCP connection to it takes to open, which is one round trip.
-    """
+    """An RPC worker."""
 
     address: str
-    model_mib: float | None = None
-    rtt_ms: float | None = None
+    model_mib: float | None = None  # the part of the model that it holds; 0: the server was to use it and does not; None: unknown
+    rtt_ms: float | None = None  # how long a TCP connection to it takes to open, which is one round trip
     sent_bytes: int | None = None  # by the server to it during the run, as the kernel counts the connection's payload
     received_bytes: int | None = None
 

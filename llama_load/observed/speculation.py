@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Counts over an interval. `drafts` is None where the server reports tokens only; `per_position` may be empty.
-
-    `per_position[i]` counts the drafts whose token i was accepted.
-    """
+    """Counts over an interval."""
 
     draft_tokens: int
     accepted_tokens: int
-    drafts: int | None = None
-    per_position: list[int] = field(default_factory=list)
+    drafts: int | None = None  # None where the server reports tokens only
+    per_position: list[int] = field(default_factory=list)  # at place i the drafts whose token i was accepted; may be empty
     tokens: int | None = None  # output tokens of the answers, where the counts come from answers
 
     @property

@@ -14,15 +14,11 @@ from llama_load.units import ns_to_s
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From `begun_ns` to `ended_ns`, on the master's monotonic clock.
-
-    `is_cut`: the load ended at `ended_ns` by time or by hand, with requests in flight; rates then count what happened within the
-    window, of all requests. In a window that is not cut, every request ended.
-    """
+    """A time on the master's monotonic clock."""
 
     begun_ns: int
     ended_ns: int
-    is_cut: bool = False
+    is_cut: bool = False  # the load ended it, with requests in flight: rates count what happened within it, of all requests
 
     @property
     def seconds(self) -> float:

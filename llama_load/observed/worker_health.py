@@ -10,40 +10,27 @@ from llama_load.units import NS_PER_S
 
 @dataclass(slots=True)
 class WorkerHealth:
-    """A worker's measurements of itself during the run.
-
-    `core_busy`: CPU time of its process, 0 to 1 of one core. `stolen_ratio`: share of CPU time that the hypervisor gave to others.
-    `clock_offset_ms`: what was added to its instants to convert them to the master's clock, None in one process;
-    `clock_uncertainty_ms`: the largest possible error of that.
-    `longest_pause_ms`: the longest time for which the event loop did not run (less the 20 ms between two samples), from
-    `longest_pause_mono_ns` on, by the master's clock. `late_wakeups`: lags over 5 ms as (start, ms), the 1000 longest at most.
-    `suspended_ms`: how long the machine was suspended.
-    `machine_busy`: used share of all cores' time, 0 to 1; `own_share` of this process; `server_share` of the servers under test,
-    None where they do not run on this machine.
-    `core_wait_ms`: how long the event loop's thread was ready to run but waited for a core, by the kernel's account; the longest
-    wait between two samples, and the share of the time; None where unknown. `priority`: that thread's priority.
-    `others`: what its users did besides LLM requests, warm-ups included.
-    """
+    """A worker's measurements of itself during the run. None: not known."""
 
     worker: str
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
-    core_busy: float | None = None
-    stolen_ratio: float | None = None
-    clock_offset_ms: float | None = None
-    clock_uncertainty_ms: float | None = None
-    longest_pause_ms: float | None = None
-    longest_pause_mono_ns: int | None = None
-    late_wakeups: list[tuple[int, float]] = field(default_factory=list)
-    suspended_ms: float | None = None
-    machine_busy: float | None = None
-    own_share: float | None = None
-    server_share: float | None = None
-    core_wait_ms: float | None = None
-    core_wait_longest_ms: float | None = None
-    core_wait_ratio: float | None = None
-    priority: str | None = None
-    others: OtherTraffic = field(default_factory=OtherTraffic)
+    core_busy: float | None = None  # CPU time of its process, 0 to 1 of one core
+    stolen_ratio: float | None = None  # share of CPU time that the hypervisor gave to others
+    clock_offset_ms: float | None = None  # added to its instants to convert them to the master's clock; None in one process
+    clock_uncertainty_ms: float | None = None  # the largest possible error of that
+    longest_pause_ms: float | None = None  # for which the event loop did not run, less the 20 ms between two samples
+    longest_pause_mono_ns: int | None = None  # when that began, by the master's clock
+    late_wakeups: list[tuple[int, float]] = field(default_factory=list)  # lags over 5 ms as (start, ms), the 1000 longest at most
+    suspended_ms: float | None = None  # how long the machine was suspended
+    machine_busy: float | None = None  # used share of all cores' time, 0 to 1
+    own_share: float | None = None  # of it, by this process
+    server_share: float | None = None  # of it, by the servers under test; None where they do not run on this machine
+    core_wait_ms: float | None = None  # the event loop's thread was ready to run but waited for a core, by the kernel's account
+    core_wait_longest_ms: float | None = None  # between two samples
+    core_wait_ratio: float | None = None  # share of the time
+    priority: str | None = None  # of that thread
+    others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests, warm-ups included
 
 
 # How often the lag of an event loop is sampled.

@@ -55,15 +55,13 @@ def server_parts(targets: Sequence[dict[str, Any]]) -> list[str]:
 
 def load(manifest: Mapping[str, Any]) -> str:
     """`8 users`, `2 requests/s (poisson)`, `30 conversations/min (poisson)` or `stages 1, 4, 16`."""
-    stages, rate, users = manifest.get("stages"), manifest.get("request_rate"), manifest.get("users")
+    stages, users = manifest.get("stages"), manifest.get("users")
     if isinstance(stages, list) and stages:
         names = [_text(stage.get("name")) for stage in stages if isinstance(stage, dict)]
         return f"stages {', '.join(names[:MOST_STAGES])}{' …' if len(names) > MOST_STAGES else ''}"
-    if isinstance(rate, int | float) and not isinstance(rate, bool):
-        return f"{rate:g} requests/s ({_text(manifest.get('arrival')) or 'poisson'})"
-    rate = manifest.get("conversation_rate")
-    if isinstance(rate, int | float) and not isinstance(rate, bool):
-        return f"{rate:g} conversations/min ({_text(manifest.get('arrival')) or 'poisson'})"
+    for key, unit in (("request_rate", "requests/s"), ("conversation_rate", "conversations/min")):
+        if isinstance(rate := manifest.get(key), int | float) and not isinstance(rate, bool):
+            return f"{rate:g} {unit} ({_text(manifest.get('arrival')) or 'poisson'})"
     if manifest.get("arrival") == "trace":
         return "a trace"
     return quantity(users, "user") if isinstance(users, int) and not isinstance(users, bool) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.statements import Statement, arranged, limit_text, mark, remarks
+from llama_load.metrics.statements import Statement, arranged, remarks
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.translations import Translate
@@ -19,7 +19,7 @@ def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
     for statement in arranged(checks):
         yield from _wrapped(f"{statement.mark} {statement.name}: {statement.text}", width)
         for check in statement.checks:
-            yield from _wrapped(f"  {mark(check)} {where(check)}{check.text}", width)
+            yield from _wrapped(f"  {check.mark} {where(check)}{check.text}", width)
             if not check.ok:
                 yield from _wrapped(f"    {limit_and_remedy(check)}", width)
     if notes := remarks(checks):
@@ -36,7 +36,7 @@ def check_table(verdict: Verdict, thresholds: Sequence[ThresholdResult], t: Tran
         rows.append([statement.mark, Cell(f"{t(statement.name)}: {t(statement.text)}", is_best=True), "", ""])
         for check in statement.checks:
             stage = f"{t('stage')} {check.stage}: " if check.stage else ""
-            rows.append([mark(check), stage + check.text, limit_text(check), "" if check.ok else check.remedy or ""])
+            rows.append([check.mark, stage + check.text, check.limit_text, "" if check.ok else check.remedy or ""])
     rows += [["", check.text, "", ""] for check in remarks(verdict.checks)]
     rows += [[Cell("!", tone="warning") if threshold.failed else "✓", threshold.line, "", ""] for threshold in thresholds]
     return Table(t("Checks of the verdict"), heads, rows)
@@ -57,7 +57,7 @@ def where(check: Check) -> str:
 
 def limit_and_remedy(check: Check) -> str:
     """What a failed check adds to its sentence: `limit 0.01; add --ignore-eos`."""
-    return "; ".join([f"limit {limit_text(check)}", *([check.remedy] if check.remedy else [])])
+    return "; ".join([f"limit {check.limit_text}", *([check.remedy] if check.remedy else [])])
 
 
 def statements_json(checks: Sequence[Check]) -> list[dict[str, object]]:

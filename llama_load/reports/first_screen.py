@@ -13,7 +13,6 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
@@ -63,7 +62,7 @@ class Line:
 def first_screen(results: Results) -> list[Line]:
     """The lines, at most 80 columns wide except commands and paths, which must not be broken."""
     lines = [*_verdict(results), *_packed(_what_ran(results))]
-    lines += _tables(results) if results.stages or len(results.by_workload) > 1 else _figures(results)
+    lines += _stages(results) if results.stages else _workloads(results) if len(results.by_workload) > 1 else _figures(results)
     lines += [*_packed(_time_went(results), head="Time went  "), *_packed(_hardware(results))]
     if (against := against_last(results)) is not None:
         lines += _wrapped(against)
@@ -152,7 +151,7 @@ def _rates(figures: Summary) -> list[str]:
     parts = []
     if figures.output_throughput:
         parts.append(f"{short(figures.output_throughput)} tok/s all")
-    if (one_user := tok_per_s_per_user(figures)) is not None:
+    if (one_user := figures.tok_per_s_per_user) is not None:
         parts.append(f"{short(one_user)} tok/s one user")
     if figures.output_chars_per_s:
         parts.append(f"{short(figures.output_chars_per_s)} chars/s")
@@ -190,15 +189,16 @@ def _hardware(results: Results) -> list[str]:
     return [form.format(short(value)) for key, form in shown if (value := values.get(key)) is not None]
 
 
-def _tables(results: Results) -> Iterator[Line]:
-    """The stages, or the workloads, as a table."""
+def _stages(results: Results) -> Iterator[Line]:
+    """A row per stage."""
     if (table := stage_table(results, str)) is not None:
         yield from (Line(line, STRONG if number < 2 else PLAIN) for number, line in enumerate(stage_lines(table)))
-        for note in notes(results.stages):
-            yield from _wrapped(note)
-        if (text := carries(results, str)) is not None:
-            yield from _wrapped(text)
-        return
+    for note in [*notes(results.stages), *filter(None, [carries(results, str)])]:
+        yield from _wrapped(note)
+
+
+def _workloads(results: Results) -> Iterator[Line]:
+    """A row per workload."""
     heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s", "accepted", "tok/step"]
     rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]
     unknown = [place for place in range(len(heads)) if {NONE}.issuperset(row[place] for row in rows)]

@@ -16,7 +16,8 @@ _CLASSES = (
     "neighbours: the workloads whose prompts were waiting or being processed when the probe was sent; only answers: none was, but "
     "answers were being generated; idle: no request was in flight"
 )
-_COLUMNS = (*("TTFT p50 (ms)", "p90", "p99", "x alone", "E2EL p50 (ms)", "x alone"),)
+# Columns after the first two, and how soon each is left out where a terminal is too narrow (see `Column.drop`).
+_COLUMNS = (("TTFT p50 (ms)", 0), ("p90", 2), ("p99", 1), ("x alone", 0), ("E2EL p50 (ms)", 3), ("x alone", 4))
 
 
 def probe_tables(figures: ProbeFigures) -> Iterator[Table]:
@@ -55,12 +56,7 @@ def _latency(values: Distribution) -> dict[str, float | None]:
 
 
 def _heads(first: str) -> list[Column]:
-    drops = (0, 2, 1, 0, 3, 4)  # where a terminal is too narrow
-    return [
-        Column(first, LEFT),
-        Column("probes"),
-        *(Column(name, drop=drop) for name, drop in zip(_COLUMNS, drops, strict=True)),
-    ]
+    return [Column(first, LEFT), Column("probes"), *(Column(name, drop=drop) for name, drop in _COLUMNS)]
 
 
 def _row(name: str, sample: ProbeSample) -> Row:

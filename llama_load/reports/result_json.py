@@ -152,7 +152,7 @@ def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
         "is_whole": stage.is_whole,
         "conversations": stage.conversations,
     }
-    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.figures.tok_per_s_per_user}
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:

@@ -40,7 +40,7 @@ def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
         ("Context", _context(server)),
         ("Images", _images(server)),
         ("Evictions", _evictions(server)),
-        ("KV cache", ", ".join(filter(None, (server.kv_types, _flash(server))))),
+        ("KV cache", _joined(server.kv_types, _flash(server))),
         ("RPC workers", "; ".join(map(worker_text, server.rpc))),
         ("Process", _process(server)),
         ("Start", f"ready after {server.start_s:.2f} s" if server.start_s is not None else ""),
@@ -53,14 +53,12 @@ def buffer_lines(server: ServerDescription) -> list[str]:
     """A table of what is allocated on each device, from the log."""
     if not server.buffers:
         return []
-    rows: list[Row] = []
-    draft = server.draft.buffers if server.draft else []
-    for name, buffer in (
-        *((buffer.device, buffer) for buffer in server.buffers),
-        *((f"{buffer.device}, draft", buffer) for buffer in draft),
-    ):
-        sizes = (buffer.model_mib, buffer.kv_mib, buffer.compute_mib, buffer.total_mib)
-        rows.append([name, *(figure(size, 1) for size in sizes)])
+    named = [(buffer.device, buffer) for buffer in server.buffers]
+    named += [(f"{buffer.device}, draft", buffer) for buffer in (server.draft.buffers if server.draft else ())]
+    rows: list[Row] = [
+        [name, *(figure(size, 1) for size in (buffer.model_mib, buffer.kv_mib, buffer.compute_mib, buffer.total_mib))]
+        for name, buffer in named
+    ]
     return text_lines(Table("", columns("Buffers (MiB)", "model", "KV", "compute", "sum"), rows))
 
 
@@ -84,26 +82,24 @@ def _model(server: ServerDescription) -> str:
 
 
 def _draft(server: ServerDescription) -> str:
-    layers = server.draft.layers if server.draft else None
-    return (
-        ", ".join(filter(None, (_model_facts(server.draft), quantity(layers, "layer") if layers else ""))) if server.draft else ""
-    )
+    if (draft := server.draft) is None:
+        return ""
+    return _joined(_model_facts(draft), quantity(draft.layers, "layer") if draft.layers else "")
 
 
 def _model_facts(model: ServerDescription | DraftModel) -> str:
-    known = [
+    return _joined(
         size(model.model_bytes) if model.model_bytes else "",
         f"{parameters(model.n_params)} parameters" if model.n_params else "",
-        model.quantization or "",
-    ]
-    return ", ".join(filter(None, known))
+        model.quantization,
+    )
 
 
 def _layers(server: ServerDescription) -> str:
     asked = f"-ngl {server.n_gpu_layers}" if server.n_gpu_layers is not None else ""
     done = f"{server.layers_offloaded} of {server.layers} offloaded" if server.layers_offloaded is not None else ""
     where = f"model on {', '.join(server.devices)}" if server.devices else ""
-    return ", ".join(filter(None, (where, done, asked)))
+    return _joined(where, done, asked)
 
 
 def _threads(server: ServerDescription) -> str:
@@ -127,7 +123,7 @@ def _context(server: ServerDescription) -> str:
     whole = f"{server.context} tokens" if server.context else ""
     pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
     shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
-    return ", ".join(filter(None, (whole, f"{slots} {pool or size}".strip(), shifts)))
+    return _joined(whole, f"{slots} {pool or size}".strip(), shifts)
 
 
 def _images(server: ServerDescription) -> str:
@@ -151,9 +147,13 @@ def _flash(server: ServerDescription) -> str:
 
 
 def _process(server: ServerDescription) -> str:
-    known = [
+    return _joined(
         "started by llama-load serve" if server.is_ours else "",
         quantity(server.process_threads, "thread") if server.process_threads else "",
         f"{server.rss_mib:.0f} MiB resident" if server.rss_mib else "",
-    ]
-    return ", ".join(filter(None, known))
+    )
+
+
+def _joined(*facts: str | None) -> str:
+    """What is known of these, with commas."""
+    return ", ".join(filter(None, facts))

@@ -61,7 +61,9 @@ def shared_run(results: Results) -> dict[str, Any]:
     """The JSON to share: figures under the keys of summary.json, so that `llama-load compare` reads it."""
     manifest, verdict = results.run.manifest, results.verdict
     bad = sorted({check.name for check in verdict.checks if not check.ok and check.name in LIMITS})
+    checks: list[dict[str, Any]] = [{"name": name, "ok": False, "text": name.replace("_", " ")} for name in bad]
     words = [word for word in verdict.words if word in WORDS]
+    headline = ", ".join(words) + (f" ({', '.join(check['text'] for check in checks)})" if checks else "")
     most, rate = configured_load(manifest)
     about = {
         "max_concurrency": _number(most),
@@ -78,7 +80,7 @@ def shared_run(results: Results) -> dict[str, Any]:
         | {
             "llama_load": {
                 "version": _form(_VERSION, manifest.version),
-                "verdict": {"words": words, "headline": _headline(words, bad), "checks": [_check(name) for name in bad]},
+                "verdict": {"words": words, "headline": headline, "checks": checks},
                 "total_cached_tokens": _number(total.total_cached_tokens),
                 "reused_connections": _number(total.reused_connections),
                 "uncertain": {key: "too few values" for key in uncertain(manifest, total) if key in _figures(results)},
@@ -145,14 +147,6 @@ _LATENCY_KEY = re.compile(
 
 def _is_figure(key: str) -> bool:
     return key in _FIGURE_KEYS or _LATENCY_KEY.fullmatch(key) is not None
-
-
-def _headline(words: Sequence[str], bad: Sequence[str]) -> str:
-    return ", ".join(words) + (f" ({', '.join(name.replace('_', ' ') for name in bad)})" if bad else "")
-
-
-def _check(name: str) -> dict[str, Any]:
-    return {"name": name, "ok": False, "text": name.replace("_", " ")}
 
 
 def _hardware(results: Results) -> dict[str, Any]:

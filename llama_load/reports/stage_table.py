@@ -155,12 +155,14 @@ def stage_lines(table: Table) -> list[str]:
 def speed_table(stages: Sequence[StageFigures], t: Translate) -> Table:
     """Output tokens/s of all users and of one user."""
     heads = columns(t("Concurrency"), t("Output tok/s, all users"), t("Output tok/s, one user"))
-    return Table("", heads, [[stage_name(s), figure(s.figures.output_throughput), figure(s.tok_per_s_per_user)] for s in stages])
+    return Table(
+        "", heads, [[stage_name(s), figure(s.figures.output_throughput), figure(s.figures.tok_per_s_per_user)] for s in stages]
+    )
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
     """Output tokens/s of all users and of one user, each as a bar."""
-    known = [(stage_name(stage), stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
+    known = [(stage_name(stage), stage.figures.output_throughput, stage.figures.tok_per_s_per_user) for stage in stages]
     rows = [(name, all_users, one_user) for name, all_users, one_user in known if all_users and one_user]
     if len(rows) < 2:
         return

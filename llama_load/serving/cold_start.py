@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import requests
-import urllib3
-
 from llama_load.errors import RunError
+from llama_load.plain_http import NoAnswerError, Session, tls_context
 from llama_load.serving.commands import with_model
 from llama_load.serving.launch import Server, serving
 from llama_load.targets.servers import ServerSpec
@@ -62,23 +61,21 @@ def measure(spec: ServerSpec, repeats: int, folder: Path, on_start: Callable[[Co
 
 
 def first_token_s(server: Server, api_key: str) -> float:
-    """Seconds until the first token of the first request. RunError: it gets none."""
-    session = requests.Session()
-    session.headers.update({"Authorization": f"Bearer {api_key}"} if api_key else {})
-    session.verify = False  # the server is the one that we have just started, whoever signed its certificate
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    """Seconds until the whole answer of one token to the first request. RunError: it gets none."""
+    # The server is the one that we have just started, whoever signed its certificate.
+    session = Session((("Authorization", f"Bearer {api_key}"),) if api_key else (), partial(tls_context, insecure=True))
     try:
-        models = session.get(server.url + "/v1/models", timeout=FIRST_TOKEN_WITHIN_S).json()
+        models = session.get(server.url + "/v1/models", within_s=FIRST_TOKEN_WITHIN_S).json()
         body = {"model": models["data"][0]["id"], "prompt": "Hello", "max_tokens": 1, "stream": True}
         began_s = time.monotonic()
-        with session.post(server.url + "/v1/completions", json=body, stream=True, timeout=FIRST_TOKEN_WITHIN_S) as answer:
-            for line in answer.iter_lines(chunk_size=1):
-                if line.startswith(b"data:"):
-                    return time.monotonic() - began_s
-            status = answer.status_code
-    except (requests.RequestException, ValueError, KeyError, IndexError, TypeError) as error:
+        answer = session.post(server.url + "/v1/completions", body, within_s=FIRST_TOKEN_WITHIN_S)
+        took_s = time.monotonic() - began_s
+    except (NoAnswerError, ValueError, KeyError, IndexError, TypeError) as error:
         raise RunError(f"the server started but did not answer its first request ({error}); {server.log} has more") from None
-    raise RunError(f"the server started but answered its first request with HTTP {status} and no token; {server.log} has more")
+    if b"data:" not in answer.content:
+        text = f"the server started but answered its first request with HTTP {answer.status} and no token"
+        raise RunError(f"{text}; {server.log} has more")
+    return took_s
 
 
 def model_files(model: str) -> list[Path]:

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from llama_load.targets.servers import KINDS, STARTS
 
-
-@dataclass(frozen=True, slots=True)
-class CommandFacts:
-    """The values as they were given; None where a flag is not given."""
-
-    model: str | None = None
-    n_gpu_layers: str | None = None
-    threads: int | None = None
-    threads_batch: int | None = None
-    batch: int | None = None
-    micro_batch: int | None = None
-    slots: int | None = None
-    context: int | None = None
-    kv_types: str | None = None
-    rpc: tuple[str, ...] = ()
-    context_shift: bool = False
-
-
-# The fields that are numbers.
 _NUMBERS = ("threads", "threads_batch", "batch", "micro_batch", "slots", "context")
 _PROGRAM = re.compile(r"llama|vllm|python|server")
 _FIELD_OF = {name: what for kind in KINDS.values() for what, names in kind.flags.items() for name in names}
 
 
-def read_command(command: Sequence[str]) -> CommandFacts:
-    """The facts in a command line; of a flag given twice the last. A `;` between RPC workers counts as what was meant: a comma."""
+def read_command(command: Sequence[str]) -> dict[str, Any]:
+    """Fields of a `ServerDescription` that this command line sets, with `rpc`: addresses of RPC workers.
+
+    Of a flag given twice the last counts. A `;` between RPC workers counts as what was meant: a comma.
+    """
     typed = _without_wrap(command)
     words = [word for start in STARTS.values() for word in start.hidden_flags(typed)] + list(typed)
     values: dict[str, str] = {}
@@ -41,16 +25,12 @@ def read_command(command: Sequence[str]) -> CommandFacts:
         name, is_joined, value = word.partition("=")
         if what := _FIELD_OF.get(name):
             values[what] = value if is_joined else following
-    numbers = {what: int(values[what]) for what in _NUMBERS if re.fullmatch(r"[0-9]{1,9}", values.get(what, ""))}
-    kinds = [f"{letter} {values[what]}" for letter, what in (("K", "kv_type"), ("V", "v_type")) if what in values]
-    return CommandFacts(
-        model=values.get("model") or None,
-        n_gpu_layers=values.get("n_gpu_layers"),
-        kv_types=", ".join(kinds) or None,
-        rpc=tuple(address for address in re.split(r"[,;\s]+", values.get("rpc", "")) if address),
-        context_shift="--context-shift" in words,
-        **numbers,
-    )
+    facts: dict[str, Any] = {what: int(values[what]) for what in _NUMBERS if re.fullmatch(r"[0-9]{1,9}", values.get(what, ""))}
+    facts |= {what: values[what] for what in ("model", "n_gpu_layers") if values.get(what)}
+    if kinds := [f"{letter} {values[what]}" for letter, what in (("K", "kv_type"), ("V", "v_type")) if what in values]:
+        facts["kv_types"] = ", ".join(kinds)
+    rpc = [address for address in re.split(r"[,;\s]+", values.get("rpc", "")) if address]
+    return facts | {"rpc": rpc, "context_shift": "--context-shift" in words}
 
 
 def _without_wrap(command: Sequence[str]) -> Sequence[str]:

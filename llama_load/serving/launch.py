@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,36 +19,73 @@ from llama_load.foreign_text import printable_lines
 from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
 from llama_load.targets.servers import ServerSpec, start_of
-from llama_load.targets.servers.server_start import READY_WITHIN_S, Command, runnable
+from llama_load.targets.servers.server_start import READY_WITHIN_S, runnable
 from llama_load.wire.local_ports import free_port, refuse_taken
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - listening everywhere, it is reached by loopback
 
 
-@dataclass(slots=True)
 class Server:
-    """A server that is ready."""
+    """A server that is ready, and the supervisor that started it.
 
-    url: str
-    port: int
-    log: Path  # its output
-    command: Command  # as it was started, without secrets
-    start_s: float  # from the start of its process until it was ready
-    pid: int  # of the process that listens
-    rpc: Command  # addresses of its RPC workers
-    _events: _Events = field(repr=False)
+    `log`: its output; `command`: as it was started, without secrets; `start_s`: from the start of its process until it was ready;
+    `pid`: of the process that listens; `rpc`: addresses of its RPC workers.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Start it. RunError: it ends or is not ready in time."""
+        self.url, self.port, self.log, self.rpc = job.url, job.port, Path(job.server.log), tuple(job.rpc)
+        self.command = tuple(job.server.shown)
+        self._ended = ""
+        # Set-up, clean-up and the parts one after the other; a supervisor that takes longer hangs.
+        parts = 1 + len(job.companions) + len(job.workers)
+        self._stops_within_s = 5 + parts * STOPPED_WITHIN_S + len(job.clean_up) * COMMAND_WITHIN_S
+        command = [sys.executable, "-m", "llama_load.serving.supervisor"]
+        self._supervisor = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True, bufsize=0)
+        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
+        self._orders, self._events = self._supervisor.stdin, self._supervisor.stdout
+        try:
+            with suppress(BrokenPipeError):  # it has ended: so says `_event`
+                self._orders.write(json.dumps(asdict(job)).encode() + b"\n")
+            ready = self._event()
+            if "ready" not in ready:
+                raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
+            self.start_s, self.pid = float(ready["ready"]), int(ready["pid"])
+        except BaseException:
+            self.stop()
+            raise
 
     def ended(self) -> str:
         """Why it has ended, with its last words; "" while it runs."""
-        return self._events.ended()
+        if not self._ended and select.select([self._events], [], [], 0)[0]:
+            self.wait()
+        return self._ended
 
     def wait(self) -> str:
         """Wait until it ends by itself, and return why."""
-        return self._events.wait()
+        if not self._ended:
+            self._ended = self._event().get("ended") or "the process that watches the server was killed, and the server with it"
+        return self._ended
 
     def stop(self) -> None:
         """Stop it and all that was started with it, and run the clean-up commands."""
-        self._events.close()
+        self._orders.close()
+        try:
+            self._supervisor.wait(self._stops_within_s)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()
+            self._supervisor.wait()
+
+    def _event(self) -> dict[str, Any]:
+        """The supervisor's next event; {} at its end."""
+        event: dict[str, Any] = {}
+        with suppress(ValueError):
+            event = json.loads(self._events.readline())
+        event = {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
+        if "warning" in event:
+            print(f"llama-load: {event['warning']}", file=sys.stderr)
+            return self._event()
+        return event
 
 
 @contextmanager
@@ -57,7 +95,7 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
     It is stopped at the end of the block, with its RPC workers and companions, and the clean-up commands are run; also if our
     process is killed. UsageError: something is missing. RunError, with the end of the log: it ends or is not ready in time.
     """
-    server = _started(_job(spec, folder))
+    server = Server(_job(spec, folder))
     try:
         yield server
     finally:
@@ -73,20 +111,7 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
     log.parent.mkdir(parents=True, exist_ok=True)
     server = _part("the server", command, log)
     port = urlsplit(url).port or 80
-    return _started(Job(server, url, port, url + ready, READY_WITHIN_S, env=env or {}, is_for_one_client=True))
-
-
-def _started(job: Job) -> Server:
-    events = _Events(job)
-    try:
-        ready = events.next()
-        if "ready" not in ready:
-            raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
-    except BaseException:
-        events.close()
-        raise
-    command, rpc = tuple(job.server.shown), tuple(job.rpc)
-    return Server(job.url, job.port, Path(job.server.log), command, float(ready["ready"]), int(ready["pid"]), rpc, events)
+    return Server(Job(server, url, port, url + ready, READY_WITHIN_S, env=env or {}, is_for_one_client=True))
 
 
 def _job(spec: ServerSpec, folder: Path) -> Job:
@@ -113,8 +138,6 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
         port=port,
         ready_url=url + start.ready_path,
         ready_within_s=spec.ready_within_s,
-        kind=spec.kind,
-        model=spec.model,
         env=start.environment(spec),
         companions=[
             _part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)
@@ -130,54 +153,3 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
 
 def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
     return Process(name, list(command), str(log.absolute()), address, list(redact_server_command(tuple(command))))
-
-
-class _Events:
-    """The supervisor's process: its events, and its end."""
-
-    def __init__(self, job: Job) -> None:
-        command = [sys.executable, "-m", "llama_load.serving.supervisor"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
-        self._ended = ""
-        # Set-up, clean-up and the parts one after the other; a supervisor that takes longer hangs.
-        parts = 1 + len(job.companions) + len(job.workers)
-        self._closes_within_s = 5 + parts * STOPPED_WITHIN_S + len(job.clean_up) * COMMAND_WITHIN_S
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: so says `next`
-            self._process.stdin.write(job.line())
-
-    def next(self) -> dict[str, Any]:
-        """The next event; {} at its end."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        event: dict[str, Any] = {}
-        with suppress(ValueError):
-            event = json.loads(line)
-        event = {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
-        if "warning" in event:
-            print(f"llama-load: {event['warning']}", file=sys.stderr)
-            return self.next()
-        return event
-
-    def ended(self) -> str:
-        """Why the server ended; "" while it runs."""
-        assert self._process.stdout is not None
-        if not self._ended and select.select([self._process.stdout], [], [], 0)[0]:
-            self.wait()
-        return self._ended
-
-    def wait(self) -> str:
-        """Wait for the server's end."""
-        if not self._ended:
-            self._ended = self.next().get("ended") or "the process that watches the server was killed, and the server with it"
-        return self._ended
-
-    def close(self) -> None:
-        """Have everything stopped, and wait for that."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(self._closes_within_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()

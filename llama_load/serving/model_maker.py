@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,24 @@ def cached_model(size: ModelSize, corpus: Path) -> Path:
     Next to it is `tokenizer.json`, the same tokenizer for local counting.
     """
     what = json.dumps([FORMAT, asdict(size)]).encode() + corpus.read_bytes()
-    folder = cache_folder() / f"model-{hashlib.sha256(what).hexdigest()[:12]}"
-    model = folder / "model.gguf"
-    if not model.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f"model.gguf.{os.getpid()}"
+
+    def make(model: Path, folder: Path) -> None:
         tokenizer = folder / f"tokenizer.json.{os.getpid()}"
-        make_model(unfinished, tokenizer, size, corpus)
+        make_model(model, tokenizer, size, corpus)
         tokenizer.rename(folder / "tokenizer.json")
-        unfinished.rename(model)
-    return model
+
+    return cached_file("model", what, "model.gguf", make)
+
+
+def cached_file(kind: str, what: bytes, name: str, make: Callable[[Path, Path], None]) -> Path:
+    """The file of this name in the cache, which `make`, given a path and its folder, writes if there is none for `what`."""
+    folder = cache_folder() / f"{kind}-{hashlib.sha256(what).hexdigest()[:12]}"
+    if not (folder / name).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"{name}.{os.getpid()}"
+        make(unfinished, folder)
+        unfinished.rename(folder / name)
+    return folder / name
 
 
 def cache_folder() -> Path:

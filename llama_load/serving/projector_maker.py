@@ -9,14 +9,12 @@ only that constant there. Otherwise an image could end the answer.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.serving.model_maker import cache_folder
+from llama_load.serving.model_maker import cached_file
 
 FORMAT = 1  # increment when older projectors must not be reused
 IMAGE_SIDE = 56  # LLaVA: (56 / 14) ** 2 = 16 tokens per image
@@ -28,14 +26,7 @@ CONSTANT = 4.0  # dimension 0 of the text model's embeddings
 def cached_projector(text_dim: int, *, dynamic: bool = True, seed: int = 0) -> Path:
     """The projector for text models of this dimension, generated on first use and kept in the user's cache folder."""
     what = json.dumps([FORMAT, text_dim, dynamic, seed]).encode()
-    folder = cache_folder() / f"projector-{hashlib.sha256(what).hexdigest()[:12]}"
-    projector = folder / "mmproj.gguf"
-    if not projector.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f"mmproj.gguf.{os.getpid()}"
-        make_projector(unfinished, text_dim, dynamic=dynamic, seed=seed)
-        unfinished.rename(projector)
-    return projector
+    return cached_file("projector", what, "mmproj.gguf", lambda file, _: make_projector(file, text_dim, dynamic=dynamic, seed=seed))
 
 
 def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int = 0) -> None:

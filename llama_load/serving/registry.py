@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import psutil
 
 from llama_load.foreign_text import printable_json, printable_lines
@@ -33,28 +33,15 @@ ENDED_KEPT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A process beside the server: an RPC worker (with its address) or a companion."""
-
-    name: str
-    pid: int
-    command: tuple[str, ...]
-    log: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A server that we have started. Commands hold no secrets."""
 
     port: int
-    kind: str
     pid: int  # of the process that listens
     created_s: float  # when that process was created, Unix time
     command: tuple[str, ...]
     log: str
     rpc: tuple[str, ...] = ()  # addresses of the RPC workers it was to use
-    parts: tuple[Part, ...] = ()
-    model: str = ""
     start_s: float | None = None  # from the start of its process until it was ready, seconds
     ended: str = ""  # why it ended, unless it was stopped
     gpu_memory_before: Mapping[str, int] = field(default_factory=dict)  # bytes in use before its start, by the GPU's UUID
@@ -148,33 +135,10 @@ def _read(path: Path) -> Entry | None:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not stat.S_ISREG(status.st_mode):
                 return None
-            found = json.loads(file.read(MOST_BYTES))
-            return _entry(printable_json(found) | {"ended": printable_lines(found["ended"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            fields = json.loads(file.read(MOST_BYTES))
+            return msgspec.convert(printable_json(fields) | {"ended": printable_lines(fields["ended"])}, Entry)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):  # msgspec's errors are ValueErrors
         return None
-
-
-def _entry(found: dict[str, Any]) -> Entry:
-    parts = tuple(Part(str(each["name"]), int(each["pid"]), _texts(each["command"]), str(each["log"])) for each in found["parts"])
-    start_s = found["start_s"]
-    return Entry(
-        port=int(found["port"]),
-        kind=str(found["kind"]),
-        pid=int(found["pid"]),
-        created_s=float(found["created_s"]),
-        command=_texts(found["command"]),
-        log=str(found["log"]),
-        rpc=_texts(found["rpc"]),
-        parts=parts,
-        model=str(found["model"]),
-        start_s=None if start_s is None else float(start_s),
-        ended=str(found["ended"]),
-        gpu_memory_before={str(uuid): int(taken) for uuid, taken in found["gpu_memory_before"].items()},
-    )
-
-
-def _texts(found: Any) -> tuple[str, ...]:
-    return tuple(str(each) for each in found)
 
 
 def _is_alive(entry: Entry) -> bool:

@@ -26,14 +26,7 @@ import httptools
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.serving.openai_stream import (
-    MODEL,
-    OLD_STREAM_HEAD,
-    STREAM_HEAD,
-    event,
-    frame,
-    unframed,
-)
+from llama_load.serving.openai_stream import MODEL, OLD_STREAM_HEAD, STREAM_HEAD, event, frame, unframed
 from llama_load.serving.simulated_requests import AnswerStream, ClientConnection, prompt_tokens
 from llama_load.serving.simulated_schedule import Schedule
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns

@@ -10,7 +10,7 @@ from typing import Any
 
 import httptools
 
-from llama_load.serving.openai_stream import ROLE, TOKEN, first_token, tail
+from llama_load.serving.openai_stream import ROLE, TOKEN, chunk, event, frame
 from llama_load.serving.simulated_schedule import Schedule
 from llama_load.units import s_to_ns
 from llama_load.workloads.counting import EstimatedCounter
@@ -52,39 +52,24 @@ class AnswerStream:
     def piece(self, index: int, count: int) -> bytes:
         """The chunks of `count` tokens from token `index` on, and what follows the last one."""
         frames = [ROLE[self.chat]] if index == 0 else []
-        frames += [first_token(chat=self.chat, number=self.number)] if index == 0 and count else []
+        frames += [chunk(self.chat, {"content": f" {self.number}"})] if index == 0 and count else []  # no two answers are equal
         frames += [TOKEN[self.chat]] * (count - (index == 0))
-        if index + count >= self.total:
-            end = tail(
-                chat=self.chat,
-                tokens=self.total,
-                prompt_tokens=self.prompt_tokens,
-                include_usage=self.include_usage,
-                fault=self.fault,
-                finish=self.finish,
-                cached_tokens=self.schedule.cached_tokens,
-            )
-            frames.append(end)
-        return b"".join(frames)
+        return b"".join(frames) + (self._end() if index + count >= self.total else b"")
+
+    def _end(self) -> bytes:
+        """Everything after the last token, according to the fault."""
+        end = b"" if self.fault == "no-finish" else chunk(self.chat, {}, self.finish)
+        if self.include_usage:
+            counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.total}
+            usage: dict[str, object] = {**counts, "total_tokens": sum(counts.values())}
+            if self.schedule.cached_tokens >= 0:
+                usage["prompt_tokens_details"] = {"cached_tokens": self.schedule.cached_tokens}
+            end += event({"id": "sim", "object": "usage", "choices": [], "usage": usage})
+        return end + (b"" if self.fault == "no-done" else frame(b"data: [DONE]\n\n")) + b"0\r\n\r\n"
 
 
 class ClientConnection:
     """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
-
-    __slots__ = (
-        "body",
-        "close",
-        "closing",
-        "headers",
-        "old",
-        "on_request",
-        "parser",
-        "path",
-        "pending",
-        "read_ns",
-        "sock",
-        "stream",
-    )
 
     def __init__(self, sock: socket.socket, on_request: Callable[[ClientConnection], None]) -> None:
         self.sock = sock

@@ -50,6 +50,8 @@ class Schedule:
     stall_s: float = 0.0  # duration of the stall, when nothing is sent; 0: no stall
 
     def __post_init__(self) -> None:
+        if self.fault and self.fault not in FAULTS:
+            raise UsageError(f"fault must be one of {', '.join(FAULTS)}, got {self.fault!r}")
         if self.lengths not in LENGTHS:
             raise UsageError(f"lengths must be one of {', '.join(LENGTHS)}, got {self.lengths!r}")
         if self.lengths == "geometric" and self.tokens < 1:

@@ -21,18 +21,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import psutil
 
 from llama_load.plain_http import NoAnswerError, request, tls_context
-from llama_load.processes import adopt_orphans, end_with_parent
+from llama_load.processes import adopt_orphans, end_with_parent, with_descendants
 from llama_load.serving import registry
 from llama_load.serving.last_words import last_words
-from llama_load.serving.registry import Entry, Part
+from llama_load.serving.registry import Entry
 
 LOOK_S = 0.05
 STARTING_LOOK_S = 0.01
@@ -75,8 +76,6 @@ class Job:
     port: int
     ready_url: str
     ready_within_s: float
-    kind: str = ""
-    model: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     companions: Sequence[Process] = ()
     workers: Sequence[Process] = ()
@@ -85,18 +84,6 @@ class Job:
     clean_up: Sequence[Sequence[str]] = ()
     commands_log: str = os.devnull
     is_for_one_client: bool = False  # see `ServerSpec`
-
-    def line(self) -> bytes:
-        """As a line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-
-def job_of(line: bytes) -> Job:
-    """What `Job.line` wrote."""
-    found = json.loads(line)
-    for name in ("companions", "workers"):
-        found[name] = [Process(**each) for each in found[name]]
-    return Job(**found | {"server": Process(**found["server"])})
 
 
 class Supervisor:
@@ -247,28 +234,17 @@ class Supervisor:
     def _listening(self, pid: int) -> psutil.Process:
         """The process of the server that listens: `wrap` and vLLM's launcher may stand before it."""
         first = psutil.Process(pid)
-        with suppress(psutil.Error):
-            for process in (first, *first.children(recursive=True)):
-                with suppress(psutil.Error):
-                    if registry.listens(process.pid, self.job.port):
-                        return process
-        return first
+        return next((process for process in with_descendants([first]) if registry.listens(process.pid, self.job.port)), first)
 
     def _register(self, process: psutil.Process, start_s: float) -> None:
         job = self.job
-        parts = tuple(
-            Part(part.name, each.pid, tuple(part.shown), part.log) for part, each in self.running if part is not job.server
-        )
         entry = Entry(
             port=job.port,
-            kind=job.kind,
             pid=process.pid,
             created_s=process.create_time(),
             command=tuple(job.server.shown),
             log=job.server.log,
             rpc=tuple(job.rpc),
-            parts=parts,
-            model=job.model,
             start_s=start_s,
             gpu_memory_before=self._gpu_memory_before,
         )
@@ -334,7 +310,7 @@ def gpu_memory() -> dict[str, int]:
     """Bytes in use on each NVIDIA GPU, by its UUID; empty where that is not known. Asked by a process: a driver may hang."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # cheaper than a process that finds no driver
-        command = [sys.executable, "-m", "llama_load.telemetry.gpu_memory"]
+        command = [sys.executable, "-m", "llama_load.telemetry.nvml"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=GPU_MEMORY_WITHIN_S, check=False)
         return {str(uuid): int(taken) for uuid, taken in json.loads(done.stdout).items()}
     except (OSError, ValueError, TypeError, AttributeError, subprocess.TimeoutExpired):
@@ -350,19 +326,11 @@ def tail(log: str) -> str:
 def main() -> NoReturn:
     """Read the job from stdin and run it."""
     adopt_orphans()  # what a server's processes leave behind becomes our child, so that we find it
-    Supervisor(job_of(_line())).run()
+    with open(0, "rb", buffering=0, closefd=False) as stdin:  # without a buffer, so that select sees what comes after the line
+        job = stdin.readline()
+    if job:
+        Supervisor(msgspec.convert(json.loads(job), Job)).run()
     sys.exit(0)
-
-
-def _line() -> bytes:
-    """The first line of stdin, read without a buffer, so that select sees the rest."""
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = os.read(0, 1)
-        if not chunk:
-            sys.exit(1)
-        line += chunk
-    return line
 
 
 if __name__ == "__main__":

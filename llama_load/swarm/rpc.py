@@ -14,7 +14,8 @@ from llama_load.errors import UsageError
 from llama_load.options.flags import LOOPBACK
 from llama_load.swarm import message_guard
 from llama_load.swarm.sockets import Client, Server
-from llama_load.swarm.swarm_key import CurveKeys, curve_keys, is_loopback, refuse_open_network
+from llama_load.swarm.swarm_key import CurveKeys, curve_keys, refuse_open_network
+from llama_load.wire.local_ports import is_loopback
 
 ANYWHERE = "*"  # Locust's default of --master-bind-host
 

@@ -8,10 +8,8 @@ the master does not answer a peer with another key.
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import ip_address
 from typing import Any
 
 import zmq
@@ -19,6 +17,7 @@ from zmq.utils import z85
 
 from llama_load.errors import UsageError
 from llama_load.options.secret_flags import redact_options
+from llama_load.wire.local_ports import is_loopback
 
 LEAST_CHARACTERS = 16
 SAME_KEY = "give master and workers the same LLAMA_LOAD_SWARM_KEY"
@@ -61,13 +60,6 @@ def curve_keys(swarm_key: str) -> CurveKeys:
     seed = hashlib.scrypt(swarm_key.encode(), salt=_SALT, n=_COST, r=_BLOCK, p=1, maxmem=memory, dklen=32)
     secret = z85.encode(seed)
     return CurveKeys(zmq.curve_public(secret), secret)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this host of a command line is this machine."""
-    with suppress(ValueError):
-        return ip_address(host.strip("[]")).is_loopback
-    return host == "localhost"
 
 
 def refuse_open_network(options: Any, host: str) -> None:

@@ -19,30 +19,22 @@ def markdown_lines(table: Table) -> list[str]:
     plain: `| a | b |` with the shortest rule; compact: |a|b|; spaced: | a | b |; padded: columns of equal width; llama-bench:
     padded, figures and their headings on the right.
     """
-    heads = [markdown(column.name) for column in table.columns]
+    columns, style = table.columns, table.style
+    heads = [markdown(column.name) for column in columns]
     rows = [[_cell(cell) for cell in row] for row in table.cells]
-    if table.style in (PLAIN, "compact", "spaced"):
-        gap = "" if table.style == "compact" else " "
-        rules = [_rule(column, _rule_width(column, head, table.style)) for column, head in zip(table.columns, heads, strict=True)]
-        rule_gap = gap if table.style == "spaced" else ""
-        return [_joined(heads, gap), _joined(rules, rule_gap), *(_joined(row, gap) for row in rows)]
-    widths = [max(column.width, *(cell_len(line[place]) for line in [heads, *rows])) for place, column in enumerate(table.columns)]
-    is_bench = table.style == "llama-bench"
-    aligned = [
-        _joined(
-            [
-                padded(text, width, right=is_bench and column.align == RIGHT)
-                for text, width, column in zip(line, widths, table.columns, strict=True)
-            ],
-            " ",
-        )
+    if style in (PLAIN, "compact", "spaced"):
+        gap = "" if style == "compact" else " "
+        rules = [_rule(column, _rule_width(column, head, style)) for column, head in zip(columns, heads, strict=True)]
+        return [_joined(heads, gap), _joined(rules, gap if style == "spaced" else ""), *(_joined(row, gap) for row in rows)]
+    widths = [max(column.width, *(cell_len(line[place]) for line in [heads, *rows])) for place, column in enumerate(columns)]
+    is_bench = style == "llama-bench"
+    sides = [is_bench and column.align == RIGHT for column in columns]
+    head, *lines = (
+        _joined([padded(text, width, right=right) for text, width, right in zip(line, widths, sides, strict=True)], " ")
         for line in [heads, *rows]
-    ]
-    if is_bench:
-        rule = _joined([_rule(column, width) for column, width in zip(table.columns, widths, strict=True)], " ")
-    else:
-        rule = _joined(["-" * (width + 2) for width in widths], "")
-    return [aligned[0], rule, *aligned[1:]]
+    )
+    rule = _joined(list(map(_rule, columns, widths)), " ") if is_bench else _joined(["-" * (width + 2) for width in widths], "")
+    return [head, rule, *lines]
 
 
 def document_lines(title: str, tables: Sequence[Table], sections: Iterable[tuple[str, Sequence[str]]]) -> list[str]:

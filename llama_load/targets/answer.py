@@ -8,14 +8,13 @@ Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-comp
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from llama_load.failure_kind import FailureKind
-from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.server_errors import context_numbers, describe_error, event_failure, http_failure
 from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, without_odd_values
@@ -24,38 +23,44 @@ from llama_load.workloads.prompt import ToolCall
 if TYPE_CHECKING:
     from llama_load.targets.ended_exchange import EndedExchange
 
+T = TypeVar("T")
+
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
-_NULL = msgspec.Raw(b"null")
+NULL = msgspec.Raw(b"null")
 # Unicode categories without a visible character: separators, control and format characters (zero-width space).
 _INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
 # finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers whose provider failed.
 GIVEN_UP = {"abort", "error"}
 
 
-class _Delta(msgspec.Struct, gc=False):
+class Delta(msgspec.Struct, gc=False):
+    """New parts of a choice, or a whole message."""
+
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: msgspec.Raw = _NULL
-    function_call: msgspec.Raw = _NULL
+    tool_calls: msgspec.Raw = NULL
+    function_call: msgspec.Raw = NULL
 
 
-class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
+class Choice(msgspec.Struct, gc=False):
+    """One choice of an event."""
+
+    delta: Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
     index: int = 0
 
 
 class _Event(msgspec.Struct, gc=False):
-    choices: list[_Choice] | None = None
+    choices: list[Choice] | None = None
     model: str | None = None
     system_fingerprint: str | None = None
     usage: Usage | None = None
     timings: Timings | None = None
-    metrics: msgspec.Raw = _NULL
-    error: msgspec.Raw = _NULL
+    metrics: msgspec.Raw = NULL
+    error: msgspec.Raw = NULL
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -63,7 +68,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 def is_something(value: msgspec.Raw) -> bool:
     """Whether a JSON value is present: not null, not empty. (An absent one is the default object, which is fast to check.)"""
-    return value is not _NULL and bytes(value) not in _NOTHING
+    return value is not NULL and bytes(value) not in _NOTHING
 
 
 def is_visible(text: str | None) -> bool:
@@ -73,8 +78,6 @@ def is_visible(text: str | None) -> bool:
 
 class ChoiceText:
     """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
-
-    __slots__ = ("appeared", "call_pieces", "finish_reason", "pieces", "thoughts")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []  # of the answer
@@ -105,22 +108,8 @@ class AnswerReader(ChoiceText):
     The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by index.
     """
 
-    __slots__ = (
-        "bad_event",
-        "blank_ns",
-        "counted",
-        "done",
-        "error",
-        "first_answer_ns",
-        "metrics",
-        "model",
-        "others",
-        "timings",
-        "token_ns",
-        "usage",
-    )
-
     streams = True
+    generates = True  # a text; else results, which have no output tokens
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,15 +132,9 @@ class AnswerReader(ChoiceText):
         if data == DONE:
             self.done = True
             return False
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            try:
-                event = _decode(without_odd_values(data))
-            except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
-                if self.bad_event is None:
-                    self.bad_event = str(error)
-                return False
+        event = self.decoded(_decode, data)
+        if event is None:
+            return False
         usage = event.usage
         if usage is not None:
             self.usage = usage
@@ -159,16 +142,16 @@ class AnswerReader(ChoiceText):
             self.model = f"{event.model} ({event.system_fingerprint})" if event.system_fingerprint else event.model
         if event.timings is not None:
             self.timings = event.timings
-        if event.metrics is not _NULL:
+        if event.metrics is not NULL:
             self.metrics = bytes(event.metrics)
-        if event.error is not _NULL and is_something(event.error):
-            self.error = describe_error(b'{"error":' + bytes(event.error) + b"}")
+        if event.error is not NULL:
+            self.fail(event.error)
         choices = event.choices
         if not choices:
             return False
         choice = choices[0]
         if len(choices) > 1 or choice.index:
-            return self._said(choices, usage, at_ns)
+            return self._choices_event(choices, usage, at_ns)
         delta = choice.delta
         thought = None
         if delta is None:
@@ -183,7 +166,7 @@ class AnswerReader(ChoiceText):
                 self.first_answer_ns = at_ns
             self.pieces.append(text)
         elif not thought:
-            return self._said(choices, usage, at_ns)
+            return self._choices_event(choices, usage, at_ns)
         # The common case: text of the only choice.
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
@@ -195,42 +178,63 @@ class AnswerReader(ChoiceText):
             self.counted.append(usage.completion_tokens)
         return True
 
-    def _said(self, choices: Sequence[_Choice], usage: Usage | None, at_ns: int) -> bool:
+    def _choices_event(self, choices: Sequence[Choice], usage: Usage | None, at_ns: int) -> bool:
         """Read an event with several choices, with another than the first, or without text. True if one of them has text, reasoning
         or a tool call."""
         generated = answers = visible = False
         for choice in choices:
-            choice_text = self.others.setdefault(choice.index, ChoiceText()) if choice.index > 0 else self
-            choice_text.appeared = True
-            if choice.finish_reason:
-                choice_text.finish_reason = choice.finish_reason
-            delta = choice.delta
-            text = choice.text if delta is None else delta.content
-            if delta is not None:
-                if thought := delta.reasoning_content or delta.reasoning:
-                    choice_text.thoughts.append(thought)
-                    generated = True
-                    visible |= not self.token_ns and is_visible(thought)
-                if is_something(delta.tool_calls):
-                    choice_text.call_pieces.append(bytes(delta.tool_calls))
-                    answers = True
-                elif is_something(delta.function_call):
-                    answers = True
-            if text:
-                choice_text.pieces.append(text)
-                generated = True
-                answers |= self.first_answer_ns is None and is_visible(text)
+            text, thought, is_call = self.take(choice, choice.delta)
+            generated |= bool(text or thought or is_call)
+            answers |= is_call or (self.first_answer_ns is None and is_visible(text))
+            visible |= not self.token_ns and is_visible(thought)
         if answers and self.first_answer_ns is None:
             self.first_answer_ns = at_ns
-        if not (generated or answers):
+        if not generated or not self.is_token(at_ns, visible=answers or visible):
             return False
-        if not (self.token_ns or answers or visible):
-            self.blank_ns.append(at_ns)
-            return False
-        self.token_ns.append(at_ns)
         if usage is not None:
             self.counted.append(usage.completion_tokens)
         return True
+
+    def take(self, choice: Choice, delta: Delta | None) -> tuple[str | None, str | None, bool]:
+        """Keep what is new of one choice: its text, its reasoning, and whether it has a tool call."""
+        kept = self.others.setdefault(choice.index, ChoiceText()) if choice.index > 0 else self
+        kept.appeared = True
+        kept.finish_reason = choice.finish_reason or kept.finish_reason
+        text, thought, is_call = choice.text, None, False
+        if delta is not None:
+            text, thought = delta.content, delta.reasoning_content or delta.reasoning
+            is_call = is_something(delta.tool_calls) or is_something(delta.function_call)
+            if is_something(delta.tool_calls):
+                kept.call_pieces.append(bytes(delta.tool_calls))
+        if thought:
+            kept.thoughts.append(thought)
+        if text:
+            kept.pieces.append(text)
+        return text, thought, is_call
+
+    def is_token(self, at_ns: int, *, visible: bool) -> bool:
+        """Keep the time of an event with generated content. False: blanks alone before the first token (not `visible`)."""
+        if self.token_ns or visible:
+            self.token_ns.append(at_ns)
+            return True
+        self.blank_ns.append(at_ns)
+        return False
+
+    def decoded(self, decode: Callable[[bytes], T], data: bytes) -> T | None:
+        """A JSON event or answer; None, which `bad_event` explains, if it is not valid even without odd counts."""
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            try:
+                return decode(without_odd_values(data))
+            except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
+                self.bad_event = self.bad_event or str(error)
+                return None
+
+    def fail(self, error: msgspec.Raw) -> None:
+        """Keep the error of an event, if it has one."""
+        if is_something(error):
+            self.error = describe_error(b'{"error":' + bytes(error) + b"}")
 
     # ------------------------------------------------------------------ afterwards
 
@@ -254,10 +258,6 @@ class AnswerReader(ChoiceText):
     def refused_prompt_tokens(self, exchange: EndedExchange) -> int | None:
         """The prompt's tokens, if it was refused because of its length and the server reports them."""
         return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
-
-    def counts(self, bounds: Bounds | None = None) -> Counts:
-        """Prompt and output tokens and their sources; counts beyond the bounds are ignored."""
-        return checked_counts(self, bounds or Bounds())
 
     def event_tokens(self, output_tokens: int | None) -> list[int]:
         """Tokens of each token event, where each event has usage; else empty.
@@ -317,3 +317,18 @@ class AnswerReader(ChoiceText):
         if not self.token_ns:
             return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
         return None
+
+
+class PartReader(AnswerReader):
+    """Reads one answer whose parts come one by one, as in other APIs than OpenAI's chat and text completions."""
+
+    def token(self, at_ns: int, *, text: str | None = None, thought: str | None = None, call: bool = False) -> bool:
+        """A part of the answer, of the reasoning before it, or of a tool call; True if there is anything in it."""
+        if thought:
+            self.thoughts.append(thought)
+        if text:
+            self.pieces.append(text)
+        if self.first_answer_ns is None and (call or is_visible(text)):
+            self.first_answer_ns = at_ns
+        is_empty = not (text or thought or call)
+        return not is_empty and self.is_token(at_ns, visible=self.first_answer_ns is not None or is_visible(thought))

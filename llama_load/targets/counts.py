@@ -6,11 +6,11 @@ Sources in order: `usage`, llama-server's `timings`, counted stream events. A co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from llama_load.targets.usage import Timings, Usage, speculated
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.usage import speculated
 
 # The most tokens that a chat template and a gateway's tool descriptions and system prompt add to a prompt.
 TEMPLATE_ALLOWANCE = 4096
@@ -35,6 +35,9 @@ class Bounds:
     merged_events: int = 0
 
 
+NO_BOUNDS = Bounds()
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Tokens of one request; None where unknown. `doubt` names the rejected counts."""
@@ -57,63 +60,22 @@ class _Doubts:
     """Passes possible counts, and collects the others."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.rejected: list[str] = []
 
     def __call__(self, source: str, what: str, value: int | None, most: int | None, why: str) -> int | None:
         """The value, None if it is above `most`: "usage: 96 output tokens where at most 64 were requested"."""
         if value is None or most is None or value <= most:
             return value
-        self.found.append(f"{source}: {value} {what} where {why}")
+        self.rejected.append(f"{source}: {value} {what} where {why}")
         return None
 
 
-class Choice(Protocol):
-    """One of the choices of an answer: its text and its reasoning."""
-
-    @property
-    def pieces(self) -> Collection[object]:
-        """Parts of its text."""
-
-    @property
-    def thoughts(self) -> Collection[object]:
-        """Parts of its reasoning."""
-
-
-class ReadAnswer(Protocol):
-    """The parts of a finished answer that counts are taken from."""
-
-    streams: bool
-
-    @property
-    def usage(self) -> Usage | None:
-        """The server's `usage`."""
-
-    @property
-    def timings(self) -> Timings | None:
-        """llama-server's `timings`."""
-
-    @property
-    def metrics(self) -> bytes | None:
-        """vLLM's `metrics` as JSON."""
-
-    @property
-    def token_ns(self) -> Sequence[int]:
-        """Arrival time of each token event."""
-
-    @property
-    def choices(self) -> Collection[Choice]:
-        """The choices of the answer."""
-
-    def event_tokens(self, output_tokens: int | None) -> list[int]:
-        """Tokens of each token event, if the server reports them."""
-
-
-def checked_counts(answer: ReadAnswer, bounds: Bounds) -> Counts:
+def checked_counts(answer: AnswerReader, bounds: Bounds = NO_BOUNDS) -> Counts:
     """The counts of an answer that has ended."""
     possible = _Doubts()
     prompt, prompt_source, processed = _prompt(answer, bounds, possible)
-    output, source = _output(answer, bounds, possible)
-    reasoning = _reasoning(answer)
+    output, source = _output(answer, bounds, possible) if answer.generates else (None, None)
+    reasoning = _reasoning(answer) if answer.generates else None
     if output is not None:
         reasoning = possible("usage", "reasoning tokens", reasoning, output, f"only {output} tokens were generated")
     event_tokens = answer.event_tokens(output) if source == "usage" else []
@@ -130,11 +92,11 @@ def checked_counts(answer: ReadAnswer, bounds: Bounds) -> Counts:
         first_event_tokens=_first_event(answer, event_tokens, reasoning),
         draft_tokens=drafted,
         draft_accepted=accepted,
-        doubt="; ".join(possible.found) or None,
+        doubt="; ".join(possible.rejected) or None,
     )
 
 
-def _prompt(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
+def _prompt(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
     """Prompt tokens, their source, and how many of them llama-server processed. 0 counts as unknown: some servers fill it in."""
     usage, timings = answer.usage, answer.timings
     most = None if bounds.sent_bytes is None else bounds.sent_bytes + TEMPLATE_ALLOWANCE
@@ -149,7 +111,7 @@ def _prompt(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
     return None, None, processed
 
 
-def _cached(answer: ReadAnswer, prompt: int | None, bounds: Bounds, possible: _Doubts) -> int | None:
+def _cached(answer: AnswerReader, prompt: int | None, bounds: Bounds, possible: _Doubts) -> int | None:
     """Prompt tokens that came from the server's cache: never more than the prompt has."""
     usage, timings = answer.usage, answer.timings
     details = usage.prompt_tokens_details if usage is not None else None
@@ -165,7 +127,7 @@ def _cached(answer: ReadAnswer, prompt: int | None, bounds: Bounds, possible: _D
     return None
 
 
-def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
+def _output(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
     """Output tokens and their source: "usage", else "timings", else the counted "events".
 
     The bound is max_tokens, or the number of events if that is larger; without max_tokens a token takes at least a byte of the
@@ -173,7 +135,7 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
     carries a token or more.
     """
     events = len(answer.token_ns)
-    least = 1 if events or any(said.pieces or said.thoughts for said in answer.choices) else 0
+    least = 1 if events or any(choice.pieces or choice.thoughts for choice in answer.choices) else 0
     if bounds.asked_tokens is not None:
         most, why = max(bounds.asked_tokens, events), f"at most {bounds.asked_tokens} were requested"
     elif bounds.received_bytes is not None:
@@ -195,7 +157,7 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
         sources = []
     elif _differ(sources):
         (_, used), (_, timed) = sources
-        possible.found.append(f"usage: {used} output tokens where the server's timings have {timed}")
+        possible.rejected.append(f"usage: {used} output tokens where the server's timings have {timed}")
         if events and used is not None and timed is not None and abs(timed - events) < abs(used - events):
             sources.reverse()
     for source, reported in sources:
@@ -203,13 +165,13 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
         if known is None or known < least:
             continue
         if known < seen:
-            possible.found.append(f"{source}: {known} output tokens where {events} events carried text")
+            possible.rejected.append(f"{source}: {known} output tokens where {events} events carried text")
             continue
         return known, source
     return (events, "events") if events else (None, None)
 
 
-def _drafts(answer: ReadAnswer, output: int | None, possible: _Doubts) -> tuple[int | None, int | None]:
+def _drafts(answer: AnswerReader, output: int | None, possible: _Doubts) -> tuple[int | None, int | None]:
     """Drafted tokens, and how many of them were accepted.
 
     A step of vLLM yields the accepted tokens and one more; of the last step, those beyond max_tokens are not sent. Its counts are
@@ -218,14 +180,14 @@ def _drafts(answer: ReadAnswer, output: int | None, possible: _Doubts) -> tuple[
     if answer.timings is not None:
         drafted = answer.timings.draft_n
         source, reported = "timings", answer.timings.draft_n_accepted
-    elif (found := speculated(answer.metrics)) is not None:
-        drafted, reported, source = found.num_draft_tokens, found.num_accepted_draft_tokens, "metrics"
-        histogram = found.acceptance_histogram or []
+    elif (speculation := speculated(answer.metrics)) is not None:
+        drafted, reported, source = speculation.num_draft_tokens, speculation.num_accepted_draft_tokens, "metrics"
+        histogram = speculation.acceptance_histogram or []
         counted = sum(count * accepted for accepted, count in enumerate(histogram)) if histogram else reported
         if drafted is None or reported is None or reported != counted:
-            possible.found.append(f"metrics: {reported} accepted draft tokens where the histogram has {counted}")
+            possible.rejected.append(f"metrics: {reported} accepted draft tokens where the histogram has {counted}")
             return None, None
-        least = reported + (found.num_spec_steps or 0) - len(histogram)
+        least = reported + (speculation.num_spec_steps or 0) - len(histogram)
         if output is not None and possible(source, "tokens of drafts", least, output, f"only {output} were generated") is None:
             return None, None
     else:
@@ -239,14 +201,14 @@ def _differ(sources: Sequence[tuple[str, int | None]]) -> bool:
     return bool(one and other) and abs((one or 0) - (other or 0)) > 1
 
 
-def _reasoning(answer: ReadAnswer) -> int | None:
+def _reasoning(answer: AnswerReader) -> int | None:
     details = answer.usage.completion_tokens_details if answer.usage is not None else None
     return details.reasoning_tokens if details is not None else None
 
 
-def _first_event(answer: ReadAnswer, event_tokens: list[int], reasoning: int | None) -> int | None:
+def _first_event(answer: AnswerReader, event_tokens: list[int], reasoning: int | None) -> int | None:
     """Tokens generated until the first token event: from its usage, else the hidden reasoning before it + 1."""
     if event_tokens:
         return event_tokens[0]
-    hidden = reasoning and answer.token_ns and not any(said.thoughts for said in answer.choices)
+    hidden = reasoning and answer.token_ns and not any(choice.thoughts for choice in answer.choices)
     return reasoning + 1 if reasoning and hidden else None

@@ -7,11 +7,11 @@ body to the API where nothing else is available. Not for measurements, so it use
 from __future__ import annotations
 
 import hashlib
-import select
 import socket
 import ssl
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.plain_http import LateError, NoAnswerError, Session
+from llama_load.plain_http import LateError, NoAnswerError, Session, request, tls_context
 from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
@@ -31,19 +31,13 @@ from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.targets.tokenize import (
-    SAMPLE,
-    NotCounted,
-    ServerCounter,
-    Tokenization,
-    tokenization,
-)
-from llama_load.wire.address import Address, parse_url
+from llama_load.targets.tokenize import SAMPLE, NotCounted, ServerCounter, Tokenization, tokenization
+from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.wire_failure import tls_text
 
 TIMEOUT_S = 10
-TLS_TIMEOUT_S = 5
+OTHER_SCHEME_WITHIN_S = 5
 # llama-cpp-python loads a model on its first request.
 GENERATE_TIMEOUT_S = 120
 # The way to the server is measured so often at most, and for so long at most.
@@ -72,16 +66,6 @@ class ProbeSettings:
     tls: TlsOptions = field(default_factory=TlsOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class _ControlAnswers:
-    """/v1/models; /props, /version and /info, empty where the server has none."""
-
-    listed: list[ListedModel]
-    props: dict[str, Any]
-    version: dict[str, Any]
-    info: dict[str, Any]
-
-
 class Probe:
     """A control connection to one server."""
 
@@ -97,8 +81,6 @@ class Probe:
             self.address = address.resolved()
         except (socket.gaierror, UnicodeError) as error:
             raise UsageError(f"--host: the name {address.host!r} cannot be resolved: {error}") from None
-        if address.scheme == "https":
-            _handshake(address, settings.tls)
         self.settings = settings
         self.session = Session(settings.headers, settings.tls.context)
         self._tokens: Tokenization | None = None
@@ -110,14 +92,19 @@ class Probe:
         try:
             response = self.session.get(url, within_s=TIMEOUT_S)
         except LateError:
+            # llama-server takes a TLS handshake for a request line and waits for its end.
+            if self.address.scheme == "https":
+                self._refuse_scheme("http")
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except NoAnswerError as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                raise UsageError(f"{self.address.url}: {tls_text(error.__cause__)}") from None
             reason = _reason(error)
             if reason in _TLS_PERHAPS:
-                self._refuse_tls()
+                self._refuse_scheme("https")
             raise UsageError(f"cannot reach {self.address.url}: {reason}; is the server running there?") from None
         if response.status == 400 and needed:  # as nginx answers
-            self._refuse_tls()
+            self._refuse_scheme("https")
         if 300 <= response.status < 400 and "location" in response.headers and needed:
             where = printable(response.headers["location"])
             raise UsageError(f"{url} redirects to {where}; set --host to the server's real address")
@@ -126,18 +113,24 @@ class Probe:
         except ValueError:
             return response.status, None
 
-    def _refuse_tls(self) -> None:
-        """Raises UsageError if the port speaks TLS and --host says http."""
-        if self.address.scheme == "http" and _speaks_tls(self.address):
-            tls_url = self.address.url.replace("http://", "https://", 1)
-            raise UsageError(f"{self.address.url} speaks TLS; write {tls_url}") from None
+    def _refuse_scheme(self, other: str) -> None:
+        """Raises UsageError if the port answers by this scheme, and --host has not given it."""
+        url = replace(self.address, scheme=other).url
+        if other == self.address.scheme:
+            return
+        with suppress(NoAnswerError):
+            request("GET", f"{url}/health", within_s=OTHER_SCHEME_WITHIN_S, tls=partial(tls_context, insecure=True))
+            if other == "https":
+                raise UsageError(f"{self.address.url} speaks TLS; write {url}") from None
+            raise UsageError(f"{self.address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {url}") from None
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
-        answers = self._control_answers()
-        load_s = self._loaded(answers) if is_router(answers.props) else {}
-        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [answers.props]
-        listed, props, version = answers.listed, all_props[0], answers.version
+        signs = self._control_answers()
+        listed = signs.listed
+        load_s = self._loaded(listed) if is_router(signs.props) else {}
+        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [dict(signs.props)]
+        props = all_props[0]
         models = tuple(load_s) or self._models(listed)
         self._tokens = tokenization(self.session, self.address.url, models[0] if models else None)
         model = models[0] if models else None
@@ -145,7 +138,7 @@ class Probe:
         head, template = _template_tokens(self._tokens)
         own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
         facts = ServerFacts(
-            build=text(props.get("build_info")) or text((version or answers.info).get("version")),
+            build=text(props.get("build_info")) or text((signs.version or signs.info).get("version")),
             model_path=text(props.get("model_path")),
             model_bytes=own.bytes,
             n_params=own.n_params,
@@ -156,8 +149,8 @@ class Probe:
             head_tokens=head,
             round_trip_ms=self.round_trip_ms(),
         )
-        signs = Signs(props, version, answers.info, listed, self._tokens.form if self._tokens else None)
-        backend = self.settings.backend or _backend(signs)
+        signs = replace(signs, props=props, form=self._tokens.form if self._tokens else None)
+        backend = self.settings.backend or next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
         context = kind_named(backend).context(signs) or own.context
         target = Target(
             address=self.address,
@@ -180,10 +173,10 @@ class Probe:
         facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
         return replace(target, has_counters=True, facts=facts)
 
-    def _loaded(self, answers: _ControlAnswers) -> dict[str, float]:
+    def _loaded(self, listed: list[ListedModel]) -> dict[str, float]:
         """Have a router load the models to test: seconds by name. UsageError: it is the user's choice which, or it cannot."""
         models = RouterModels(self.session, self.address.url)
-        return models.load(chosen(self.address.url, self._named(answers.listed), models.statuses()))
+        return models.load(chosen(self.address.url, self._named(listed), models.statuses()))
 
     def unloaded(self, before: Target) -> list[str]:
         """The models of a router that were loaded for the run and no longer are. UsageError: it does not answer."""
@@ -192,7 +185,7 @@ class Probe:
         statuses = RouterModels(self.session, self.address.url).statuses()
         return [name for name in before.load_s if statuses.get(name) not in LOADED]
 
-    def _control_answers(self) -> _ControlAnswers:
+    def _control_answers(self) -> Signs:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
         needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False, "/info": False}
         answered = side_by_side([partial(self.get, path, needed=needed) for path, needed in needs.items()])
@@ -201,17 +194,17 @@ class Probe:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
             raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
         listed = listed_models(models)
-        props_refused = props_status in (401, 403) and _says_llama_server(listed)
+        props_refused = props_status in (401, 403) and any(model.owner == "llamacpp" for model in listed)
         if models_status in (401, 403) or (props_refused and self._speaks() is not True):
             # llama-server lists its models without a key; a gateway in front of it may hide everything but the API.
             path = "/v1/models" if models_status in (401, 403) else "/props"
             status = models_status if path == "/v1/models" else props_status
             raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
         version, info = (fields(answer) if status == 200 else {} for status, answer in others)
-        answers = _ControlAnswers(listed, fields(props) if props_status == 200 else {}, version, info)
+        signs = Signs(fields(props) if props_status == 200 else {}, version, info, listed)
         if models_status >= 300:
-            self._refuse_unlisted(models_status, known=bool(answers.props) or health_status == 200)
-        return answers
+            self._refuse_unlisted(models_status, known=bool(signs.props) or health_status == 200)
+        return signs
 
     def round_trip_ms(self) -> float:
         """The shortest time between a GET /health and its answer, ms: the way to the server and back, and about a millisecond of
@@ -329,61 +322,6 @@ def _context(props: dict[str, Any]) -> int | None:
 
 def _digest(value: object) -> str | None:
     return hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) and value else None
-
-
-def _says_llama_server(listed: list[ListedModel]) -> bool:
-    return any(each.owner == "llamacpp" for each in listed)
-
-
-def _backend(signs: Signs) -> str:
-    """What the server is: the first kind that its signs show."""
-    return next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
-
-
-def _handshake(address: Address, tls: TlsOptions) -> None:
-    """Do one TLS handshake, to report TLS errors clearly. Raises UsageError."""
-    try:
-        _shake_hands(address, tls)
-    except ssl.SSLError as error:
-        raise UsageError(f"{address.url}: {tls_text(error)}") from None
-    except TimeoutError:
-        # llama-server takes the handshake for a request line and waits for its end.
-        plain_url = address.url.replace("https://", "http://", 1)
-        raise UsageError(f"{address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {plain_url}") from None
-    except OSError as error:
-        raise UsageError(
-            f"cannot reach {address.url}: {(error.strerror or str(error)).lower()}; is the server running there?"
-        ) from None
-
-
-def _speaks_tls(address: Address) -> bool:
-    """Whether a TLS handshake succeeds, with any certificate."""
-    try:
-        _shake_hands(address, TlsOptions(insecure=True))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _shake_hands(address: Address, tls: TlsOptions) -> None:
-    """One TLS handshake within `TLS_TIMEOUT_S`. Raises OSError: TimeoutError, ssl.SSLError and others.
-
-    Non-blocking, because gevent's handshake begins its timeout again with every byte."""
-    deadline_s = time.monotonic() + TLS_TIMEOUT_S
-    with (
-        socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
-        tls.context().wrap_socket(plain, server_hostname=address.host, do_handshake_on_connect=False) as connection,
-    ):
-        connection.setblocking(False)
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            try:
-                connection.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                select.select([connection], [], [], left_s)
-            except ssl.SSLWantWriteError:
-                select.select([], [connection], [], left_s)
-    raise TimeoutError("the TLS handshake did not end in time")
 
 
 def _reason(error: NoAnswerError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from llama_load.errors import UsageError
@@ -73,28 +73,20 @@ class Target:
 
     def described(self) -> dict[str, Any]:
         """An entry of `targets` in run.json."""
-        facts = self.facts
-        found = {
+        left_out = {"round_trip_ms"} | (set() if self.has_counters else {"started_s", "uptime_s"})
+        entry = {
             "url": self.address.url,
             "backend": self.backend,
-            "build": facts.build,
             "model": self.model,
             "models": list(self.models) or None,
-            "model_path": facts.model_path,
-            "model_bytes": facts.model_bytes,
-            "n_params": facts.n_params,
-            "quantization": facts.quantization,
             "slots": self.slots,
             "ctx_per_slot": self.ctx_per_slot,
-            "modalities": facts.modalities,
-            "chat_template_sha256": facts.chat_template_sha256,
-            "sampling": facts.sampling,
-            "head_tokens": facts.head_tokens,
             "template_tokens": self.template_tokens,
+            **{name: value for name, value in asdict(self.facts).items() if name not in left_out},
         }
         if self.load_s:
-            found["load_s"] = {name: round(seconds, 3) for name, seconds in self.load_s.items()}
-        return found | ({"started_s": facts.started_s, "uptime_s": facts.uptime_s} if self.has_counters else {})
+            entry["load_s"] = {name: round(seconds, 3) for name, seconds in self.load_s.items()}
+        return entry
 
     def control_urls(self, path: str) -> list[str]:
         """The URLs of a control endpoint: one, or one for each model of a router."""

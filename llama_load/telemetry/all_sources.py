@@ -29,7 +29,7 @@ def machine_sources(
             sources.append(NvidiaGpus(servers, memory_before))
         except (SourceError, ImportError) as error:
             note(f"gpus: {error}")
-    if (amd := AmdGpus()).is_there:
+    if (amd := AmdGpus()).cards:
         sources.append(amd)
     if power_command:
         sources.append(PowerCommand(power_command))
@@ -43,7 +43,7 @@ def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Sour
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, insecure=config.insecure))
     sources = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
-    sources += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
+    sources += [Scrape(endpoint, tls, only=OF_SERVERS) for endpoint in config.servers]
     sources += [Slots(endpoint, tls) for endpoint in config.slots]
-    sources += [Scrape(endpoint, (), tls) for endpoint in config.exporters]
+    sources += [Scrape(endpoint, tls) for endpoint in config.exporters]
     return sources

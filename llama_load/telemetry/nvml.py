@@ -1,8 +1,9 @@
-"""NVIDIA GPUs, by the driver's library (NVML)."""
+"""NVIDIA GPUs, by the driver's library (NVML). `python -m llama_load.telemetry.nvml` prints `memory_in_use` as JSON."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -192,3 +193,21 @@ class NvidiaGpus(Source):
                 continue
             numbers |= {number for number, labels in enumerate(self._labels) if dict(labels).get("uuid", "").startswith(word)}
         return numbers
+
+
+def memory_in_use() -> dict[str, int]:
+    """Bytes in use on each GPU now, by its UUID; empty without a driver.
+
+    Whoever starts a server asks before: what is taken then is not the server's, where its processes cannot be seen.
+    """
+    try:
+        values = list(NvidiaGpus().sample()) if has_nvml() else []
+    except (SourceError, ImportError):
+        return {}
+    uuids = {labels["gpu"]: labels["uuid"] for value in values if "uuid" in (labels := dict(value.labels))}
+    used = {dict(value.labels)["gpu"]: int(value.value) for value in values if value.metric == "gpu_memory_used_bytes"}
+    return {uuids[gpu]: taken for gpu, taken in used.items() if gpu in uuids}
+
+
+if __name__ == "__main__":
+    print(json.dumps(memory_in_use()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TextIO, cast
 
 from llama_load.foreign_text import printable
 from llama_load.observed.telemetry_names import GPU, MIG, UUID
 from llama_load.targets.servers import METRICS
-from llama_load.telemetry.http_get import get
-from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+from llama_load.telemetry.page_source import PageSource
+from llama_load.telemetry.source import Endpoint, SourceError, Value
 
 # Our own exporter's names; without it they are those of the sources here.
 PREFIX = "llama_load_"
@@ -33,20 +33,16 @@ DCGM = {
 }
 
 
-class Scrape(Source):
+class Scrape(PageSource):
     """One page of metrics. `only`: beginnings of the names to keep; empty: all."""
 
-    def __init__(self, endpoint: Endpoint, only: Sequence[str] = (), tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        self.name = endpoint.name
-        self._endpoint = endpoint
-        self._only = tuple(only)
-        self._tls = tls
+    def __init__(self, endpoint: Endpoint, tls: Callable[[], ssl.SSLContext] | None = None, *, only: tuple[str, ...] = ()) -> None:
+        super().__init__(endpoint, tls)
+        self._only = only
 
     def sample(self) -> Iterator[Value]:
         """Its values. Raises SourceError, also for half a page."""
-        endpoint = self._endpoint
-        body = get(endpoint.url, endpoint.headers, self._tls)
-        text = body.decode("utf-8", "replace")
+        text = self.page().decode("utf-8", "replace")
         if not text.endswith("\n"):  # as Prometheus demands: 12 could be the beginning of 1234
             raise SourceError("sent half a page of metrics")
         return parse(text, self._only)

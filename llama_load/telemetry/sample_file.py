@@ -48,8 +48,7 @@ class SampleFile:
         """The values of a source at an instant. Raises OSError if the disk refuses."""
         with self._lock:
             series = self._sources.setdefault(source, {})
-            late: dict[int, list[float]] = {}
-            now: list[float] = []
+            changed: list[tuple[_State, float]] = []
             left_out = 0
             for metric, value, labels in values:
                 if not math.isfinite(value):
@@ -62,17 +61,16 @@ class SampleFile:
                     state = series[metric, labels] = _State(self._series, value, t_ns, t_ns)
                     self._series += 1
                     self._write(["series", state.number, source, metric, dict(labels)])
-                    now += (state.number, value)
+                    changed.append((state, value))
                 elif value != state.value:
-                    if state.seen_ns != state.written_ns:
-                        late.setdefault(state.seen_ns, []).extend((state.number, state.value))
-                    state.value, state.written_ns = value, t_ns
-                    now += (state.number, value)
-                state.seen_ns = t_ns
-            for instant, pairs in sorted(late.items()):
-                self._write(["values", instant, pairs])
-            if now:
-                self._write(["values", t_ns, now])
+                    changed.append((state, value))
+                else:
+                    state.seen_ns = t_ns
+            self._write_last(state for state, _ in changed)
+            for state, value in changed:
+                state.value, state.written_ns, state.seen_ns = value, t_ns, t_ns
+            if changed:
+                self._write(["values", t_ns, [number for state, value in changed for number in (state.number, value)]])
             if left_out:
                 self._note(f"{source} has more series than are kept: {left_out} were left out")
 
@@ -81,13 +79,17 @@ class SampleFile:
         with self._lock:
             for name, series in self._sources.items():
                 if source in (None, name):
-                    late: dict[int, list[float]] = {}
-                    for state in series.values():
-                        if state.seen_ns != state.written_ns:
-                            late.setdefault(state.seen_ns, []).extend((state.number, state.value))
-                            state.written_ns = state.seen_ns
-                    for instant, pairs in sorted(late.items()):
-                        self._write(["values", instant, pairs])
+                    self._write_last(series.values())
+
+    def _write_last(self, states: Iterable[_State]) -> None:
+        """Write the last samples of values that stayed the same since they were written."""
+        last: dict[int, list[float]] = {}
+        for state in states:
+            if state.seen_ns != state.written_ns:
+                last.setdefault(state.seen_ns, []).extend((state.number, state.value))
+                state.written_ns = state.seen_ns
+        for instant, pairs in sorted(last.items()):
+            self._write(["values", instant, pairs])
 
     def note(self, sentence: str) -> None:
         """A sentence for the report, once."""

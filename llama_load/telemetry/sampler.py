@@ -26,10 +26,11 @@ SAMPLED_WITHIN_S = 1.0
 NICE = 5
 
 
-class SourceThread:
+class SourceThread(threading.Thread):
     """Samples one source every interval, and when asked. A source that blocks delays no other one."""
 
     def __init__(self, source: Source, file: SampleFile, interval_s: float) -> None:
+        super().__init__(daemon=True)
         self._source = source
         self._file = file
         self._interval_s = interval_s
@@ -37,11 +38,6 @@ class SourceThread:
         self._done = threading.Event()
         self._is_up = True
         self._asked_s: float | None = None  # when the sample under way was begun
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin with a sample now."""
-        self._thread.start()
 
     def ask(self) -> None:
         """Sample as soon as possible."""
@@ -58,7 +54,8 @@ class SourceThread:
         if asked_s is not None and (waited_s := time.monotonic() - asked_s) > self._interval_s:
             self._file.note(f"{self._source.name}: no answer for {waited_s:.0f} s when the run ended")
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Sample for ever, at once for the first time."""
         while True:
             began_s = time.monotonic()
             self._asked.clear()

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import json
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from llama_load.telemetry.http_get import get
-from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+from llama_load.telemetry.page_source import PageSource
+from llama_load.telemetry.source import SourceError, Value
 
 MOST_SLOTS = 10_000
 
 
-class Slots(Source):
+class Slots(PageSource):
     """One server's slots."""
-
-    def __init__(self, endpoint: Endpoint, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        self.name = endpoint.name
-        self._endpoint = endpoint
-        self._tls = tls
 
     def sample(self) -> Iterator[Value]:
         """The number of slots, of those that work, and of the prompt and output tokens of their present requests."""
-        endpoint = self._endpoint
-        body = get(endpoint.url, endpoint.headers, self._tls)
         try:
-            slots = json.loads(body)
+            slots = json.loads(self.page())
         except (ValueError, RecursionError):
             slots = None
         if not isinstance(slots, list):

@@ -14,7 +14,7 @@ from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
-from llama_load.targets.counts import Bounds, Counts
+from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
@@ -71,7 +71,7 @@ def make_record(
     lease, prompt, stamps, opening, read = ticket.lease, sent.prompt, exchange.stamps, exchange.opening, exchange.counts
     is_unfinished = exchange.cancelled or exchange.aborted
     failure = None if is_unfinished else answer.failure(exchange)
-    counts = answer.counts(_bounds(sent, exchange))
+    counts = checked_counts(answer, _bounds(sent, exchange))
     tokens = _prompt_tokens(sent, ticket.target, counts, None if failure is None else answer.refused_prompt_tokens(exchange))
     token_ns, blank_ns, timings, output = answer.token_ns, answer.blank_ns, answer.timings, answer.generated
     # What a latency of a failed request ends with is None, and so is the latency.

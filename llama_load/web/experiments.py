@@ -86,13 +86,10 @@ class Experiments:
         if self._is_busy():
             raise UsageError("a run is under way: stop it first")
         kind = typed.get("kind")
-        if kind == SEARCH:
-            title, words, environment = self._search(typed)
-        elif kind == SWEEP:
-            title, words, environment = self._sweep(typed)
-        else:
+        if kind not in KINDS:
             raise UsageError("choose a search or a sweep")
-        folder = Path(f"{kind}es" if kind == SEARCH else f"{kind}s") / time.strftime("%Y%m%d-%H%M%S")
+        title, words, environment = self._search(typed) if kind == SEARCH else self._sweep(typed)
+        folder = Path("searches" if kind == SEARCH else "sweeps") / time.strftime("%Y%m%d-%H%M%S")
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with Path(f"{folder}.{LOG}").open("xb") as log:

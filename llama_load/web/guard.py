@@ -27,6 +27,7 @@ from llama_load.options.flags import FLAGS, MOST_USERS, OF_LOCUST
 from llama_load.options.secret_flags import secret_values
 from llama_load.run_folder import MANIFEST
 from llama_load.wire.address import parse_url, split_hosts
+from llama_load.wire.local_ports import is_loopback
 from llama_load.workloads.think_time import OF_FILE
 
 READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -63,7 +64,7 @@ class WebGuard:
         web_ui.app.wsgi_app = self._answer
         web_ui.app.before_request(self._refuse_hidden_settings)
         web_ui.app.after_request(_redact_response)
-        if not _is_loopback(web_ui.host) and not self._options.web_login:
+        if not is_loopback(web_ui.host) and not self._options.web_login:
             logger.warning(
                 "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
                 "leave out --web-host, or add --web-login"
@@ -259,10 +260,3 @@ def _name(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -141,14 +141,9 @@ def _add_start(route: Route, control: RunControl, files: RunFiles) -> None:
         values = control.form.values() | ({} if manifest is None else control.form.values_like(manifest))
         return json({"values": values, "defaults": control.form.defaults()})
 
-    @route("/api/check", "POST")
-    def check() -> Response:
-        answer = control.check(posted())
-        return json(answer, 422 if answer.faults else 200)
-
-    @route("/api/start", "POST")
-    def start() -> Response:
-        answer = control.start(posted())
+    @route("/api/<any(check, start):what>", "POST")
+    def attempt(what: str) -> Response:
+        answer = control.attempt(posted(), begin=what == "start")
         return json(answer, 422 if answer.faults else 200)
 
     @route("/api/stop", "POST")

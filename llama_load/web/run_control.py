@@ -124,15 +124,8 @@ class RunControl:
 
     # ------------------------------------------------------------------ a start
 
-    def check(self, typed: Mapping[str, Any]) -> Answer:
-        """What a start would do: the faults of the form, or the preflight table."""
-        return self._attempt(typed, begin=False)
-
-    def start(self, typed: Mapping[str, Any]) -> Answer:
-        """Check, and start the run if all fits."""
-        return self._attempt(typed, begin=True)
-
-    def _attempt(self, typed: Mapping[str, Any], *, begin: bool) -> Answer:
+    def attempt(self, typed: Mapping[str, Any], *, begin: bool) -> Answer:
+        """The faults of the form, or the preflight table; with `begin` the run is started if all fits."""
         busy = {
             CHECKING: "another check is under way: wait for it",
             STARTING: "a run is being started already",
@@ -209,7 +202,8 @@ class RunControl:
     def _begin(self, prepared: Prepared, candidate: Namespace, choice: Choice, rows: list[PreflightRow]) -> Answer:
         self._adopt(candidate, choice)
         self.runs.plan(prepared)
-        name = self._remember(prepared.writer.path)
+        folder = prepared.writer.path
+        self.folders[folder.name] = folder
         web_ui, runner = self.environment.web_ui, self.environment.runner
         shape = self.environment.shape_class
         web_ui._cancel_run_time_timer()
@@ -228,7 +222,7 @@ class RunControl:
             return Answer([Fault("Locust did not start the run; its log has the reason")], rows)
         if self._is_cancelled:
             self.stop()
-        return Answer(rows=rows, run=name)
+        return Answer(rows=rows, run=folder.name)
 
     def _adopt(self, candidate: Namespace, choice: Choice) -> None:
         """Keep what was typed for the next start; Locust's page and its workers see it, too."""
@@ -238,10 +232,6 @@ class RunControl:
         options.spawn_rate = candidate.spawn_rate or candidate.num_users
         self.environment.host = candidate.host
         self.environment.user_classes = list(choice.classes)
-
-    def _remember(self, folder: Path) -> str:
-        self.folders[folder.name] = folder
-        return folder.name
 
     # ------------------------------------------------------------------ the end
 

@@ -24,6 +24,14 @@ def is_here(address: Address) -> bool:
     return not addresses.isdisjoint(own)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether this name or address, IPv6 perhaps in brackets, is one of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """A TCP port that was free a moment ago."""
     with socket.socket() as sock:

@@ -28,7 +28,11 @@ from llama_load.lab.sweep.runner import Sweep, run_cells
 from llama_load.lab.sweep.running_server import empty_cache
 from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server
+from llama_load.targets.servers import ANY
+from llama_load.targets.servers.llama_server_kind import LLAMA_SERVER
+from llama_load.targets.servers.vllm_kind import VLLM
 from tests.conftest import environment, run_to_the_end
+from tests.json_server import json_server
 from tests.swarms import wait_until
 
 PLAN = """
@@ -310,8 +314,18 @@ def test_flags_that_the_fitting_program_does_not_know_are_left_out(tmp_path: Pat
 
 
 def test_a_cache_that_cannot_be_emptied_is_noted(llama_server: Server) -> None:
-    assert "the prompt cache was not emptied" in empty_cache(llama_server.url)
-    assert "the prompt cache was not emptied" in empty_cache("http://127.0.0.1:1")
+    assert empty_cache(llama_server.url).endswith("was not emptied: llama-server erases slots only with --slot-save-path")
+    assert "the prompt cache was not emptied: cannot reach" in empty_cache("http://127.0.0.1:1")
+    assert empty_cache("http://127.0.0.1:1", ANY).endswith("was not emptied: the server has no request for that")
+    assert empty_cache("http://127.0.0.1:1", VLLM).endswith("was not emptied: the server did not answer")
+
+
+def test_a_cache_is_emptied_by_the_request_of_its_kind() -> None:
+    erased: list[int] = []
+    erase = {f"/slots/{slot}?action=erase": lambda _, slot=slot: erased.append(slot) or {} for slot in (0, 7)}
+    with json_server({"/slots": [{"id": 0}, {"id": 7}], **erase}) as server:
+        assert empty_cache(server.url, LLAMA_SERVER) == ""
+        assert erased == [0, 7]
 
 
 def test_wrong_use_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

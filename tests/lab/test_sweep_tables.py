@@ -20,6 +20,7 @@ from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row, rows_of, test_rates
+from llama_load.lab.sweep.server_spec import argument
 from llama_load.lab.sweep.sweep_tables import estimate, make_tables
 from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
@@ -93,8 +94,8 @@ def test_an_estimate_is_the_mean_and_the_sample_deviation() -> None:
     assert estimate([1.0, 2.0, 3.0]) == estimate([3.0, 1.0, 2.0])
     found = estimate([1.0, 2.0, 3.0])
     assert found is not None
-    assert (found.mean, found.std, found.count) == (2.0, 1.0, 3)
-    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None, 1))
+    assert (found.mean, found.std) == (2.0, 1.0)
+    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None))
 
 
 def test_repeats_are_one_row_with_their_spread_and_the_best_is_marked() -> None:
@@ -266,6 +267,16 @@ def test_identical_set_ups_rarely_show_an_effect() -> None:
 
 
 # ---------------------------------------------------------------------- llama-bench, GGUF
+
+
+def test_the_last_value_of_a_flag_on_a_command_line_counts() -> None:
+    words = ("-t", "4", "--threads=8", "-ngl")
+    assert (argument(words, "-t", "--threads"), argument(words, "-t"), argument(words, "-ngl"), argument((), "-t")) == (
+        "8",
+        "4",
+        "",
+        "",
+    )
 
 
 def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:

@@ -106,7 +106,11 @@ def without_usage(**changed: Any) -> list[RequestRecord]:
     return answers(**{"token_source": "events", "token_events": 20, "output_tokens": 20, "finish_reason": "length"} | changed)
 
 
-@pytest.mark.parametrize("rows", [without_usage(), without_usage(finish_reason="stop")])
+# 1.5 characters of three bytes a token, in prompts of 50 tokens and answers of 80.
+CHINESE = {"output_chars": 120, "output_bytes": 360, "prompt_chars": 75}
+
+
+@pytest.mark.parametrize("rows", [without_usage(), without_usage(finish_reason="stop"), without_usage(**CHINESE)])
 def test_events_of_several_tokens_without_usage_are_named(rows: list[RequestRecord]) -> None:
     """By max_tokens, or by their text: 16 characters an event, where the prompts have 4 a token."""
     assert "events hold several" in bad(of(rows))["uncounted_ratio"]
@@ -150,6 +154,14 @@ def test_prompts_of_one_length_need_a_known_template() -> None:
     assert (check.ok, check.value) == (True, None)
     known = of(rows, tokenizer="server", targets=[{"url": "http://h", "template_tokens": 10}])
     assert "excess_prompt_ratio" in bad(known)
+
+
+def test_a_text_that_makes_prompts_new_is_no_wrong_count() -> None:
+    """30 tokens of --bust-prefix-cache and 10 of the template are not in the counts before the run."""
+    rows = prompts(PLANNED, [tokens + 40 for tokens in PLANNED])
+    about = {"tokenizer": "server", "targets": [{"url": "http://h", "template_tokens": 10}]}
+    assert "excess_prompt_ratio" not in bad(of(rows, options={"bust_prefix_cache": True}, **about))
+    assert "excess_prompt_ratio" in bad(of(rows, **about))
 
 
 def test_an_estimate_shows_a_factor_of_three() -> None:

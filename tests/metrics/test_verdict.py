@@ -154,6 +154,9 @@ def test_lateness_is_held_against_the_gap_between_arrivals(gap_ms: int, word: st
 def test_a_client_that_stood_still_turns_the_verdict() -> None:
     """2 s once, which no p99 shows."""
     assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 2000.0, 0.1))) == ["client_pause_ms"]
+    # 500 ms of a second are half of the load; of a minute, less than 1 %.
+    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 500.0, 0.1))) == ["client_pause_ms"]
+    assert bad(verdict(record(), record(1, start_ms=60_000), health=WorkerHealth("w", 1.0, 500.0, 0.1))) == []
 
 
 @pytest.mark.parametrize(("got", "fixed", "word"), [(10, True, "NOT COMPARABLE"), (10, False, "VALID"), (200, True, "VALID")])
@@ -257,6 +260,20 @@ def test_few_failures_that_waited_long_move_the_latencies() -> None:
     assert after(60_000) == ["failed_shift"]
 
 
+def test_few_refused_requests_with_the_longest_prompts_move_the_latencies() -> None:
+    """285 answers after 100 ms, and 15 with the longest prompts after 2 s: 195 ms in the mean. Three with longer ones were refused at
+    once; with at least 2 s for them the mean grows by 9 %. Three with short prompts would have been like the others."""
+    rows = [record(index, prompt_chars=1000 + index) for index in range(285)]
+    rows += [record(index, first_ms=2000, prompt_chars=9000) for index in range(285, 300)]
+
+    def refused(chars: int) -> list[str]:
+        gone = [replace(failed(300 + index, end_ms=5), prompt_chars=chars) for index in range(3)]
+        return bad(verdict(*rows, *gone, is_steady=False))
+
+    assert refused(1200) == []
+    assert refused(9500) == ["failed_shift"]
+
+
 def test_a_part_whose_figures_lack_requests_is_noted() -> None:
     """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
     that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
@@ -276,6 +293,8 @@ def test_fewer_requests_in_flight_than_users_are_noted() -> None:
     (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
     assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
     assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
+    turns = [replace(row, turn=1 + index) for index, row in enumerate(rows)]  # conversations wait between turns
+    assert "mean_in_flight" not in {check.name for check in verdict(*turns, users=2).checks}
 
 
 def test_several_answers_to_a_request_are_noted() -> None:

@@ -218,7 +218,7 @@ def test_a_stage_goes_by_its_concurrency_or_as_it_was_written() -> None:
 @pytest.mark.parametrize(("tpot_ms", "speed"), [(20.0, 50.0), (None, None), (0.0, None)])
 def test_the_speed_of_one_user_is_a_second_over_tpot(tpot_ms: float | None, speed: float | None) -> None:
     """20 ms a token: 50 tokens/s; not known of answers of one token, nor where all tokens came at once."""
-    assert stage(tpot_ms=tpot_ms).tok_per_s_per_user == speed
+    assert stage(tpot_ms=tpot_ms).figures.tok_per_s_per_user == speed
 
 
 # The table

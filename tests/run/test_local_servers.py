@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from llama_load.serving import registry
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.local_process import listening_process
 from llama_load.targets.servers import ServerSpec
 from llama_load.wire.address import parse_url
-from tests.conftest import Finished, Simulated
+from tests.conftest import Finished, Simulated, beside
 from tests.swarms import wait_until
 
 Run = Callable[..., Finished]
@@ -61,12 +60,10 @@ def test_a_server_that_dies_ends_the_run_with_its_last_words(
     folder = tmp_path / "run"
     spec = ServerSpec(model=str(tiny_model), alongside=(("sleep", "1000"),))
     with serving(spec, tmp_path / "server") as server:
-        entry = registry.find(server.port)
-        assert entry is not None
 
         def kill() -> None:
             wait_until((folder / "requests.arrows").exists, 60)
-            os.kill(entry.parts[0].pid, signal.SIGKILL)
+            beside(server.pid)[0].kill()
 
         killer = threading.Thread(target=kill)
         killer.start()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.metrics.replicas import imbalance
+from llama_load.metrics.rates import imbalance
 from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
 from llama_load.targets.balance import EVERY_TURN, LEAST_IN_FLIGHT, Balancer

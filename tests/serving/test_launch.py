@@ -18,7 +18,7 @@ from llama_load.serving import registry
 from llama_load.serving.commands import redact_server_command
 from llama_load.serving.launch import serving
 from llama_load.targets.servers import STARTS, ServerSpec, start_of
-from tests.conftest import environment
+from tests.conftest import beside, environment
 from tests.swarms import wait_until
 
 
@@ -45,8 +45,8 @@ def test_a_server_is_ready_known_and_then_stopped(spec: ServerSpec, tmp_path: Pa
         assert entry is not None
         assert (entry.pid, entry.log, entry.command) == (server.pid, str(server.log), server.command)
         assert psutil.Process(server.pid).nice() == psutil.Process().nice() + 1
-        (companion,) = entry.parts
-        assert companion.command == ("sleep", "1000")
+        (companion,) = beside(server.pid)
+        assert companion.cmdline() == ["sleep", "1000"]
     assert (tmp_path / "clean-up").exists()
     assert not psutil.pid_exists(server.pid)
     assert not psutil.pid_exists(companion.pid)
@@ -71,17 +71,18 @@ def test_nothing_is_left_when_we_are_killed(tiny_model: Path, tmp_path: Path) ->
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         entry = registry.find(int(process.stdout.readline()))
+        assert entry is not None
+        (companion,) = beside(entry.pid)
         process.kill()
-    assert entry is not None
     wait_until((tmp_path / "clean-up").exists, 30)
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in (entry.pid, entry.parts[0].pid)), 30)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in (entry.pid, companion.pid)), 30)
 
 
 def test_a_companion_that_ends_is_the_reason_and_ends_the_server(spec: ServerSpec, tmp_path: Path) -> None:
     with serving(spec, tmp_path) as server:
         entry = registry.find(server.port)
         assert entry is not None
-        os.kill(entry.parts[0].pid, signal.SIGKILL)
+        beside(server.pid)[0].kill()
         assert "the companion sleep ended (killed by SIGKILL), so the server was stopped" in server.wait()
         assert registry.ending_of(entry) == server.ended()
 

@@ -9,80 +9,83 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.observed.server_description import ServerDescription
+from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.reports.server_section import server_lines
-from llama_load.run_folder import ServerFiles, write_server_files
+from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.serving.command_flags import read_command
-from llama_load.serving.describe import described, ends_of, read_log_file
-from llama_load.serving.last_words import last_words
-from llama_load.serving.log_facts import Device, LogFacts, read_log
+from llama_load.serving.describe import described, read_log_file
+from llama_load.serving.last_words import ends_of, last_words
 from llama_load.serving.rpc_traffic import Traffic, read_ss
+from llama_load.targets.servers.llama_cpp_log import ServerLog, read_log
 
 LOGS = Path(__file__).parent / "logs"
 
 
-def facts_of(name: str) -> LogFacts:
+def log_of(name: str) -> ServerLog:
     return read_log((LOGS / name).read_text().splitlines())
+
+
+def server_of(name: str, command: tuple[str, ...] = ()) -> ServerDescription:
+    return described(ServerDescription(url="http://x"), command, log_of(name))
+
+
+def buffers(device: str, model_mib: float = 0.0, kv_mib: float = 0.0, compute_mib: float = 0.0) -> Buffers:
+    return Buffers(device=device, model_mib=model_mib, kv_mib=kv_mib, compute_mib=compute_mib)
 
 
 def test_a_log_of_llama_server() -> None:
     """At the level of ours: model, slots, threads, KV cache, buffers, breakdown, what the fit did."""
-    facts = facts_of("llama_server.log")
-    assert (facts.model_name, facts.quantization, facts.n_params, facts.model_bytes) == (
+    log, facts = log_of("llama_server.log"), server_of("llama_server.log")
+    assert (facts.model, facts.quantization, facts.n_params, facts.model_bytes) == (
         *("llama-load-demo", "all F32", 5_170_000),
         round(19.72 * 2**20),
     )
     assert (facts.slots, facts.context, facts.context_per_slot, facts.batch, facts.micro_batch) == (2, 4096, 2048, 2048, 512)
     assert (facts.threads, facts.threads_batch, facts.flash_attention, facts.kv_types) == (1, 1, "enabled", "K f16, V f16")
-    assert facts.devices == (Device("CPU_Mapped", model_mib=19.72), Device("CPU", kv_mib=8.0, compute_mib=10.52, output_mib=0.05))
-    (host,) = facts.memory
-    assert (host.device, host.total, host.self, host.model, host.context, host.compute) == ("Host", None, 38, 19, 8, 10)
-    assert facts.memory_table[0].startswith("| memory breakdown [MiB] |")
-    assert facts.fit[-1] == "successfully fit params to free device memory"
-    assert any("KV buffer size" in line for line in facts.memory_lines)
+    assert facts.buffers == [buffers("CPU_Mapped", 19.72), buffers("CPU", kv_mib=8.0, compute_mib=10.57)]
+    assert facts.memory_lines[0].startswith("| memory breakdown [MiB] |")
+    assert [line.split() for line in facts.memory_lines[1:]] == ["| - Host | 38 = 19 + 8 + 10 |".split()]
+    assert facts.fit_lines[-1] == "successfully fit params to free device memory"
+    assert any("KV buffer size" in line for line in log.memory_lines)
+    by_api = ServerDescription(url="http://x", model="m", slots=7, quantization="Q8")
+    server = described(by_api, ("llama-server", "-c", "1", "-np", "3", "-ngl", "9"), log)
+    # The API knows the slots, the log the context and the quantization; the command line what neither has.
+    assert (server.model, server.slots, server.context, server.quantization, server.n_gpu_layers) == ("m", 7, 4096, "all F32", "9")
 
 
 def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:
     lines = (LOGS / "llama_server.log").read_text().splitlines()
-    assert read_log([*lines, *lines]).devices == read_log(lines).devices
+    assert read_log([*lines, *lines]).buffers == read_log(lines).buffers
 
 
 def test_what_a_fit_only_tried_is_not_counted() -> None:
-    """At the debug level the log has the buffers of the trial, too; and each layer's device."""
-    facts = facts_of("llama_server_debug.log")
-    assert facts.devices == facts_of("llama_server.log").devices
-    assert facts.layers == {"CPU": 3}
+    """At the debug level the log has the buffers of the trial, too."""
+    assert log_of("llama_server_debug.log").buffers == log_of("llama_server.log").buffers
 
 
 def test_a_log_of_llama_cpp_python_with_rpc_workers() -> None:
-    facts = facts_of("llama_cpp_python_rpc.log")
-    assert facts.offloaded == (3, 3)
-    assert facts.layers == {"RPC0": 2, "RPC1": 1}
-    assert len(facts.rpc_seen) == 2
-    assert tuple(device.rpc for device in facts.devices if device.rpc) == facts.rpc_seen
-    assert [device.model_mib for device in facts.devices if device.rpc] == [8.0, 5.86]
+    server = server_of("llama_cpp_python_rpc.log")
+    assert (server.layers_offloaded, server.layers) == (3, 3)
+    assert [worker.address for worker in server.rpc] == log_of("llama_cpp_python_rpc.log").rpc_seen
+    assert [worker.model_mib for worker in server.rpc] == [8.0, 5.86]
 
 
 def test_a_log_with_gpus_and_an_unused_worker() -> None:
-    """A difference of unsigned numbers that is below zero is none."""
-    facts = facts_of("two_gpus.log")
-    assert (facts.build, facts.quantization, facts.n_params) == ("b7003-596a297cb", "Q4_K - Medium", 30_530_000_000)
-    assert (facts.offloaded, facts.slots, facts.context_per_slot) == ((49, 49), 4, 131072)
-    rows = {row.device: row for row in facts.memory}
-    assert rows["CUDA0 (RTX 4090)"].unaccounted == -19398
-    assert rows["CUDA1 (RTX 4090)"].unaccounted is None
-    assert facts.rpc_seen == ("mlbox.local:50052",)
-    server = described(ServerDescription(url="http://x"), ("llama-server", "--rpc", "mlbox.local:50052"), facts)
+    server = server_of("two_gpus.log", ("llama-server", "--rpc", "mlbox.local:50052"))
+    assert (server.build, server.quantization, server.n_params) == ("b7003-596a297cb", "Q4_K - Medium", 30_530_000_000)
+    assert (server.layers_offloaded, server.layers, server.slots, server.context_per_slot) == (49, 49, 4, 131072)
+    assert [line.split()[2] for line in server.memory_lines] == ["breakdown", "RPC0", "CUDA0", "CUDA1", "Host"]
+    assert log_of("two_gpus.log").rpc_seen == ["mlbox.local:50052"]
     assert server.devices == ["CUDA", "CPU"]
     assert server.rpc_unused == ["mlbox.local:50052"]
     assert "NOT USED" in "\n".join(server_lines([server]))
 
 
 def test_a_log_of_2024() -> None:
-    facts = facts_of("year_2024.log")
-    assert (facts.build, facts.quantization, facts.model_name) == ("b9-f702a90", "Q4_K - Small", "DeepSeek-Coder-V2-Instruct")
-    assert [device.rpc for device in facts.devices] == ["", "", "localhost:50052"]
-    assert facts.devices[1] == Device("CUDA0", model_mib=5434.38, kv_mib=1536.0, compute_mib=672.01)
+    server = server_of("year_2024.log")
+    assert (server.build, server.quantization, server.model) == ("b9-f702a90", "Q4_K - Small", "DeepSeek-Coder-V2-Instruct")
+    assert [worker.address for worker in server.rpc] == ["localhost:50052"]
+    assert server.buffers[1] == buffers("CUDA0", 5434.38, 1536.0, 672.01)
 
 
 WORDS = st.sampled_from(
@@ -134,14 +137,15 @@ def test_a_hostile_line_is_read_in_linear_time() -> None:
 def test_commands_of_the_servers() -> None:
     """A `;` between RPC workers is what was meant, not what the server understands."""
     facts = read_command(("llama-server", "-m", "a.gguf", "-ngl", "99", "-t=8", "--rpc", "a:1;b:2", "-ctk", "q8_0", "-b", "x"))
-    assert (facts.model, facts.n_gpu_layers, facts.threads, facts.rpc, facts.batch) == ("a.gguf", "99", 8, ("a:1", "b:2"), None)
-    assert facts.kv_types == "K q8_0"
-    assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
-    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf")).model == "a.gguf"
-    assert read_command(()).model is None
-    assert read_log(["INFO [kv_cache_utils.py:1] GPU KV cache size: 12,345 tokens"]).kv_tokens == 12345
-    wrapped = read_command(("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4"))
-    assert (wrapped.model, wrapped.context, wrapped.threads) == (None, None, 4)
+    own = {"model": "a.gguf", "n_gpu_layers": "99", "threads": 8, "rpc": ["a:1", "b:2"], "kv_types": "K q8_0"}
+    nothing = {"rpc": [], "context_shift": False}
+    assert facts == nothing | own
+    served = read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16"))
+    assert served == nothing | {"model": "Qwen/Qwen3-0.6B", "slots": 16}
+    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf"))["model"] == "a.gguf"
+    assert read_command(()) == nothing
+    wrapped = ("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4")
+    assert read_command(wrapped) == nothing | {"threads": 4}
 
 
 def test_a_worker_lost_to_a_semicolon_is_unused() -> None:
@@ -172,9 +176,9 @@ def test_the_ends_of_a_large_log_are_enough(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     table = "x: | memory breakdown [MiB] | total |\nx: |   - Host | 9 = 1 + 2 + 6 |\n"
     log.write_text("print_info: file type   = Q8_0\n" + "request\n" * 2**20 + table)
-    facts = read_log_file(log)
-    assert facts.quantization == "Q8_0"
-    assert facts.memory[0].self == 9
+    read = read_log_file(log)
+    assert read.facts["quantization"] == "Q8_0"
+    assert read.memory_table == ["| memory breakdown [MiB] | total |", "|   - Host | 9 = 1 + 2 + 6 |"]
 
 
 def test_the_kernels_figures_of_connections_to_workers() -> None:
@@ -222,12 +226,11 @@ def test_tabs_in_last_words_are_spaces(tmp_path: Path) -> None:
 
 def test_a_draft_model_is_apart_from_the_model() -> None:
     """One log describes both; layers, sizes, buffers and breakdown of the draft model stand in a part of their own."""
-    facts = facts_of("draft_model.log")
-    assert (facts.n_layers, facts.offloaded, facts.model_bytes) == (8, (9, 9), round(143.48 * 2**20))
-    assert facts.devices == (Device("CPU_Mapped", model_mib=143.48), Device("CPU", kv_mib=32.0, compute_mib=19.02, output_mib=0.05))
-    assert facts.draft is not None
-    assert (facts.draft.n_layers, facts.draft.model_bytes, facts.draft.quantization) == (1, round(14.23 * 2**20), "all F32")
-    server = described(ServerDescription(url="http://x"), ("llama-server", "-md", "draft.gguf"), facts)
+    server = server_of("draft_model.log", ("llama-server", "-md", "draft.gguf"))
+    assert (server.layers_offloaded, server.layers, server.model_bytes) == (0, 9, round(143.48 * 2**20))
+    assert server.buffers == [buffers("CPU_Mapped", 143.48), buffers("CPU", kv_mib=32.0, compute_mib=pytest.approx(19.07))]
+    assert server.draft is not None
+    assert (server.draft.layers, server.draft.model_bytes, server.draft.quantization) == (1, round(14.23 * 2**20), "all F32")
     assert "Draft model:     14.2 MiB, all F32, 1 layer" in "\n".join(server_lines([server]))
 
 
@@ -240,11 +243,11 @@ def test_buffers_of_a_draft_model_are_shown_as_such() -> None:
         "memory_breakdown_print: | memory breakdown [MiB] | total   free    self   model   context   compute    unaccounted |",
         "memory_breakdown_print: |   - Host               |                  194 =   143 +      32 +      19                |",
     ]
-    facts = read_log(lines)
-    assert facts.draft is not None
-    assert [facts.devices[0].model_mib, facts.draft.devices[0].model_mib] == [100.0, 10.0]
-    assert (facts.slots, facts.memory[0].self, facts.memory_is_forecast) == (2, 194, False)
-    text = "\n".join(server_lines([described(ServerDescription(url="http://x"), (), facts)]))
+    server = described(ServerDescription(url="http://x"), (), read_log(lines))
+    assert server.draft is not None
+    assert [server.buffers[0].model_mib, server.draft.buffers[0].model_mib] == [100.0, 10.0]
+    assert (server.slots, len(server.memory_lines), server.memory_is_forecast) == (2, 2, False)
+    text = "\n".join(server_lines([server]))
     assert "CPU, draft      10.0" in text
 
 
@@ -257,20 +260,19 @@ def test_the_breakdown_of_a_fit_is_a_forecast() -> None:
 
 
 def test_a_log_of_json_lines() -> None:
-    facts = facts_of("jsonl.log")
-    assert (facts.model_name, facts.quantization, facts.slots) == ("llama-load-demo", "all F32", 2)
-    assert facts.memory_table[-1].endswith("|")
+    server = server_of("jsonl.log")
+    assert (server.model, server.quantization, server.slots) == ("llama-load-demo", "all F32", 2)
+    assert server.memory_lines[-1].endswith("|")
 
 
 def test_slots_that_share_one_pool() -> None:
-    facts = facts_of("shared_pool.log")
-    assert (facts.kv_unified, facts.context, facts.slots) == (True, 2048, 4)
-    server = described(ServerDescription(url="http://x"), (), facts)
+    server = server_of("shared_pool.log")
+    assert (server.kv_unified, server.context, server.slots) == (True, 2048, 4)
     assert "2048 tokens, 4 slots which share them" in "\n".join(server_lines([server]))
 
 
 def test_context_shifts_are_counted() -> None:
-    server = described(ServerDescription(url="http://x"), (), facts_of("context_shift.log"))
+    server = server_of("context_shift.log")
     assert server.context_shifts == 4
     assert "shifted 4 times" in " ".join(" ".join(server_lines([server])).split())
 
@@ -289,28 +291,26 @@ def test_images_that_a_micro_batch_caps_are_reported(asked: int, shown: str) -> 
 
 def test_a_build_for_cpus_offloads_nothing() -> None:
     """It prints "offloaded 3/3 layers to GPU" all the same."""
-    server = described(ServerDescription(url="http://x"), (), facts_of("shared_pool.log"))
+    server = server_of("shared_pool.log")
     assert (server.devices, server.layers_offloaded, server.layers) == (["CPU"], 0, 3)
 
 
 def test_a_semicolon_in_a_real_log() -> None:
     """llama-server names one device after both addresses, and uses the first."""
     first, second = "127.0.0.1:33501", "127.0.0.1:33502"
-    server = described(
-        ServerDescription(url="http://x"), ("llama-server", "--rpc", f"{first};{second}"), facts_of("rpc_semicolon.log")
-    )
+    server = server_of("rpc_semicolon.log", ("llama-server", "--rpc", f"{first};{second}"))
     assert [(worker.address, worker.model_mib) for worker in server.rpc] == [(first, 13.87), (second, 0.0)]
     assert server.rpc_unused == [second]
 
 
 def test_the_models_of_a_router_are_apart() -> None:
     """Their processes write into one log, each line with its port."""
-    facts = facts_of("router.log")
-    assert (facts.model_name, facts.slots) == (None, None)
-    assert (facts.models["tiny"].slots, facts.models["tiny"].context, facts.models["tiny"].memory[0].self) == (2, 4096, 38)
-    server = described(ServerDescription(url="http://x", model="tiny"), (), facts)
-    assert (server.context, server.layers) == (4096, 3)
-    assert sum("[35499]" in line for line in facts.memory_lines) > 5
+    log = log_of("router.log")
+    assert not {"model", "slots"} & log.facts.keys()
+    server = described(ServerDescription(url="http://x", model="tiny"), (), log)
+    assert (server.slots, server.context, server.layers) == (2, 4096, 3)
+    assert " 38 = " in server.memory_lines[1]
+    assert sum("[35499]" in line for line in log.memory_lines) > 5
 
 
 def test_evictions_of_a_router_are_counted() -> None:

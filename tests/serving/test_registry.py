@@ -27,7 +27,7 @@ def homeless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
 def test_without_a_place_no_server_is_known_and_nothing_fails() -> None:
     """A load test looks for its server's entry, a supervisor removes its own; an entry that cannot be written is an OSError,
     which the supervisor reports; logs go to the temporary folder."""
-    entry = registry.Entry(1, "llama-server", 1, 0.0, ("llama-server",), "")
+    entry = registry.Entry(1, 1, 0.0, ("llama-server",), "")
     assert registry.find(1) is None
     assert registry.ending_of(entry) == ""
     registry.mark_ended(1, "gone")

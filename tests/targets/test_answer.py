@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llama_load.dispatch.leases import Lease
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.counts import Bounds
+from llama_load.targets.counts import Bounds, checked_counts
 from llama_load.targets.server_errors import describe_error, http_failure
 from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
@@ -298,7 +298,7 @@ def test_odd_optional_numbers_do_not_fail_a_complete_answer(odd: dict[tuple[str,
     reader = read(choice(0, "a"), choice(0, "b"), json.dumps(value | last if whole else last), json.dumps(value))
     assert reader.failure(complete()) is None
     assert reader.token_ns == [1, 2]
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert counts.output_tokens is not None
     assert all(type(count) is int and 0 <= count <= 2**53 for count in (counts.output_tokens, counts.prompt_tokens or 0))
     if ("usage", "completion_tokens") not in odd and ("timings", "predicted_n") not in odd:
@@ -316,7 +316,7 @@ def test_numbers_that_json_does_not_have_are_unknown(number: str) -> None:
 def test_a_whole_number_written_as_a_float_is_that_number() -> None:
     usage = {"prompt_tokens": 7.0, "completion_tokens": 2.0, "prompt_tokens_details": {"cached_tokens": 3.0}}
     reader = read(choice(0, "a", "stop"), json.dumps({"choices": [], "usage": usage, "timings": {"prompt_n": -1}}))
-    assert (prompt_of(reader), output_of(reader), reader.counts().cached_tokens) == ((7, "usage"), (2, "usage"), 3)
+    assert (prompt_of(reader), output_of(reader), checked_counts(reader).cached_tokens) == ((7, "usage"), (2, "usage"), 3)
     assert reader.timings.prompt_n is None
 
 
@@ -329,7 +329,7 @@ def with_usage(text: str, so_far: int, finish: str | None = None) -> str:
 def test_usage_on_every_event_places_the_tokens() -> None:
     """3 tokens, 2, 1 that has no text yet, then 2 with it; an end-of-text token counts to the last event."""
     events = [with_usage("", 0), with_usage("abc", 3), with_usage("de", 5), with_usage("", 6), with_usage("f", 7)]
-    counts = read(*events, with_usage("", 8, "stop"), '{"choices":[],"usage":{"completion_tokens":8}}').counts()
+    counts = checked_counts(read(*events, with_usage("", 8, "stop"), '{"choices":[],"usage":{"completion_tokens":8}}'))
     assert (counts.output_tokens, counts.event_tokens, counts.first_event_tokens) == (8, (3, 2, 3), 3)
 
 
@@ -339,7 +339,7 @@ def test_usage_on_every_event_places_the_tokens() -> None:
     ids=["the same total with every event", "each event alone", "backwards"],
 )
 def test_usage_that_does_not_count_up_places_nothing(so_far: tuple[int, ...]) -> None:
-    counts = read(*(with_usage("a", count) for count in so_far), '{"choices":[],"usage":{"completion_tokens":60}}').counts()
+    counts = checked_counts(read(*(with_usage("a", count) for count in so_far), '{"choices":[],"usage":{"completion_tokens":60}}'))
     assert counts.output_tokens == 60
     assert so_far == (60, 60, 60) or counts.event_tokens == ()
     # All in the first event, as far as is known: no time per token can be had from that.
@@ -348,9 +348,9 @@ def test_usage_that_does_not_count_up_places_nothing(so_far: tuple[int, ...]) ->
 
 def test_hidden_reasoning_came_before_the_first_event() -> None:
     usage = '{"choices":[],"usage":{"completion_tokens":50,"completion_tokens_details":{"reasoning_tokens":40}}}'
-    counts = read(choice(0, "a"), choice(0, "b", "stop"), usage).counts()
+    counts = checked_counts(read(choice(0, "a"), choice(0, "b", "stop"), usage))
     assert (counts.output_tokens, counts.reasoning_tokens, counts.first_event_tokens) == (50, 40, 41)
-    shown = read('{"choices":[{"delta":{"reasoning":"hm"}}]}', choice(0, "b", "stop"), usage).counts()
+    shown = checked_counts(read('{"choices":[{"delta":{"reasoning":"hm"}}]}', choice(0, "b", "stop"), usage))
     assert (shown.reasoning_tokens, shown.first_event_tokens) == (40, None)
 
 
@@ -362,20 +362,20 @@ def streamed(tokens: int, *last: str) -> AnswerReader:
 def test_a_count_clearly_below_the_events_is_not_believed() -> None:
     """1600 events and usage 800. Pieces that came together (a gateway that cuts tokens) are no tokens of their own."""
     answer = streamed(100, '{"choices":[],"usage":{"completion_tokens":50}}')
-    found = answer.counts()
+    found = checked_counts(answer)
     assert (found.output_tokens, found.token_source) == (100, "events")
     assert found.doubt == "usage: 50 output tokens where 100 events carried text"
-    assert answer.counts(Bounds(merged_events=50)).output_tokens == 50
-    close = streamed(100, '{"choices":[],"usage":{"completion_tokens":97}}').counts()
+    assert checked_counts(answer, Bounds(merged_events=50)).output_tokens == 50
+    close = checked_counts(streamed(100, '{"choices":[],"usage":{"completion_tokens":97}}'))
     assert (close.output_tokens, close.doubt) == (97, None)
 
 
 def test_usage_and_timings_that_differ_are_named_and_the_nearer_to_the_events_counts() -> None:
     both = '{"choices":[],"usage":{"completion_tokens":%d},"timings":{"predicted_n":%d}}'
-    found = streamed(100, both % (107, 100)).counts()
+    found = checked_counts(streamed(100, both % (107, 100)))
     assert (found.output_tokens, found.token_source) == (100, "timings")
     assert found.doubt == "usage: 107 output tokens where the server's timings have 100"
-    assert streamed(100, both % (101, 100)).counts().doubt is None
+    assert checked_counts(streamed(100, both % (101, 100))).doubt is None
 
 
 BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)
@@ -427,7 +427,7 @@ BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)
 )
 def test_counts_that_cannot_be_are_not_believed(usage: dict, bounds: Bounds, found: dict, doubt: str | None) -> None:
     reader = read(choice(0, "a"), choice(0, "b", "stop"), json.dumps({"choices": [], "usage": usage}))
-    counts = reader.counts(bounds)
+    counts = checked_counts(reader, bounds)
     assert {name: getattr(counts, name) for name in found} == found
     assert counts.doubt == doubt
 
@@ -454,7 +454,7 @@ def test_vllms_counts_of_speculative_decoding(changed: dict[str, Any], found: tu
     """10 tokens: one of the prompt's step, 5 accepted, 4 of the steps that verified them. Odd values count as unknown."""
     last = {"choices": [], "usage": {"completion_tokens": 10}, "metrics": {"speculative_decoding": DRAFTS | changed, "x": [1]}}
     reader = read(choice(0, "a"), choice(0, "b", "stop"), json.dumps(last))
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.draft_tokens, counts.draft_accepted) == found
     assert counts.doubt == doubt
     assert (counts.output_tokens, reader.failure(complete())) == (10, None)
@@ -464,7 +464,7 @@ def test_vllms_counts_of_speculative_decoding(changed: dict[str, Any], found: tu
 def test_metrics_of_other_servers_are_no_error(metrics: object) -> None:
     reader = read(choice(0, "a", "stop"), json.dumps({"choices": [], "metrics": metrics}))
     assert reader.failure(complete()) is None
-    assert (reader.counts().draft_tokens, reader.counts().doubt) == (None, None)
+    assert (checked_counts(reader).draft_tokens, checked_counts(reader).doubt) == (None, None)
 
 
 def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
@@ -472,7 +472,7 @@ def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
         "usage": {"completion_tokens": 65, "prompt_tokens": 10**6},
         "timings": {"predicted_n": 63, "prompt_n": 7, "cache_n": 3},
     }
-    counts = read(choice(0, "a", "stop"), json.dumps({"choices": []} | extra)).counts(BOUNDS)
+    counts = checked_counts(read(choice(0, "a", "stop"), json.dumps({"choices": []} | extra)), BOUNDS)
     assert (counts.output_tokens, counts.token_source) == (63, "timings")
     assert (counts.prompt_tokens, counts.prompt_token_source, counts.processed_tokens) == (10, "timings", 7)
     assert counts.doubt.count(";") == 1
@@ -482,8 +482,8 @@ def test_a_server_that_ignores_max_tokens_is_believed_as_far_as_its_events_go() 
     events = [choice(0, "a") for _ in range(70)]
     usage = '{"choices":[],"usage":{"completion_tokens":%d}}'
     assert output_of(read(*events, usage % 70)) == (70, "usage")
-    assert read(*events, usage % 70).counts(BOUNDS).doubt is None
-    assert read(*events, usage % 71).counts(BOUNDS).token_source == "events"
+    assert checked_counts(read(*events, usage % 70), BOUNDS).doubt is None
+    assert checked_counts(read(*events, usage % 71), BOUNDS).token_source == "events"
 
 
 json_like = st.recursive(

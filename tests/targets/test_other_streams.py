@@ -12,6 +12,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis.completion_api import NativeReader
 from llama_load.targets.apis.messages_api import MessagesReader
 from llama_load.targets.apis.responses_api import ResponsesReader
+from llama_load.targets.counts import checked_counts
 from tests.conftest import Finished
 
 
@@ -29,7 +30,7 @@ def test_messages_count_cached_and_new_prompt_tokens() -> None:
     assert tokens == [False, False, True, True, True, False, False]
     assert (reader.reasoning, reader.text, reader.finish_reason, reader.token_ns) == ("hm", "ab", "length", [2, 3, 4])
     assert reader.first_answer_ns == 3
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.prompt_tokens, counts.cached_tokens, counts.output_tokens, counts.token_source) == (14, 13, 3, "usage")
     read(reader, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     assert reader.error == "Overloaded"
@@ -55,7 +56,7 @@ def test_responses_end_with_their_usage() -> None:
     )
     assert tokens == [False, True, True, False, False]
     assert (reader.reasoning, reader.text, reader.finish_reason) == ("hm", "a", "length")
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.prompt_tokens, counts.cached_tokens, counts.output_tokens, counts.reasoning_tokens) == (9, 5, 4, 1)
     read(reader, {"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "out of memory"}}})
     assert reader.error == "out of memory"
@@ -67,7 +68,7 @@ def test_a_native_completion_ends_with_stop() -> None:
     last = {"content": "", "stop": True, "stop_type": "limit", "tokens_predicted": 2, "tokens_evaluated": 5}
     assert read(reader, {"content": "a", "stop": False}, {"content": "b", "stop": False}, last) == [True, True, False]
     assert (reader.text, reader.finish_reason) == ("ab", "length")
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.prompt_tokens, counts.output_tokens) == (5, 2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.counts import checked_counts
 from llama_load.targets.server_errors import context_numbers, http_failure
 from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
@@ -29,7 +30,7 @@ def test_llama_server_with_usage() -> None:
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 60
     assert output_of(reader) == (60, "usage")
-    assert (prompt_of(reader), reader.counts().cached_tokens) == ((40, "usage"), 39)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((40, "usage"), 39)
     assert (reader.finish_reason, reader.done) == ("length", True)
     assert reader.timings is not None
     assert reader.timings.predicted_n == 60
@@ -40,7 +41,7 @@ def test_llama_server_without_usage() -> None:
     reader, exchange = replay(timed("llama_stream_no_usage"))
     assert reader.failure(exchange) is None
     assert output_of(reader) == (3, "timings")
-    assert (prompt_of(reader), reader.counts().cached_tokens) == ((19, "timings"), 6)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((19, "timings"), 6)
     assert reader.text == " savo-"
 
 
@@ -49,7 +50,7 @@ def test_llama_server_holds_back_partial_utf8() -> None:
     reader, exchange = replay(timed("llama_stream_merged_utf8"))
     assert reader.failure(exchange) is None
     assert (reader.text, len(reader.token_ns), output_of(reader)) == ("😀", 1, (5, "usage"))
-    assert reader.counts().cached_tokens == 18
+    assert checked_counts(reader).cached_tokens == 18
 
 
 def test_llama_server_with_timings_per_token() -> None:
@@ -72,7 +73,7 @@ def test_vllm() -> None:
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 49
     assert output_of(reader) == (60, "usage")
-    assert (prompt_of(reader), reader.counts().cached_tokens) == ((39, "usage"), None)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((39, "usage"), None)
     assert (reader.finish_reason, reader.done, reader.timings) == ("length", True, None)
     assert exchange.headers["server"] == "uvicorn"
 
@@ -89,7 +90,7 @@ def test_vllm_with_usage_on_every_event() -> None:
     the last."""
     reader, exchange = replay(timed("vllm_stream_continuous_usage"))
     assert reader.failure(exchange) is None
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.output_tokens, counts.event_tokens, counts.first_event_tokens) == (23, (1, 5, 5, 5, 5, 2), 1)
     assert counts.prompt_tokens == 13
 
@@ -100,7 +101,7 @@ def test_vllm_with_two_choices() -> None:
     assert reader.failure(exchange) is None
     assert len(reader.choices) == 2
     assert len(reader.token_ns) == 6 + 5
-    counts = reader.counts()
+    counts = checked_counts(reader)
     assert (counts.output_tokens, counts.token_source, counts.event_tokens) == (46, "usage", ())
 
 

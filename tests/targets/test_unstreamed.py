@@ -12,6 +12,7 @@ from llama_load.serving.launch import Server
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT, RERANK, Api
 from llama_load.targets.body import BodyOptions, asked_choices, is_text
+from llama_load.targets.counts import checked_counts
 from llama_load.targets.servers import KINDS
 from llama_load.targets.target import Target
 from llama_load.wire.address import parse_url
@@ -35,7 +36,7 @@ def test_vllms_drafted_tokens_of_a_whole_answer() -> None:
     drafts = {"num_draft_tokens": 6, "num_accepted_draft_tokens": 3, "num_spec_steps": 2, "acceptance_histogram": [0, 1, 1, 0]}
     usage = {"completion_tokens": 6}
     reader, _ = whole({"choices": [choice(0, "a")], "usage": usage, "metrics": {"speculative_decoding": drafts}})
-    assert (reader.counts().draft_tokens, reader.counts().draft_accepted) == (6, 3)
+    assert (checked_counts(reader).draft_tokens, checked_counts(reader).draft_accepted) == (6, 3)
 
 
 def choice(index: int, text: str, finish: str | None = "stop", **message: Any) -> dict[str, Any]:

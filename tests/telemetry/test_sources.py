@@ -17,7 +17,7 @@ import pynvml
 import pytest
 
 from llama_load.serving.launch import Server
-from llama_load.telemetry import http_get, prometheus
+from llama_load.telemetry import page_source, prometheus
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host
 from llama_load.telemetry.nvml import NvidiaGpus
@@ -72,7 +72,7 @@ def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(tmp_path
     (tmp_path / "card0/device/mem_info_vram_used").unlink()
     with pytest.raises(SourceError, match="card0"):
         values(gpus)
-    assert not AmdGpus(tmp_path / "nowhere").is_there
+    assert not AmdGpus(tmp_path / "nowhere").cards
 
 
 class Driver:
@@ -161,7 +161,7 @@ def test_the_servers_processes_are_found_by_their_port(llama_server: Server) -> 
 
 
 def scrape(url: str, only: tuple[str, ...] = ()) -> dict[str, float]:
-    return {each.metric: each.value for each in Scrape(Endpoint(name=url, url=f"{url}/metrics"), only).sample()}
+    return {each.metric: each.value for each in Scrape(Endpoint(name=url, url=f"{url}/metrics"), only=only).sample()}
 
 
 def test_the_real_servers_metrics_and_slots(llama_server: Server) -> None:
@@ -197,14 +197,14 @@ def test_half_a_page_and_no_page_are_errors(steps: list[Any], sentence: str) -> 
 
 
 def test_a_page_that_never_ends_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_get, "WITHIN_S", 0.3)
+    monkeypatch.setattr(page_source, "WITHIN_S", 0.3)
     with ScriptedServer([page(b"x 1\n", "Content-Length: 99"), "hold"]) as server, pytest.raises(SourceError, match="within"):
         scrape(server.url)
 
 
 def test_the_deadline_holds_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for a peer that sends a byte now and then, and in a TLS handshake, where each byte began a new timeout."""
-    monkeypatch.setattr(http_get, "WITHIN_S", 0.5)
+    monkeypatch.setattr(page_source, "WITHIN_S", 0.5)
     drip = [step for _ in range(40) for step in (b"x", 0.1)]
     for scheme, steps in (
         ("http", [page(b"x 1\n", "Content-Length: 99"), *drip]),
@@ -224,7 +224,7 @@ def test_a_page_in_small_chunks_is_read_in_linear_time() -> None:
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
     since = time.monotonic()
     with ScriptedServer([page(body, "Transfer-Encoding: chunked")]) as server:
-        assert http_get.get(server.url) == text
+        assert Scrape(Endpoint(name="s", url=server.url)).page() == text
     assert time.monotonic() - since < 8
 
 

@@ -134,6 +134,13 @@ def test_plain_http_on_a_tls_port_is_one_sentence(context: ssl.SSLContext) -> No
         Probe(ProbeSettings(server.url.replace("https://", "http://"))).ask()
 
 
+def test_https_on_a_plain_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a server that takes the handshake for the beginning of a request and waits for its end, as llama-server does."""
+    monkeypatch.setattr("llama_load.targets.probe.TIMEOUT_S", 0.5)
+    with ScriptedServer(GOOD_STREAM) as server, pytest.raises(UsageError, match=rf"speak plain HTTP\? Try {server.url}$"):
+        Probe(ProbeSettings(server.url.replace("http://", "https://"))).get("/health")
+
+
 def test_whole_runs_over_https(context: ssl.SSLContext, ca_file: Path, run_locust: Callable[..., Finished], tmp_path: Path) -> None:
     """With the authority's file a good run; without it one sentence and exit code 2."""
     with ScriptedServer(GOOD_STREAM, tls=context) as server:

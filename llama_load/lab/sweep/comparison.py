@@ -34,10 +34,9 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class SweepComparison:
-    """All that is known of a sweep: rows, the tables made of them, effects of settings, memory breakdowns by server, and notes."""
+    """All that is known of a sweep: tables, effects of settings, memory breakdowns by server, and notes."""
 
     sweep: Sweep
-    rows: Sequence[Row]
     tables: Sequence[Table]
     effects: Sequence[Effect]
     memory: Sequence[tuple[str, str]]
@@ -68,7 +67,7 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
         notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
-    return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
+    return SweepComparison(sweep, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
 
 
 def places(sweep: Sweep) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_load.comparison.change_intervals import LEAST_SPREAD, Ratio, holm
@@ -39,13 +39,17 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class _Contrast:
-    setting: str
-    figure: str
+    """The two values of a setting that differ most: the logarithm of their ratio, its standard error (None without repeats)."""
+
     values: tuple[str, str]
-    ratio: Ratio | None
-    quotient: float
+    log: float
+    error: float | None
+    freedom: int
     pairs: int
-    left_out: str  # how many results are not in it; empty if all are
+
+    @property
+    def ratio(self) -> Ratio | None:
+        return None if self.error is None else Ratio(self.log, self.error, self.freedom)
 
 
 def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
@@ -55,7 +59,7 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
     of_runs = ("output_throughput", "mean_ttft_ms") if any(not load.test for load in plan.loads) else ()
     figures = plan.effects or tuple(name for name in (*of_runs, *of_tests) if any(row.number(name) is not None for row in rows))
     ranked = [row for row in rows if row.is_ranked and not row.reason]
-    results: list[_Contrast | Effect] = []
+    contrasts: list[tuple[str, str, str, _Contrast | None]] = []
     for name, figure in itertools.product(names, figures):
         for test in dict.fromkeys(_kind(row) for row in rows if (figure == "ts") == bool(_kind(row))):
             label = f"{describe(figure).english} of {test}" if test else describe(figure).english
@@ -64,14 +68,10 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
             blocks = _blocks(plan, [row for row in ranked if _kind(row) == test], name, figure)
             missing = sum(_kind(row) == test for row in rows) - sum(_kind(row) == test for row in ranked)
             left_out = f"; results that are not ranked and left out: {missing}" if missing else ""
-            results.append(_largest(name, label, blocks, left_out) or Effect(name, label, None, None, None, is_shown=False, text=(
-                f"{name}: no two of its values have comparable results in {label}")))  # fmt: skip
-    known = [result for result in results if isinstance(result, _Contrast) and result.ratio is not None]
-    adjusted = iter(holm([min(1.0, result.ratio.p_value() * result.pairs) for result in known if result.ratio is not None]))
-    return [
-        result if isinstance(result, Effect) else _judged(result, next(adjusted) if result.ratio is not None else None)
-        for result in results
-    ]
+            contrasts.append((name, label, left_out, _largest(blocks)))
+    ratios = [(contrast.pairs, contrast.ratio) for *_, contrast in contrasts if contrast is not None]
+    adjusted = iter(holm([min(1.0, ratio.p_value() * pairs) for pairs, ratio in ratios if ratio is not None]))
+    return [_judged(*contrast, adjusted) for contrast in contrasts]
 
 
 def _kind(row: Row) -> str:
@@ -92,48 +92,39 @@ def _blocks(plan: Plan, rows: Sequence[Row], name: str, figure: str = "") -> lis
     return [block for block in blocks.values() if len(block) > 1]
 
 
-def _largest(setting: str, figure: str, blocks: Sequence[Block], left_out: str) -> _Contrast | None:
+def _largest(blocks: Sequence[Block]) -> _Contrast | None:
     """The two values of the setting that differ most, over the blocks that have both."""
     labels = list(dict.fromkeys(label for block in blocks for label in block))
     freedom = sum(len(logs) - 1 for block in blocks for logs in block.values())
     squares = sum((log - _mean(logs)) ** 2 for block in blocks for logs in block.values() for log in logs)
     spread = max(LEAST_SPREAD, math.sqrt(squares / freedom)) if freedom else None
-    best: _Contrast | None = None
     pairs = list(itertools.combinations(labels, 2))
+    contrasts = []
     for first, second in pairs:
-        both = [block for block in blocks if first in block and second in block]
-        if not both:
-            continue
-        log = _mean([_mean(block[second]) - _mean(block[first]) for block in both])
-        error = (
-            None if spread is None else spread * math.sqrt(sum(1 / len(b[first]) + 1 / len(b[second]) for b in both)) / len(both)
-        )
-        if best is None or abs(log) > abs(math.log(best.quotient)):
-            best = _Contrast(
-                setting,
-                figure,
-                (first, second),
-                None if error is None else Ratio(log, error, freedom),
-                math.exp(log),
-                len(pairs),
-                left_out,
-            )
-    return best
+        if both := [block for block in blocks if first in block and second in block]:
+            log = _mean([_mean(block[second]) - _mean(block[first]) for block in both])
+            size = math.sqrt(sum(1 / len(block[first]) + 1 / len(block[second]) for block in both)) / len(both)
+            contrasts.append(_Contrast((first, second), log, None if spread is None else spread * size, freedom, len(pairs)))
+    return max(contrasts, key=lambda contrast: abs(contrast.log), default=None)
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _judged(pair: _Contrast, p: float | None) -> Effect:
-    first, second = pair.values
-    largest = change(pair.quotient, gap=" ")
-    if p is None or pair.ratio is None:
-        text = f"{pair.setting}: {largest} {pair.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
-        text += pair.left_out
-        return Effect(pair.setting, pair.figure, pair.values, pair.quotient, None, is_shown=False, text=text)
-    interval = change_between(*pair.ratio.interval, gap=" ")
+def _judged(setting: str, figure: str, left_out: str, contrast: _Contrast | None, adjusted: Iterator[float]) -> Effect:
+    """The effect in words; the next of the adjusted p values belongs to it, if it has a ratio."""
+    if contrast is None:
+        text = f"{setting}: no two of its values have comparable results in {figure}"
+        return Effect(setting, figure, None, None, None, is_shown=False, text=text)
+    quotient, ratio = math.exp(contrast.log), contrast.ratio
+    first, second = contrast.values
+    largest = f"{change(quotient, gap=' ')} {figure} from {first} to {second}"
+    if ratio is None:
+        text = f"{setting}: {largest}, with one run each: not proven; give repeats: 3{left_out}"
+        return Effect(setting, figure, contrast.values, quotient, None, is_shown=False, text=text)
+    p = next(adjusted)
     is_shown = p <= 1 - CONFIDENCE
-    outcome = f"{largest} {pair.figure} from {first} to {second} (95 %: {interval}; p = {p:.2g}){pair.left_out}"
-    text = f"{pair.setting}: {outcome}" if is_shown else f"{pair.setting}: no effect shown; the largest difference is {outcome}"
-    return Effect(pair.setting, pair.figure, pair.values, pair.quotient, p, is_shown=is_shown, text=text)
+    outcome = f"{largest} (95 %: {change_between(*ratio.interval, gap=' ')}; p = {p:.2g}){left_out}"
+    text = f"{setting}: {outcome}" if is_shown else f"{setting}: no effect shown; the largest difference is {outcome}"
+    return Effect(setting, figure, contrast.values, quotient, p, is_shown=is_shown, text=text)

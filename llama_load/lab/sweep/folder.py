@@ -9,7 +9,6 @@ sweep.json table.md sweep.html      the comparison
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
-from llama_load.run_folder import FolderLock, lock_folder, write_whole
+from llama_load.run_folder import lock_folder, write_whole
+from llama_load.run_folder.folder_lock import FolderLock
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
 DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"
@@ -43,9 +43,8 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """Which cells the sweep has: changed plans are recognized by it."""
+    """The keys of the cells that the sweep has: changed plans are recognized by them."""
 
-    digest: str
     cells: list[str]
     version: str
 
@@ -94,9 +93,9 @@ def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: st
     if lock is None:
         raise UsageError(f"another sweep writes to {path}; wait for its end, or give another --out")
     try:
-        about = About(_digest(cells), [cell.key for cell in cells], version)
+        about = About([cell.key for cell in cells], version)
         before = _about(path)
-        if before is not None and before.digest != about.digest and not accept_changes:
+        if before is not None and sorted(before.cells) != sorted(about.cells) and not accept_changes:
             same = len(set(before.cells) & set(about.cells))
             raise UsageError(
                 f"the plan has changed since {path} was begun: {same} of its {len(about.cells)} cells are the same; "
@@ -134,10 +133,6 @@ def _about(path: Path) -> About | None:
         return msgspec.json.decode(read_foreign(path / ABOUT), type=About)
     except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         return None
-
-
-def _digest(cells: Sequence[Cell]) -> str:
-    return hashlib.sha256("\n".join(sorted(cell.key for cell in cells)).encode()).hexdigest()
 
 
 def write_text(file: Path, text: str) -> None:

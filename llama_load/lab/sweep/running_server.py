@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.grammar import FIT, KEEP, URL
@@ -17,6 +18,8 @@ from llama_load.lab.sweep.server_spec import spec_of
 from llama_load.plain_http import NoAnswerError, request
 from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server, serving
+from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.targets.servers import ServerKind, kind_named
 
 ASK_WITHIN_S = 10.0
 MOST_SLOTS = 1024
@@ -52,7 +55,8 @@ class RunningServer:
             return Ready(url, None, empty_cache(url) if self._empties_cache else "")
         settings = digest(cell.server)
         if self._server is not None and self._settings == settings and not self._server.ended():
-            return Ready(self._server.url, None, empty_cache(self._server.url) if self._empties_cache else "")
+            kind = kind_named(cell.server.kind)
+            return Ready(self._server.url, None, empty_cache(self._server.url, kind) if self._empties_cache else "")
         self.stop()
         self._log_folder = self._folder / cell.folder
         spec = spec_of(cell.server)
@@ -87,21 +91,20 @@ def digest(server: PlannedServer) -> str:
     return msgspec.json.encode(asdict(server), order="sorted").decode()
 
 
-def empty_cache(url: str) -> str:
-    """Empty the server's prompt cache: llama-server's slots are erased, vLLM's prefix cache is reset. A sentence if it refuses."""
+def empty_cache(url: str, kind: ServerKind | None = None) -> str:
+    """Empty the prompt cache of this server, whose kind is looked up if it is not given. A sentence if that fails."""
     try:
-        slots = request("GET", f"{url}/slots", within_s=ASK_WITHIN_S)
-        if slots.status == 200:
-            numbers = [slot["id"] for slot in slots.json()[:MOST_SLOTS]]
-            answers = [request("POST", f"{url}/slots/{int(number)}?action=erase", within_s=ASK_WITHIN_S) for number in numbers]
-            if all(answer.status == 200 for answer in answers):
-                return ""
-            return "the prompt cache was not emptied: llama-server erases slots only with --slot-save-path"
-        if request("POST", f"{url}/reset_prefix_cache", within_s=ASK_WITHIN_S).status == 200:
-            return ""
+        kind = kind or Probe(ProbeSettings(url)).ask().kind
+        has_slots = "{slot}" in kind.cache_reset
+        slots = request("GET", url + kind.slots_path, within_s=ASK_WITHIN_S).json()[:MOST_SLOTS] if has_slots else [{"id": 0}]
+        paths = [kind.cache_reset.format(slot=int(slot["id"])) for slot in slots]
+        answers = [request("POST", url + path, within_s=ASK_WITHIN_S) for path in paths if path]
+        why = "" if answers and all(answer.status == 200 for answer in answers) else kind.cache_reset_note
+    except UsageError as error:
+        why = str(error)
     except (NoAnswerError, ValueError, KeyError, TypeError):
-        pass
-    return "the prompt cache was not emptied: the server has no request for that (vLLM needs VLLM_SERVER_DEV_MODE=1)"
+        why = "the server did not answer"
+    return why and f"the prompt cache was not emptied: {why}"
 
 
 def _keep_memory_lines(folder: Path) -> None:

@@ -3,15 +3,15 @@ reason."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 
 from llama_load import tables
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
-from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
+from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, describe
 from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.tables.numbers import fixed
 
@@ -25,20 +25,15 @@ _CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the ne
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The mean of one value per run (or per request of a test), its sample standard deviation (None below two), and how many."""
+    """The mean of one value per run (or per request of a test), and its sample standard deviation (None below two)."""
 
     mean: float
-    std: float | None
-    count: int
+    std: float | None = None
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Mean and sample standard deviation, sqrt(sum((x - mean)^2) / (n - 1)). 1, 2, 3: 2.0 ± 1.0."""
-    if not values:
-        return None
-    mean = math.fsum(values) / len(values)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)) if len(values) > 1 else None
-    return Estimate(mean, std, len(values))
+    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
 
 
 def make_tables(plan: Plan, rows: Sequence[Row]) -> list[tables.Table]:
@@ -48,7 +43,8 @@ def make_tables(plan: Plan, rows: Sequence[Row]) -> list[tables.Table]:
         chosen = [row for row in rows if _is_in(row, table.where)]
         for name, part in _groups(chosen, table.group_by):
             title = " - ".join(filter(None, (table.title, name)))
-            made.append(_of_requests(table, title, part, plan) if table.rows == REQUESTS else _of_cells(table, title, part, plan))
+            shown = replace(table, columns=tuple(_columns(table, part, plan)))
+            made.append((_of_requests if table.rows == REQUESTS else _of_cells)(shown, title, part, plan))
     return made
 
 
@@ -104,12 +100,11 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> t
         place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
         if place is not None:
             lines.sort(key=lambda texts: texts[place])
-    return _made(table, title, [[tables.Cell(text) for text in texts] for texts in lines], notes, plan)
+    return _made(table, title, [[tables.Cell(text) for text in texts] for texts in lines], notes)
 
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tables.Table:
     """A row per combination of settings, with repeats merged; settings that a column fixes by `where` are merged too."""
-    table = _with_gpus(table, rows)
     fixed = {name for column in table.columns for where in (column.where, column.against) for name in where} | {"repeat"}
     names = [name for name in (*DIMENSIONS, *(setting.name for setting in plan.settings)) if name not in fixed]
     merged: dict[tuple[str, ...], list[Row]] = {}
@@ -127,17 +122,24 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tabl
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
             notes.append(f"{NOT_RANKED} {_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
     notes += [note for group in groups for note in _doubts(group, plan)]
-    return _made(table, title, cells, notes, plan)
+    return _made(table, title, cells, notes)
 
 
-def _with_gpus(table: Table, rows: Sequence[Row]) -> Table:
-    """The table with a column for each GPU of the row that has most, numbered from 0."""
-    count = max((sum(name.startswith(f"{BY_GPU}.") for name in row.figures) for row in rows), default=0)
-    columns: list[Column] = []
+def _columns(table: Table, rows: Sequence[Row], plan: Plan) -> Iterable[Column]:
+    """The columns, with what they leave open; one for each GPU of the row that has most, numbered from 0."""
+    gpus = max((sum(name.startswith(f"{BY_GPU}.") for name in row.figures) for row in rows), default=0)
     for column in table.columns:
-        several = [replace(column, value=f"{BY_GPU}.{n}", name=column.name and f"{column.name} {n}") for n in range(max(1, count))]
-        columns += several if column.value == BY_GPU else [column]
-    return replace(table, columns=tuple(columns))
+        several = [replace(column, value=f"{BY_GPU}.{n}", name=column.name and f"{column.name} {n}") for n in range(max(1, gpus))]
+        for each in several if column.value == BY_GPU else [column]:
+            value = describe(each.value)
+            decimals = (2 if each.loss_against else 3) if each.against else value.decimals
+            yield replace(
+                each,
+                name=each.name or value.heading(plan.language),
+                best=each.best or ("" if each.against else value.best),
+                decimals=decimals if each.decimals is None else each.decimals,
+                align=each.align or (tables.LEFT if value.is_text else tables.RIGHT),
+            )
 
 
 def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
@@ -166,7 +168,7 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
     if value.is_text:
         return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
     results = [_figure(column, group) for group in groups]
-    best = _best(column, value, groups, results)
+    best = _best(column, groups, results)
     cells = []
     for group, result in zip(groups, results, strict=True):
         own = [row for row in group if _is_in(row, column.where)]
@@ -175,9 +177,10 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             continue
         if result is None:
             cells.append(tables.Cell(MISSING))
-            why = own[0].why_missing(column.value) if own else "there is no such cell"
-            notes.append(f"{MISSING}: {_name((own or group)[0], plan)}: {column.name or value.heading(plan.language)}: {why}"
-                         if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0], plan)}: {why}")  # fmt: skip
+            row = (own or group)[0]
+            why = row.why_missing(column.value) if own else "there is no such cell"
+            heading = f"{column.name}: " if own and not row.reason else ""
+            notes.append(f"{MISSING}: {_name(row, plan)}: {heading}{why}")
             continue
         if column.against:
             own += [row for row in group if _is_in(row, column.against)]
@@ -186,14 +189,8 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             notes.append(_CLIENT_NOTE)
         if not mark and value.best and not _may_be_ranked(own, column):
             mark = NOT_RANKED
-        text = _text(column, value, result) + (f" {mark}" if mark else "")
-        cells.append(
-            tables.Cell(
-                text,
-                result.mean,
-                is_best=best is not None and round(result.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
-            )
-        )
+        is_best = best is not None and round(result.mean, column.decimals) == best and _may_be_ranked(own, column)
+        cells.append(tables.Cell(" ".join(filter(None, (_text(column, result), mark))), result.mean, is_best=is_best))
     return cells
 
 
@@ -212,7 +209,7 @@ def _figure(column: Column, group: Sequence[Row]) -> Estimate | None:
     if there is None or not there.mean or not here.mean:
         return None
     mean = 100 * (1 - here.mean / there.mean) if column.loss_against else 1e3 / here.mean - 1e3 / there.mean
-    return Estimate(mean, None, here.count)
+    return Estimate(mean)
 
 
 def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[str]]) -> Estimate | None:
@@ -227,20 +224,19 @@ def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[
     return measured if measured is None or own is None or measured.std else replace(measured, std=own * column.scale)
 
 
-def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None]) -> float | None:
+def _best(column: Column, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None]) -> float | None:
     """The best figure as it is printed, among at least two that may be ranked."""
-    choose = column.best or ("none" if column.against else value.best)
-    if choose not in (HIGHER, LOWER):
+    if column.best not in (HIGHER, LOWER):
         return None
     ranked = [
-        round(result.mean, _decimals(column, value))
+        round(result.mean, column.decimals)
         for group, result in zip(groups, results, strict=True)
         if result is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
     ]
     same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
     if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
         return None
-    return max(ranked) if choose == HIGHER else min(ranked)
+    return max(ranked) if column.best == HIGHER else min(ranked)
 
 
 def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
@@ -248,25 +244,16 @@ def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
     return all(row.is_ranked or (column.value in OF_SERVERS and not row.reason) for row in rows)
 
 
-def _decimals(column: Column, value: Value) -> int:
-    return ((2 if column.loss_against else 3) if column.against else value.decimals) if column.decimals is None else column.decimals
-
-
-def _text(column: Column, value: Value, result: Estimate) -> str:
-    decimals = _decimals(column, value)
-    text = fixed(result.mean, decimals)
+def _text(column: Column, result: Estimate) -> str:
+    text = fixed(result.mean, column.decimals or 0)
     if column.spread is not False and result.std is not None and not column.against:
-        text += f" ± {fixed(result.std, decimals)}"
+        text += f" ± {fixed(result.std, column.decimals or 0)}"
     return text + column.unit
 
 
-def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[str], plan: Plan) -> tables.Table:
+def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[str]) -> tables.Table:
     """The table with its headings and notes."""
-    heads = []
-    for column in table.columns:
-        value = describe(column.value)
-        align = column.align or (tables.LEFT if value.is_text else tables.RIGHT)
-        heads.append(tables.Column(column.name or value.heading(plan.language), align, width=column.width))
+    heads = [tables.Column(column.name, column.align, width=column.width) for column in table.columns]
     return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*notes, table.note]))), table.style)
 
 

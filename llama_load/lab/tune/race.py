@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from llama_load.comparison.change_intervals import LEAST_SPREAD, holm, t_quantile, t_tail
 
@@ -76,14 +77,13 @@ def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-    return mean, math.sqrt(max(variance, LEAST_SPREAD**2) / len(values))
+    spread = stdev(values) if len(values) > 1 else 0.0
+    return fmean(values), max(spread, LEAST_SPREAD) / math.sqrt(len(values))
 
 
 def _remaining(alive: Sequence[int], scores: Sequence[Sequence[float]], dropped: dict[int, str]) -> list[int]:
     """Those that are not significantly worse than the best."""
-    best = max(alive, key=lambda number: math.fsum(scores[number]) / len(scores[number]))
+    best = max(alive, key=lambda number: fmean(scores[number]))
     others = [number for number in alive if number != best]
     differences = [_mean_and_error(_differences(scores[best], scores[number])) for number in others]
     p_values = holm([t_tail(mean / error, len(scores[best]) - 1) for mean, error in differences])
@@ -95,7 +95,7 @@ def _remaining(alive: Sequence[int], scores: Sequence[Sequence[float]], dropped:
 
 def _are_equal(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> bool:
     """Whether all differences to the best are within the indifference, with confidence."""
-    best = max(alive, key=lambda number: math.fsum(scores[number]) / len(scores[number]))
+    best = max(alive, key=lambda number: fmean(scores[number]))
     for number in alive:
         if number != best:
             mean, error = _mean_and_error(_differences(scores[best], scores[number]))
@@ -108,7 +108,7 @@ def _winner(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> int:
     """The best; of those within 3 % of it the first in the plan."""
     if not alive:
         return 0
-    means = {number: math.fsum(scores[number]) / len(scores[number]) for number in alive}
+    means = {number: fmean(scores[number]) for number in alive}
     top = max(means.values())
     return min(number for number, mean in means.items() if top - mean <= math.log1p(INDIFFERENCE) / 3 or mean == top)
 

@@ -78,7 +78,7 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]}, perplexity=None)
     chosen: dict[str, int] = {}
     races = []
-    with closing(open_folder(out, expand(plan), text, __version__)) as folder, CellRunner(plan, folder, watcher) as cells:
+    with closing(open_folder(out, expand(plan), text, __version__)) as folder, closing(CellRunner(plan, folder, watcher)) as cells:
         runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
             raced, labels = _race(plan, stage, chosen, runner, number)
@@ -86,7 +86,7 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
             chosen |= places_of(stage, raced.winner)
             races.append(StageRace(stage, raced, labels))
-    best = cells_of(plan, stages[-1], chosen, 0)[_number_of(stages[-1], chosen)]
+    best = cells_of(plan, stages[-1], chosen, 0)[races[-1].raced.winner]
     spec = with_model(spec_of(best.server))
     command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
     varied = [setting for stage in stages for setting in stage.settings]
@@ -102,13 +102,6 @@ def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, num
         return runner.score(cells_of(plan, stage, chosen, first + block)[place])
 
     return race(count, run, plan.seed + number), [names(stage.settings, places_of(stage, place)) for place in range(count)]
-
-
-def _number_of(stage: Stage, chosen: dict[str, int]) -> int:
-    number = 0
-    for setting in stage.settings:
-        number = number * len(setting.labels) + chosen[setting.name]
-    return number
 
 
 def sentence(race: StageRace) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +11,9 @@ from llama_load.errors import UsageError
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.plan import Plan, Setting
+from llama_load.targets.servers import KINDS
 
 MEMORY, THROUGHPUT, DRAFT = STAGES = ("memory", "throughput", "draft")
-# Flags of llama-server and vLLM by what they decide; all others are of throughput.
-_MEMORY = (
-    "-c", "--ctx-size", "-np", "--parallel", "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-ngl", "--n-gpu-layers",
-    "-kvu", "--kv-unified", "--max-model-len", "--gpu-memory-utilization", "--kv-cache-dtype", "--block-size",
-)  # fmt: skip
-_DRAFT = re.compile(r"-md|-ngld|-cd|--model-draft|--draft.*|--spec.*|--speculative.*")
 MOST_SETTINGS = 64  # combinations of one stage
 
 
@@ -45,9 +41,7 @@ def stages_of(plan: Plan) -> list[Stage]:
             )
     stages = [Stage(name, tuple(setting for setting in varied if stage_of(setting) == name)) for name in STAGES]
     for stage in stages:
-        count = 1
-        for setting in stage.settings:
-            count *= len(setting.labels)
+        count = math.prod(len(setting.labels) for setting in stage.settings)
         if count > MOST_SETTINGS:
             raise UsageError(
                 f"the stage {stage.name} has {count} combinations, and {MOST_SETTINGS} are the most; vary fewer settings"
@@ -59,9 +53,11 @@ def stage_of(setting: Setting) -> str:
     """The stage of a setting, by the flags among its values and in its name."""
     texts = [setting.name, *(str(value) for _, values in setting.targets for value in values)]
     words = {word.partition("=")[0] for text in texts for word in text.split()} | {f"-{setting.name}", f"--{setting.name}"}
-    if words & set(_MEMORY):
-        return MEMORY
-    return DRAFT if any(_DRAFT.fullmatch(word) for word in words) else THROUGHPUT
+    for stage in (MEMORY, DRAFT):
+        flags = "|".join(kind.tuned[stage] for kind in KINDS.values() if stage in kind.tuned)
+        if any(re.fullmatch(flags, word) for word in words):
+            return stage
+    return THROUGHPUT
 
 
 def cells_of(plan: Plan, stage: Stage, chosen: Mapping[str, int], block: int) -> list[Cell]:

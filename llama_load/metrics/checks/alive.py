@@ -111,9 +111,7 @@ def _first_gaps(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.bool_]
     """The first gap of each answer, and whether it is long against its TTFT and the 90th percentile of its other gaps."""
     firsts, are_long = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
     for batch in judged.batches("itl_ms", "ttft_ms"):
-        gaps = batch.column("itl_ms").combine_chunks()
-        sizes = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-        values = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+        sizes, values = batch.lists("itl_ms")
         begins = np.cumsum(sizes) - sizes
         first_ms = np.zeros(len(sizes))
         first_ms[sizes > 1] = values[begins[sizes > 1]]

@@ -16,6 +16,8 @@ from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).
 LEAST_TO_EXCUSE_ONE = 10
+# A pause of 1 % of the time changes rates by as much; a longer one than this is an event in any run.
+LONGEST_PAUSE_MS = 1000.0
 # Beginning of `WorkerHealth.priority` of a client that has real-time priority.
 REAL_TIME = "real-time"
 LEAVE_A_CORE = "leave it a core (fewer threads for the server), or run it on another machine"
@@ -61,9 +63,10 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
         text += f"; {shares.text}"
     yield limited("loop_lag_p99_ms", p99, text, limit=_loop_limit_ms(evidence), advice=_advice(evidence))
     pause = max(longest or 0.0, asleep)
-    if pause > LIMITS["client_pause_ms"].limit:  # else the lag's maximum shows it
+    most = max(LIMITS["client_pause_ms"].limit, min(LONGEST_PAUSE_MS, OWN_SHARE * evidence.figures.duration_s * 1e3))
+    if pause > most:  # else the lag's maximum shows it
         why = "the machine was suspended" if asleep >= pause else "nothing was sent or read then"
-        yield limited("client_pause_ms", pause, f"the client was paused for {pause / 1000:.1f} s: {why}")
+        yield limited("client_pause_ms", pause, f"the client was paused for {pause / 1000:.1f} s: {why}", limit=most)
 
 
 def loop_is_late(evidence: Evidence) -> bool:

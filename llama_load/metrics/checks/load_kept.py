@@ -20,6 +20,8 @@ from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.units import NS_PER_MS, quantity
 
+# Prompts longer than this percentile of the answered ones are long.
+LONG_PROMPT = 95.0
 # A closed loop with a smaller share of its users in flight, on average, is another load.
 LEAST_IN_FLIGHT = 0.8
 # Columns whose values have tables of their own, and their names.
@@ -94,8 +96,9 @@ def users(evidence: Evidence) -> Iterator[Check]:
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
         yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
-    if evidence.users is not None and evidence.gap_ms is None and seconds and evidence.beside is None:
-        records = evidence.records
+    records = evidence.records
+    has_waits = evidence.beside is not None or (records.numbers("turn") > 1).any()  # between turns, as configured
+    if evidence.users is not None and evidence.gap_ms is None and seconds and not has_waits:
         in_flight_ns = (records.instants("ended_mono_ns") - records.instants("started_mono_ns")).sum()
         mean, most = float(in_flight_ns) / NS_PER_MS / 1e3 / seconds, evidence.figures.peak_in_flight
         if most < evidence.users or mean < LEAST_IN_FLIGHT * evidence.users:
@@ -128,12 +131,24 @@ def cut(evidence: Evidence) -> Iterator[Check]:
 
 def failed_late(evidence: Evidence) -> Iterator[Check]:
     """How far requests that failed would move the latencies of the others, if it were known how long they would have taken. One
-    that failed after a long wait was slow; one that was refused at once says nothing. Above the limit of failures the verdict is
-    FAILED anyway."""
+    that failed after a long wait was slow, and one with a long prompt would have been; another one that was refused at once says
+    nothing. Above the limit of failures the verdict is FAILED anyway."""
     failed, ok = evidence.records.failed(), evidence.records.ok()
     if len(failed) and len(ok) and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
         text = f"{len(failed)} of {quantity(len(failed) + len(ok), 'request')} failed and are in no latency"
-        yield cut_check("failed_shift", text, ok, failed, failed.instants("ended_mono_ns"), percentiles=evidence.percentiles)
+        until_ns = np.maximum(failed.instants("ended_mono_ns"), _would_have_waited_ns(failed, ok))
+        yield cut_check("failed_shift", text, ok, failed, until_ns, percentiles=evidence.percentiles)
+
+
+def _would_have_waited_ns(failed: Records, ok: Records) -> NDArray[np.int64]:
+    """The instant until which each failed request would have waited at least, if its prompt is longer than 95 % of the answered
+    ones: as long as half of the longest 5 % waited for their first token (or answer). Its start for the others."""
+    started, chars = failed.instants("started_mono_ns"), ok.numbers("prompt_chars")
+    long = np.nanpercentile(chars, LONG_PROMPT) if not np.isnan(chars).all() else math.inf
+    waits_ms = ok.numbers("ttft_ms" if not np.isnan(ok.numbers("ttft_ms")).all() else "e2el_ms")
+    least_ms = np.nanmedian(waits_ms[chars >= long]) if (chars >= long).any() else 0.0
+    waited_ms = np.where(failed.numbers("prompt_chars") > long, np.nan_to_num(least_ms), 0.0)
+    return np.asarray(started + np.round(waited_ms * NS_PER_MS).astype(np.int64))
 
 
 def censored_parts(evidence: Evidence) -> Iterator[Check]:

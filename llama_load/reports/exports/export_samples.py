@@ -51,8 +51,7 @@ def latency_sample(ok: Records, key: str) -> Sample | None:
 
 def column_sample(ok: Records, name: str) -> Sample | None:
     """A numeric column, in its unit; None where no request has it."""
-    values = ok.numbers(name)
-    return values_sample(values)
+    return values_sample(ok.numbers(name))
 
 
 def values_sample(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sample | None:

@@ -21,7 +21,6 @@ from llama_load.observed.records import Records
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.exports.export_samples import Sample, column_sample, latency_sample, ok_records, wall_times
 from llama_load.reports.private_paths import without_paths
-from llama_load.run_folder import Manifest
 from llama_load.workloads.prompt import DIFFERENT
 
 VERSION = "0.2"
@@ -50,16 +49,13 @@ def benchmark_report(results: Results) -> dict[str, Any]:
     if times is not None:
         began, ended = (time.isoformat().replace("+00:00", "Z") for time in times)
         run["time"] = {"start": began, "end": ended, "duration": f"PT{results.total.duration_s:.6f}S"}
+    stack = [_component(f"server-{number}", server) for number, server in enumerate(manifest.servers, 1)]
     return {
         "version": VERSION,
         "run": run,
-        "scenario": {"stack": _stack(manifest), "load": _load(results, ok_records(results))},
+        "scenario": {"stack": stack, "load": _load(results, ok_records(results))},
         "results": {"request_performance": {"aggregate": _aggregate(results)}},
     }
-
-
-def _stack(manifest: Manifest) -> list[dict[str, Any]]:
-    return [_component(f"server-{number}", server) for number, server in enumerate(manifest.servers, 1)]
 
 
 def _component(label: str, server: ServerDescription) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from llama_load.tables.numbers import brief
 def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     """A dot per stage, joined in their order, the knee marked (see `metrics.knee`); None with fewer than two known stages."""
     known = [
-        (stage, stage.tok_per_s_per_user, stage.figures.output_throughput)
+        (stage, stage.figures.tok_per_s_per_user, stage.figures.output_throughput)
         for stage in stages
-        if stage.tok_per_s_per_user and stage.figures.output_throughput
+        if stage.figures.tok_per_s_per_user and stage.figures.output_throughput
     ]
     if len(known) < 2:
         return None

@@ -13,13 +13,14 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
-from llama_load.metrics.stage_figures import StageFigures, tok_per_s_per_user
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
-from llama_load.run_folder import PROBES, TABLE, Manifest
+from llama_load.run_folder import TABLE, Manifest
+from llama_load.run_folder.probe_file import PROBES
 from llama_load.tables import Table, columns
 from llama_load.tables.numbers import NONE, brief, milliseconds
 
@@ -54,7 +55,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
         below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
     cards = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
     if flat["output_throughput"]:
-        one_user = tok_per_s_per_user(figures)
+        one_user = figures.tok_per_s_per_user
         one = t("{count} for one user").format(count=brief(one_user)) if one_user else ""
         cards.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
     for latency in of_group(EVERY):
@@ -91,11 +92,9 @@ def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
     cards = []
     if (vram := values.get("vram_peak_mib")) is not None:
         gpus = values.get("gpus") or 0
-        cards.append(
-            Card(t("GPU memory, peak"), brief(vram), "MiB", t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else "")
-        )
-    watts = values.get("watts") or values.get("gpu_watts")
-    if watts is not None:
+        below = t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else ""
+        cards.append(Card(t("GPU memory, peak"), brief(vram), "MiB", below))
+    if (watts := values.get("watts") or values.get("gpu_watts")) is not None:
         joules = values.get("joules_per_output_token")
         cards.append(Card(t("Power"), brief(watts), "W", f"{brief(joules)} J/token" if joules else ""))
     return cards
@@ -152,15 +151,13 @@ def latency_table(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: 
 
 def part_tables(results: Results, t: Translate) -> Iterable[Table]:
     """A table per way in which the requests can be grouped and in which there are several groups; without stages."""
-    groups: list[tuple[str, Mapping[str, Summary]]] = [
-        (t("Workloads"), results.by_workload),
-        (t("Servers"), results.by_host),
-        (t("Models"), results.by_model),
-        (t("LoRA adapters"), results.by_adapter),
-    ]
-    for title, parts in groups:
-        if len(parts) > 1:
-            yield _part_table(title, parts, t)
+    groups: dict[str, Mapping[str, Summary]] = {
+        "Workloads": results.by_workload,
+        "Servers": results.by_host,
+        "Models": results.by_model,
+        "LoRA adapters": results.by_adapter,
+    }
+    return (_part_table(t(title), parts, t) for title, parts in groups.items() if len(parts) > 1)
 
 
 def _part_table(title: str, parts: Mapping[str, Summary], t: Translate) -> Table:

@@ -16,7 +16,7 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
-from llama_load.metrics.statements import arranged, limit_text, mark, remarks
+from llama_load.metrics.statements import arranged, remarks
 from llama_load.observed.probe_names import BESIDE
 from llama_load.observed.records import Records
 from llama_load.reports.answer_section import answer_tables
@@ -106,8 +106,6 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         preflight=preflight_table(manifest.preflight, t),
         statements=arranged(results.verdict.checks),
         remarks=remarks(results.verdict.checks),
-        mark=mark,
-        limit_text=limit_text,
         slowest=html_tables.slowest_table(measured, begun_ns, t),
         sections=_sections(results, measured, curves, page, t),
         files=html_tables.files(results),

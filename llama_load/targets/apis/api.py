@@ -104,9 +104,9 @@ class GeneratingApi(Api):
             raise UsageError("sends tool calls and their results, for which only the chat endpoint is supported")
         return (conversation if self.has_template else in_one_text)(prompt, history, prefix)
 
-    @abstractmethod
     def prompt_fields(self, content: Content) -> dict[str, Any]:
         """The fields of the prompt alone."""
+        return {"prompt": content}
 
     def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
         """See `Api.fields`."""

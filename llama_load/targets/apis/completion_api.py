@@ -5,13 +5,10 @@ Source: llama.cpp's tools/server/README.md.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from llama_load.targets.answer import NULL, PartReader
 from llama_load.targets.apis.api import GeneratingApi
-from llama_load.targets.apis.prompt_content import Content
-from llama_load.targets.part_reader import NULL, PartReader
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Timings, usage_of
 
@@ -31,7 +28,6 @@ class _NativeEvent(msgspec.Struct, gc=False):
 class NativeReader(PartReader):
     """Reads a stream of /completion or /infill."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_NativeEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:
@@ -59,10 +55,6 @@ class CompletionApi(GeneratingApi):
     length_field = "n_predict"
     stream_reader = NativeReader
     streams_only = True
-
-    def prompt_fields(self, content: Content) -> dict[str, Any]:
-        """See `GeneratingApi.prompt_fields`."""
-        return {"prompt": content}
 
 
 COMPLETION = CompletionApi()

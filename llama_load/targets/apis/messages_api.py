@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from llama_load.targets.answer import NULL, PartReader
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.part_reader import NULL, PartReader
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Usage, usage_of
 
@@ -55,7 +55,6 @@ class _MessageEvent(msgspec.Struct, gc=False):
 class MessagesReader(PartReader):
     """Reads a stream of /v1/messages."""
 
-    __slots__ = ()
     _decode = staticmethod(msgspec.json.Decoder(_MessageEvent).decode)
 
     def event(self, data: bytes, at_ns: int) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from llama_load.targets.servers.server_kind import NO_ADAPTER, Form, LogFact, Metrics, ServerKind, Signs
+from llama_load.targets.servers.llama_cpp_log import LOG_FACTS
+from llama_load.targets.servers.server_kind import NO_ADAPTER, Form, Metrics, ServerKind, Signs
 from llama_load.targets.servers.server_start import (
     DEFAULT_START,
     LLAMA_CPP_VARIABLES,
@@ -115,48 +115,6 @@ def _rpc_server_beside(server: str) -> str:
     return "ggml-rpc-server"
 
 
-_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-
-
-def _build(number: str, commit: str) -> dict[str, Any]:
-    return {} if commit == "unknown" else {"build": f"b{number}-{commit}"}
-
-
-def _bytes(number: str, unit: str) -> int:
-    return round(float(number) * _BYTES[unit])
-
-
-# llama-cpp-python logs the same lines.
-LOG_FACTS: tuple[LogFact, ...] = tuple(
-    (re.compile(pattern), facts)
-    for pattern, facts in (
-        (r"\bbuild(?:: | = | )(\d{1,15}) \((\w+)\)", lambda m: _build(m[1], m[2])),
-        (r"build_info: b(\d{1,15})-(\w+)", lambda m: _build(m[1], m[2])),
-        (r"general\.name\s+= (.+)", lambda m: {"model_name": m[1].strip()}),
-        (r"(?:file type|model ftype)\s+= (.+)", lambda m: {"quantization": m[1].strip()}),
-        (r"(?:file|model) size\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMGT]iB)", lambda m: {"model_bytes": _bytes(m[1], m[2])}),
-        (r"model params\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMBT])\b", lambda m: {"n_params": round(float(m[1]) * _UNITS[m[2]])}),
-        (r"print_(?:info|meta): n_layer\s+= (\d{1,15})", lambda m: {"n_layers": int(m[1])}),
-        (r"llama_\w+: n_ctx\s+= (\d{1,15})", lambda m: {"context": int(m[1])}),
-        (r"llama_\w+: n_batch\s+= (\d{1,15})", lambda m: {"batch": int(m[1])}),
-        (r"llama_\w+: n_ubatch\s+= (\d{1,15})", lambda m: {"micro_batch": int(m[1])}),
-        (r"llama_\w+: flash_attn\s+= (\w+)", lambda m: {"flash_attention": m[1]}),
-        (r"Flash Attention (?:was auto, set to )?(enabled|disabled)", lambda m: {"flash_attention": m[1]}),
-        (
-            r"n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}))?",
-            lambda m: {"slots": int(m[1])} | ({"context_per_slot": int(m[2])} if m[2] else {}),
-        ),
-        (r"kv_unified\s+= '?(true|false)", lambda m: {"kv_unified": m[1] == "true"}),
-        (r"new slot,? n_ctx(?:_slot)? = (\d{1,15})", lambda m: {"context_per_slot": int(m[1])}),
-        (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
-        (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
-        (r"offloaded (\d{1,15})/(\d{1,15}) layers to GPU", lambda m: {"offloaded": (int(m[1]), int(m[2]))}),
-        (r"cap image_max_tokens \(original=(-?\d{1,15})\) to (\d{1,15})\b", lambda m: {"image_tokens": (int(m[1]), int(m[2]))}),
-    )
-)
-
-
 class LlamaServerKind(ServerKind):
     """See `ServerKind`. It announces that it keeps a connection after a stream, but closes it."""
 
@@ -169,6 +127,13 @@ class LlamaServerKind(ServerKind):
     fills_context = True
     slots_path = "/slots"
     adapters_path = "/lora-adapters"
+    cache_reset = "/slots/{slot}?action=erase"
+    cache_reset_note = "llama-server erases slots only with --slot-save-path"
+    draft_flags = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
+    tuned: ClassVar = {
+        "memory": r"-c|--ctx-size|-np|--parallel|-ct[kv]|--cache-type-[kv]|-ngl|--n-gpu-layers|-kvu|--kv-unified",
+        "draft": r"-md|-ngld|-cd|--model-draft|--draft.*|--spec.*",
+    }
     remedies: ClassVar = {
         "ttft": "a larger -ub, or more layers on the GPU (-ngl)",
         "tpot": "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from llama_load.targets.json_fields import ListedModel
 from llama_load.targets.servers.server_start import ServerStart
 
-# A pattern for a line of the log, and the fields of `LogFacts` that a match gives.
+# A pattern for a line of the log, and the fields of a `ServerDescription` that a match gives.
 LogFact = tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]
 
 
@@ -38,7 +38,7 @@ class Signs:
     version: Mapping[str, Any]
     info: Mapping[str, Any]
     listed: list[ListedModel]
-    form: Form | None
+    form: Form | None = None
 
     def is_owned_by(self, name: str) -> bool:
         """Whether a model's `owned_by` is this name. (Gateways copy and invent it, so it is one sign of two.)"""
@@ -85,17 +85,9 @@ class Metrics:
     @property
     def counters(self) -> frozenset[str]:
         """The names of the counters."""
-        names = (
-            self.prompt_tokens,
-            self.output_tokens,
-            self.queries,
-            self.hits,
-            self.external_hits,
-            self.requests,
-            self.preemptions,
-        )
+        tokens = (self.prompt_tokens, self.output_tokens, self.queries, self.hits, self.external_hits)
         drafts = (self.drafts, self.draft_tokens, self.accepted_tokens, self.accepted_per_position)
-        return frozenset((*names, *drafts, *self.renamed.values())) - {""}
+        return frozenset((*tokens, self.requests, self.preemptions, *drafts, *self.renamed.values())) - {""}
 
 
 # In --adapter: requests without a LoRA adapter.
@@ -112,8 +104,10 @@ class ServerKind:
     max_tokens it generates to the end of its context. `slots_path`: its page of slots; `adapters_path`: its list of LoRA
     adapters, which requests choose by id. `slots_note`: what a user must know of them.
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
-    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `starts`: the ways to start it.
-    `flags`: its flags by the fields of `CommandFacts`. `log_facts`: what its log says of it.
+    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `cache_reset`: a POST to this
+    path, for each {slot} where it has one, empties its prompt cache; `cache_reset_note`: why it may not. `starts`: the ways to
+    start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft model; `tuned`: patterns of
+    those that decide on memory and on drafts, for `llama-load tune`. `log_facts`: what its log says of it.
     """
 
     name: ClassVar[str] = "openai"
@@ -131,6 +125,10 @@ class ServerKind:
     context_flag: ClassVar[str] = "a context of"
     remedies: ClassVar[Mapping[str, str]] = {}
     scores_by: ClassVar[str] = ""
+    cache_reset: ClassVar[str] = ""
+    cache_reset_note: ClassVar[str] = "the server has no request for that"
+    draft_flags: ClassVar[frozenset[str]] = frozenset()
+    tuned: ClassVar[Mapping[str, str]] = {}
     form: ClassVar[Form | None] = None
     metrics: ClassVar[Metrics | None] = None
     starts: ClassVar[tuple[ServerStart, ...]] = ()

@@ -53,6 +53,12 @@ class VllmKind(ServerKind):
         "tpot": "a quantized model, more GPUs (-tp), or --speculative-config",
     }
     scores_by = "ids"
+    cache_reset = "/reset_prefix_cache"
+    cache_reset_note = "vLLM needs VLLM_SERVER_DEV_MODE=1"
+    tuned: ClassVar = {
+        "memory": r"--max-model-len|--gpu-memory-utilization|--kv-cache-dtype|--block-size",
+        "draft": r"--speculative.*",
+    }
     form = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text}, counts_messages=True)
     # External hits: prompt tokens from a KV connector (LMCache, another machine's memory) that the engine's own cache did not have.
     # Older versions named the prefix cache's counters after the device; some have both names for one count.
@@ -89,10 +95,7 @@ class VllmKind(ServerKind):
         "batch": ("--max-num-batched-tokens",),
         "slots": ("--max-num-seqs",),
     }
-    log_facts = (
-        (re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),
-        (re.compile(r"GPU KV cache size: (\d[\d,]{0,15}) tokens"), lambda m: {"kv_tokens": int(m[1].replace(",", ""))}),
-    )
+    log_facts = ((re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),)
 
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
