@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from benchmarks.harness import ended, heading
 from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.run_folder import TABLE, Manifest, RunWriter, load_run, recover
+from llama_load.run_folder import TABLE, Manifest, RunWriter, load_run
+from llama_load.run_folder.reading import recover
 
 GAPS, BATCH, MADE = 200, 4, 1000
 REQUESTS = (100_000, 1_000_000)

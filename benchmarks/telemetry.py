@@ -21,7 +21,8 @@ from benchmarks.clients import HERE, ROUNDS, TOKENS
 from benchmarks.harness import bench, heading, pair
 from llama_load.metrics.timing_error import COLUMNS as TRUTH_COLUMNS
 from llama_load.metrics.timing_error import errors_ms
-from llama_load.run_folder import TELEMETRY, load_run
+from llama_load.run_folder import load_run
+from llama_load.run_folder.telemetry_file import TELEMETRY
 from tests.json_server import json_server
 
 PAGE = HERE.parent / "tests" / "data" / "transcripts" / "vllm_metrics.txt"

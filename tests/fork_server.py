@@ -10,8 +10,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import inspect
 import json
 import os
+import platform
 import runpy
 import signal
 import socket
@@ -199,8 +201,11 @@ def set_up(arguments: list[str], cwd: str, environment: dict[str, str], streams:
 def main() -> None:
     atexit.register(leave)  # the first one is called last
     channel = socket.socket(fileno=int(sys.argv[1]))
+    # What the standard library keeps once it was asked: a program's answer, and the path of every module, which Locust looks for.
+    platform.uname().processor  # noqa: B018
     for module in sys.argv[2:]:
         import_module(module)
+    inspect.stack()
     gc.freeze()
     program = next_program(channel)
     if program is None:

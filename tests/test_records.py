@@ -22,7 +22,10 @@ from llama_load.errors import RunError, UsageError
 from llama_load.observed.record import RequestRecord, aligned, schema, to_batch
 from llama_load.observed.records import Records
 from llama_load.reports.block import block
-from llama_load.run_folder import JOURNAL, TABLE, Run, RunWriter, load_run, open_run, recover
+from llama_load.run_folder import TABLE, Run, RunWriter, load_run
+from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.reading import recover
+from llama_load.run_folder.writer import open_run
 from llama_load.users.measure import _without_prompt
 from tests.make_records import from_batch, manifest, record
 

@@ -11,7 +11,10 @@ from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.observed.losses import LostWorker
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
-from llama_load.run_folder import JOURNAL, MANIFEST, Journal, RunWriter, SpoolManifest, add_spool, load_run
+from llama_load.run_folder import MANIFEST, RunWriter, SpoolManifest, load_run
+from llama_load.run_folder.journal import Journal
+from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.reading import add_spool
 from tests.make_records import MS, manifest, record
 
 AHEAD_NS = 5_000_000_001

@@ -91,11 +91,12 @@ def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[B
     sides = [side.without_copies() for side in sides]
     metrics = metrics_in([run.values for side in sides for run in side.runs])
     reasons = reasons_against(sides)
+    keys = dict.fromkeys([*HEADLINE, *(metric.key for metric in metrics)])
     return Comparison(
         sides=sides,
         metrics=metrics,
         changes=_changes(sides, metrics, reasons),
-        best={key: _best(sides, metric, reasons) for key in _keys(metrics) if (metric := metric_of(key)) is not None},
+        best={key: _best(sides, metric, reasons) for key in keys if (metric := metric_of(key)) is not None},
         reasons=reasons,
         warnings=[*copies, *warnings_about(sides, bench)],
         differences=differences(sides),
@@ -103,12 +104,8 @@ def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[B
     )
 
 
-def _keys(metrics: Sequence[Metric]) -> list[str]:
-    return list(dict.fromkeys([*HEADLINE, *(metric.key for metric in metrics)]))
-
-
 def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence[Reason]) -> dict[tuple[str, int], Change]:
-    ratios: dict[tuple[str, int], Ratio | RatioWithZeros] = {}
+    ratios: dict[tuple[Metric, int], Ratio | RatioWithZeros] = {}
     changes: dict[tuple[str, int], Change] = {}
     for index in range(1, len(sides)):
         took_turns = against_order(sides[0], sides[index]) is None
@@ -128,16 +125,14 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
             elif not took_turns:
                 changes[place] = _unjudged(NO_TURNS, ratio, base, other)
             else:
-                ratios[place] = ratio
+                ratios[metric, index] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
-    for (place, ratio), p in zip(ratios.items(), adjusted, strict=True):
-        changes[place] = Change(_outcome(place[0], ratio, p), ratio.ratio, ratio.interval, p)
+    for ((metric, index), ratio), p in zip(ratios.items(), adjusted, strict=True):
+        changes[metric.key, index] = Change(_outcome(metric, ratio, p), ratio.ratio, ratio.interval, p)
     return changes
 
 
-def _outcome(key: str, ratio: Ratio | RatioWithZeros, p: float) -> str:
-    metric = metric_of(key)
-    assert metric is not None
+def _outcome(metric: Metric, ratio: Ratio | RatioWithZeros, p: float) -> str:
     if p > 1 - CONFIDENCE:
         return NOT_PROVEN
     is_higher = ratio.p_above(1.0) < ratio.p_below(1.0)

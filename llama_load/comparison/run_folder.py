@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.compared_figures import read_json, text
-from llama_load.comparison.foreign_results import run_of, stages_in
+from llama_load.comparison.foreign_results import read_json, run_of, stages_in, text
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
@@ -55,9 +54,10 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
     """The run in a folder; `part`: a stage of it. `with_samples`: with values for charts. Raises UsageError."""
     summary = folder_summary(folder)
     run = run_of(summary, folder.name, part)
-    manifest = _manifest(folder)
-    if manifest is None:
-        return run
+    try:
+        manifest = read_manifest(folder)
+    except (OSError, LlamaLoadError):
+        return run  # the figures are in summary.json
     stage = stages_in(summary).index(part) if part else None
     documents = [data.get("cache") for _, data in _data_sets(manifest.prompts)]
     random_flags = (bool(manifest.options.get("bust_prefix_cache")), manifest.prefix_tokens is not None)
@@ -81,14 +81,6 @@ def folder_summary(folder: Path) -> dict[str, Any]:
     if not (folder / SUMMARY).is_file():
         raise UsageError(f"{folder} has no {SUMMARY}: write it with 'llama-load report {folder}'")
     return read_json(folder / SUMMARY)
-
-
-def _manifest(folder: Path) -> Manifest | None:
-    """The manifest, None where it cannot be read: the figures are in summary.json."""
-    try:
-        return read_manifest(folder)
-    except (OSError, LlamaLoadError):
-        return None
 
 
 def _setup(manifest: Manifest) -> dict[str, str]:

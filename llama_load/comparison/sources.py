@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.compared_figures import read_json
-from llama_load.comparison.foreign_results import result_run, stages_in
+from llama_load.comparison.foreign_results import read_json, result_run, stages_in
 from llama_load.comparison.run_folder import folder_run, folder_summary, is_run_folder
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.errors import UsageError
@@ -68,19 +67,12 @@ def _parse(argument: str) -> _Named:
     sources = [source for word in _words(rest) for source in _expanded(word)]
     if not sources:
         raise UsageError(f"{argument!r} names nothing; write [LABEL=]PATH[,PATH…]")
-    return _Named(printable(label or _plain_name(rest)), sources, is_labelled=bool(label))
+    return _Named(printable(label or Path(rest.partition(",")[0]).name or rest), sources, is_labelled=bool(label))
 
 
 def _words(text: str) -> list[str]:
     """Separated by commas, unless a path has them."""
     return [text] if Path(text.partition("#")[0]).exists() else [word for word in text.split(",") if word]
-
-
-def _plain_name(text: str) -> str:
-    """A label for sources without one: the name of the path, or the common folder of several."""
-    first = text.partition(",")[0]
-    name = first.rstrip("/").rsplit("/", 1)[-1]
-    return name or first
 
 
 def _expanded(word: str) -> Iterator[tuple[Path, str]]:

@@ -87,7 +87,7 @@ class Assigner:
 
     def end(self, key: Key) -> None:
         """This request has ended, and is not repeated."""
-        self._pool_of(key).end()
+        self._pool_of(key).ended += 1
 
     def put_back(self, lease: Lease) -> None:
         """Another user may get this request."""
@@ -111,7 +111,7 @@ class Assigner:
             stage = self._stage_of(phase, number)
             for _ in self._next_indices(phase, phase.workload_of(number)):
                 phase.dropped[stage] += 1
-                phase.pool.end()
+                phase.pool.ended += 1
 
     def _pool_of(self, key: Key) -> IndexPool:
         return next(phase.pool for phase in reversed(self._phases) if phase.warmup == key[0] and phase.pool.first <= key[1])
@@ -119,8 +119,7 @@ class Assigner:
     # ------------------------------------------------------------------ the next request
 
     def next_leases(self) -> tuple[str, list[Lease]] | None:
-        """The next request with the further turns of its conversation, and its worker; None when there is none, or it may not be
-        sent yet."""
+        """The next request with the further turns of its conversation, and its worker; None if none may be sent now."""
         phase, now_ns = self._leasing(), self._now_ns()
         index = None if phase is None else phase.pool.peek()
         if phase is None or index is None:
@@ -157,8 +156,7 @@ class Assigner:
         return following
 
     def _leases(self, phase: Phase, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
-        """Leases of the next request of this workload, which is request `number` of the phase, and of the further turns of its
-        conversation."""
+        """Leases of request `number` of the phase, the next one of this workload, and of the further turns of its conversation."""
         plan = self._plans.get(workload)
         stage = self._stage_of(phase, number)
         allowed_ns = self._room_ns if scheduled_ns is not None and self._room_ns > scheduled_ns else None

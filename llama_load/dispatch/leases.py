@@ -52,14 +52,14 @@ class IndexPool:
     def __init__(self, total: int | None, first: int = 0) -> None:
         self.first = first
         self.total = total
-        self.ended = 0
+        self.ended = 0  # leased requests that have ended, successfully or not
         self.next = first  # the lowest that was never leased
         self._returned: list[int] = []  # ascending
-        self._closed = False
+        self.is_closed = False  # its time is over
 
     def peek(self) -> int | None:
         """The lowest free index; None when all are leased."""
-        if self._closed:
+        if self.is_closed:
             return None
         if self._returned:
             return self._returned[0]
@@ -67,7 +67,7 @@ class IndexPool:
 
     def take(self, count: int) -> list[int]:
         """Take up to `count` free indices, lowest first; empty when all are leased."""
-        if self._closed:
+        if self.is_closed:
             return []
         batch = self._returned[:count]
         del self._returned[:count]
@@ -90,10 +90,6 @@ class IndexPool:
             run.append(following)
         return run
 
-    def end(self) -> None:
-        """A leased request has ended, successfully or not."""
-        self.ended += 1
-
     def give_back(self, index: int) -> None:
         """Return the index of a request that its holder will not send: another may lease it."""
         insort(self._returned, index)
@@ -103,22 +99,17 @@ class IndexPool:
         """How many are leased or have ended."""
         return self.next - self.first - len(self._returned)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed: its time is over."""
-        return self._closed
-
     def close(self) -> None:
         """Lease no more; only the requests leased now will end."""
-        self._closed = True
+        self.is_closed = True
 
     @property
     def _all_given(self) -> bool:
-        return self._closed or (self.total is not None and self.next >= self.first + self.total)
+        return self.is_closed or (self.total is not None and self.next >= self.first + self.total)
 
     @property
     def finished(self) -> bool:
         """Whether every request of this phase has ended."""
-        if self._closed:
+        if self.is_closed:
             return self.ended >= self.taken
         return self.total is not None and self.ended >= self.total

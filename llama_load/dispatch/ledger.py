@@ -54,8 +54,7 @@ class Ledger:
         return key in self.workers[worker].leases
 
     def accepts_record(self, worker: str, key: Key) -> bool:
-        """Whether this worker's record of this request counts: it has the lease, or it was lost with it and the request was not
-        repeated."""
+        """Whether this record counts: the worker has the lease, or was lost with it and the request was not repeated."""
         return self.has_lease(worker, key) or self._loss_of(worker, key) is not None
 
     # ------------------------------------------------------------------ workers and their users

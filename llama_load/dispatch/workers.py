@@ -68,8 +68,7 @@ class Workers:
     def __init__(self) -> None:
         self._by_name: dict[str, WorkerLeases] = {}
         self._turns = 0
-        # For `idlest`, once it has been called: (holders, turn, name), with entries that do not hold any more. Looking at 500
-        # workers takes 50 us.
+        # For `idlest`, once called: (holders, turn, name), also outdated ones. Looking at 500 workers takes 50 us.
         self._heap: list[tuple[int, int, str]] | None = None
 
     def __getitem__(self, worker: str) -> WorkerLeases:

@@ -18,12 +18,12 @@ MOST_REPLICAS = 50
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTurns:
-    """A replica: its requests, those of them that are later turns, and those of these whose turn before was there, too (hits)."""
+    """A replica."""
 
     replica: str
     requests: int
-    later_turns: int
-    hits: int
+    later_turns: int  # of these requests
+    hits: int  # later turns whose turn before was there, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """The slowest first token of the requests that met the server at its start, and the slowest and the median later one, ms."""
+    """The slowest first token of the requests that met the server at its start, and later ones, ms."""
 
     first_ms: float
-    slowest_ms: float
+    slowest_ms: float  # of the later ones, as the median
     median_ms: float
     requests: int
 

@@ -31,14 +31,13 @@ class FailureContext:
 
 @dataclass(frozen=True, slots=True)
 class FailedRequests:
-    """The requests of one class: their number, longest prompt and answer (tokens), how many had no headers from the server, and the
-    most frequent message."""
+    """The requests of one class."""
 
     count: int
-    longest_prompt: int | None = None
-    longest_answer: int | None = None
-    without_headers: int = 0
-    message: str = ""
+    longest_prompt: int | None = None  # tokens
+    longest_answer: int | None = None  # tokens
+    without_headers: int = 0  # how many had no headers from the server
+    message: str = ""  # the most frequent one
 
 
 def meaning(kind: str, context: FailureContext | None = None) -> str:

@@ -33,15 +33,6 @@ class GpuFigures:
     throttled: float | None = None  # part of the time with a reason to lower the clocks besides idling, 0 to 1
 
 
-def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
-    """Energy of a GPU: increase of its energy counter; without one the area under its power."""
-    counters = measured.telemetry.find("gpu_energy_joules_total", source, gpu=gpu)
-    if counters:
-        return increase(counters[0], measured)
-    power = measured.telemetry.find("gpu_power_watts", source, gpu=gpu)
-    return area(power[0], measured) if power else None
-
-
 def _gpu(measured: Measured, place: Place) -> GpuFigures:
     source, gpu = place
     telemetry = measured.telemetry
@@ -52,7 +43,8 @@ def _gpu(measured: Measured, place: Place) -> GpuFigures:
         return None if value is None else value / unit
 
     vram = vram_series(telemetry, source, gpu)
-    joules = gpu_joules(measured, source, gpu)
+    energy = "gpu_energy_joules_total"
+    joules = of(increase, energy) if telemetry.find(energy, source, gpu=gpu) else of(area, "gpu_power_watts")
     info = next(iter(telemetry.find("gpu_info", source, gpu=gpu)), None)
     return GpuFigures(
         source=source,

@@ -90,9 +90,10 @@ def uncounted(records: Records) -> float | None:
         return None
     of = records.where(rows)
     events, chars, asked = of.numbers("token_events"), np.nan_to_num(of.numbers("output_chars")), of.numbers("max_tokens")
-    by_length = of.equals("finish_reason", "length") & (asked > 0)
-    by_text = np.where(chars >= LONG_EVENT * _usual_chars(records, rows) * events, chars / _usual_chars(records, rows), events)
-    tokens = np.where(by_length, np.maximum(events, asked - _without_event(of)), by_text)
+    usual = _usual_chars(records, rows)
+    asked = np.where(of.equals("finish_reason", "length") & (asked > 0), asked, np.nan)
+    by_text = np.fmin(asked, np.where(chars >= LONG_EVENT * usual * events, chars / usual, events))
+    tokens = np.fmax(np.maximum(by_text, events), asked - _without_event(of))
     return float((tokens - events).sum() / tokens.sum())
 
 

@@ -1,14 +1,4 @@
-"""How far a result can be trusted: checks, and the words of those that are not ok.
-
-    INCOMPLETE      records are missing
-    FAILED          over 1 % of the requests failed
-    NOT COMPARABLE  the measured traffic was not the configured traffic
-    CLIENT-BOUND    the client was too busy for accurate figures
-    BLURRED         single gaps between tokens cannot be distinguished
-    VALID           none of these
-
-The most severe word comes first. The checks are in `metrics.checks`, their limits in `metrics.check`.
-"""
+"""How far a result can be trusted: all checks, and the words of those that are not ok, the most severe first."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 # The words of a verdict, the most severe first.
 INCOMPLETE, FAILED, NOT_COMPARABLE, CLIENT_BOUND, BLURRED, VALID = WORDS = (
-    "INCOMPLETE",
-    "FAILED",
-    "NOT COMPARABLE",
-    "CLIENT-BOUND",
-    "BLURRED",
-    "VALID",
+    "INCOMPLETE",  # records are missing
+    "FAILED",  # over 1 % of the requests failed
+    "NOT COMPARABLE",  # the measured traffic was not the configured traffic
+    "CLIENT-BOUND",  # the client was too busy for accurate figures
+    "BLURRED",  # single gaps between tokens cannot be distinguished
+    "VALID",  # none of these
 )
 
 # The statements that make a run valid, in the order of reports. Every check tests one of them.

@@ -53,11 +53,10 @@ class OtherTraffic:
 
     def row(self, method: str, name: str) -> OtherRequests:
         """The row of this method and name, a new one if there is none."""
-        for row in self.requests:
-            if (row.method, row.name) == (method, name):
-                return row
-        self.requests.append(OtherRequests(method, name))
-        return self.requests[-1]
+        row = next((row for row in self.requests if (row.method, row.name) == (method, name)), None)
+        if row is None:
+            self.requests.append(row := OtherRequests(method, name))
+        return row
 
     def exception(self, text: str, count: int = 1) -> None:
         """Add `count` exceptions with this text."""

@@ -14,12 +14,11 @@ SAME_START_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """The sums of a server's histograms of its requests' times, ms, and how many requests they cover: from arrival to the first
-    token and to the end, in its queue, for the prompt, for the answer. Coarse: all clients together, no single request."""
+    """The sums of a server's histograms of its requests' times, ms: of all its clients together, no single request."""
 
-    requests: int
-    ttft_ms: float
-    e2el_ms: float
+    requests: int  # that they cover
+    ttft_ms: float  # from arrival
+    e2el_ms: float  # from arrival
     queue_ms: float
     prefill_ms: float
     decode_ms: float

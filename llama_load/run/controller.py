@@ -23,7 +23,8 @@ from llama_load.run.progress import Progress
 from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run.watchers import watchers_of
-from llama_load.run_folder import Run, write_manifest
+from llama_load.run_folder import Run
+from llama_load.run_folder.manifest import write_manifest
 from llama_load.targets.balance import Balancer
 
 if TYPE_CHECKING:

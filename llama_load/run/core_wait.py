@@ -2,72 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 import time
+from collections.abc import Callable
 
-from llama_load.units import NS_PER_MS
-
-_LINE_BYTES = 64  # ns on a core, ns waiting, time slices: three numbers of at most 20 digits
+from llama_load.wire.priority import waited_s
 
 
 class CoreWait:
-    """Waits of the calling thread from `start` on. `total_ms`, the `longest_ms` between two samples, and the `share` of the time;
+    """Waits of the main thread from `start` on. `total_ms`, the `longest_ms` between two samples, and the `share` of the time;
     all None where the kernel keeps no account."""
 
-    def __init__(self) -> None:
-        self._fd = -1
-        self._began = self._last = (0, 0)  # (now, waited), ns
-        self._longest_ns = 0
+    def __init__(self, waited_s: Callable[[], float] = waited_s) -> None:
+        self._waited_s = waited_s
+        self.start()
 
     def start(self) -> None:
         """Count from now on."""
-        self.close()
-        if sys.platform == "linux":
-            try:
-                # Opened for as long as the thread is measured: reading it takes 3 us, opening it 20.
-                self._fd = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                self._fd = -1
-        self._longest_ns = 0
-        self._began = self._last = (time.monotonic_ns(), self._waited_ns())
+        self._began = self._last = time.monotonic(), self._waited_s()
+        self._longest_s = 0.0
 
     def sample(self) -> None:
-        """Read the account; to be called a few times a second, so that the longest wait shows."""
-        if self._fd >= 0:
-            waited_ns = self._waited_ns()
-            self._longest_ns = max(self._longest_ns, waited_ns - self._last[1])
-            self._last = (time.monotonic_ns(), waited_ns)
-
-    def close(self) -> None:
-        """Read a last time."""
-        if self._fd >= 0:
-            self.sample()
-            os.close(self._fd)
-            self._fd = -1
+        """Read the account, which takes 20 us; to be called a few times a second, so that the longest wait shows."""
+        before_s, self._last = self._last[1], (time.monotonic(), self._waited_s())
+        self._longest_s = max(self._longest_s, self._last[1] - before_s)
 
     @property
     def total_ms(self) -> float | None:
         """All waits together."""
-        return (self._last[1] - self._began[1]) / NS_PER_MS if self._last[1] else None
+        return 1e3 * (self._last[1] - self._began[1]) if self._last[1] else None  # every thread has waited for some time
 
     @property
     def longest_ms(self) -> float | None:
         """The longest wait between two samples."""
-        return self._longest_ns / NS_PER_MS if self._last[1] else None
+        return 1e3 * self._longest_s if self._last[1] else None
 
     @property
     def share(self) -> float | None:
         """Waits / time, 0 to 1."""
-        elapsed_ns = self._last[0] - self._began[0]
-        return (self._last[1] - self._began[1]) / elapsed_ns if self._last[1] and elapsed_ns else None
-
-    def _waited_ns(self) -> int:
-        """0 where it is unknown: every thread that ran at all has waited for some time."""
-        if self._fd < 0:
-            return 0
-        try:
-            return int(os.pread(self._fd, _LINE_BYTES, 0).split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+        elapsed_s = self._last[0] - self._began[0]
+        return (self._last[1] - self._began[1]) / elapsed_s if self._last[1] and elapsed_s else None

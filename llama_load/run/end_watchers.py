@@ -11,7 +11,8 @@ from llama_load.metrics.thresholds import Threshold
 from llama_load.observed.record import CANCELLED, UNFINISHED
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
-from llama_load.run_folder import Aborted, RunWriter
+from llama_load.run_folder import RunWriter
+from llama_load.run_folder.manifest import Aborted
 
 # A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this long after the run time.
 FIRST_REQUEST_WITHIN_S = 60.0

@@ -28,8 +28,7 @@ SUSPENDED_AT_LEAST_NS = NS_PER_S // 20
 
 
 def _asleep_ns() -> int | None:
-    """How long this machine has been suspended since boot: CLOCK_BOOTTIME - CLOCK_MONOTONIC, which stands still during a suspend.
-    None where there is no CLOCK_BOOTTIME."""
+    """How long this machine has been suspended since boot, because CLOCK_MONOTONIC stands still then; None if unknown."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return None if clock is None else time.clock_gettime_ns(clock) - time.monotonic_ns()
 
@@ -80,7 +79,7 @@ class HealthMonitor:
             self._note_lag()
         if not self._busy:
             self._close_window(0.2)
-        self._core_wait.close()
+        self._core_wait.sample()
         self._compare(self._begin, _Counters())
 
     def health(self) -> WorkerHealth:

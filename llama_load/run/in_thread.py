@@ -11,8 +11,7 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Call it in a thread; only the calling greenlet blocks. Its exceptions are raised here (without the traceback that gevent's
-    thread pool prints)."""
+    """Call it in a thread; only the calling greenlet blocks. Its exceptions are raised here, without gevent's printed traceback."""
 
     def attempt() -> tuple[list[T], Exception | None]:
         try:

@@ -20,8 +20,7 @@ from llama_load.users.beginning import Beginning
 from llama_load.users.session import NO_PREFIX, OpenRecord, Prefix, SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
-# A lease that no user has taken this long after its scheduled time gets another user: the one started for it may have died or be
-# busy.
+# A lease not taken this long after its scheduled time gets another user: the one started for it may have died or be busy.
 OVERDUE_NS = NS_PER_S
 
 

@@ -18,8 +18,7 @@ MOST_SERIES = 1000
 
 @dataclass(slots=True)
 class LiveSeries:
-    """A series and its newest points: (instant on the monotonic clock in ns, value). A value that stays the same has none. Buckets
-    of histograms are left out."""
+    """A series and its newest points, (instant on the monotonic clock in ns, value); none where the value stays the same."""
 
     source: str
     metric: str

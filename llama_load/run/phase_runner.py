@@ -15,7 +15,8 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_plan import is_plain, planned_phases
 from llama_load.run.run_clock import Task
 from llama_load.run.watcher import RunUnderWay, Watcher
-from llama_load.run_folder import StageRecord, UsersAsked
+from llama_load.run_folder import StageRecord
+from llama_load.run_folder.manifest import UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
 # How often scheduled requests, ramps and users are checked.

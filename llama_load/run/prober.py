@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 from llama_load.load.schedule import probe_times_s
 from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
-from llama_load.observed.record import RequestRecord
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.run_clock import Task
 from llama_load.run.watcher import LoopWatcher, RunUnderWay
-from llama_load.run_folder import ProbeJournal, RunWriter, StageRecord
+from llama_load.run_folder import RunWriter, StageRecord
+from llama_load.run_folder.probe_file import ProbeJournal
 from llama_load.units import NS_PER_S, s_to_ns
 from llama_load.users.probe_sender import ProbeSender
 
@@ -24,32 +24,16 @@ ALONE_WITHIN_S = 30.0
 ENDED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.02
 
-# Probe number, server number, name, scheduled instant (ns): sends and waits; the record.
-Send = Callable[[int, int, str, int | None], RequestRecord]
-
 
 class Prober(LoopWatcher):
-    """Sends probes at their scheduled times while requests are measured, to all servers in turn, however many are in flight.
-
-    `send` sends one, `end` cuts those in flight, `keep` stores a record, `close` gives how many could not be stored; they are
-    for tests with a clock of their own.
-    """
+    """Sends probes at their scheduled times while requests are measured, to all servers in turn, however many are in flight."""
 
     def __init__(
-        self,
-        run: RunUnderWay,
-        rate_rps: float,
-        seed: int,
-        servers: int,
-        *,
-        send: Send,
-        end: Callable[[], None],
-        keep: Callable[[RequestRecord], None],
-        close: Callable[[], int],
+        self, run: RunUnderWay, rate_rps: float, seed: int, servers: int, *, sender: ProbeSender, journal: ProbeJournal
     ) -> None:
         super().__init__(run)
         self._rate_rps, self._seed, self._servers = rate_rps, seed, servers
-        self._send, self._end, self._keep, self._close = send, end, keep, close
+        self._sender, self._journal = sender, journal
         self._numbers = count()
         self._in_flight: Counter[int] = Counter()
         self._is_first = True
@@ -77,12 +61,12 @@ class Prober(LoopWatcher):
     def stop(self) -> None:
         """See `Watcher.stop`."""
         super().stop()
-        self._end()
+        self._sender.close()
         self._wait(1.0)  # for the records of those that were cut
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
-        writer.manifest.probes_skipped, writer.manifest.probes_unwritten = self._skipped, self._close()
+        writer.manifest.probes_skipped, writer.manifest.probes_unwritten = self._skipped, self._journal.close()
 
     def _watch(self) -> None:
         clock, interval_ns = self.run.clock, s_to_ns(1 / self._rate_rps)
@@ -107,10 +91,10 @@ class Prober(LoopWatcher):
 
     def _probe(self, number: int, replica: int, name: str, scheduled_ns: int | None) -> None:
         try:
-            record = self._send(number, replica, name, scheduled_ns)
+            record = self._sender.send(number, replica, name, scheduled_ns)
         finally:
             self._in_flight[replica] -= 1
-        self._keep(record)
+        self._journal.add(record)
 
     def _probe_alone(self, replica: int, end_s: float) -> None:
         for number in range(1 + ALONE_PROBES):
@@ -119,7 +103,7 @@ class Prober(LoopWatcher):
                 return
             self._begin(ALONE if number else SETTLING, replica)
             if not self._wait(left_s):
-                self._end()
+                self._sender.close()
 
     def _wait(self, within_s: float) -> bool:
         """Wait until no probe is in flight; False: some still are."""
@@ -134,14 +118,4 @@ def prober(prepared: Prepared, run: RunUnderWay, rate_rps: float) -> Prober:
     """A prober of this run's servers, in this process: the only one, or the swarm's master."""
     options, writer = prepared.options, prepared.writer
     sender = ProbeSender(prepared.targets, prepared.body_options, options.timeouts, options.tls, "prober")
-    journal = ProbeJournal(writer.path)
-    return Prober(
-        run,
-        rate_rps,
-        options.seed,
-        len(prepared.targets),
-        send=sender.send,
-        end=sender.close,
-        keep=journal.add,
-        close=journal.close,
-    )
+    return Prober(run, rate_rps, options.seed, len(prepared.targets), sender=sender, journal=ProbeJournal(writer.path))

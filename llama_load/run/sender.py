@@ -81,7 +81,7 @@ class SenderRuntime:
         *,
         tls: TlsOptions,
     ) -> None:
-        self._monitor = HealthMonitor(worker, [target.address for target in config.targets])
+        self.monitor = HealthMonitor(worker, [target.address for target in config.targets])
         self._users = ArrivalUsers(environment)
         self._others = OtherRequestsCounter(environment)
         self.lease_client = LeaseClient(
@@ -89,7 +89,7 @@ class SenderRuntime:
             settings=replace(config.settings, worker=worker),
             targets=config.targets,
             beginning=config.beginning,
-            measuring=self._monitor.start,
+            measuring=self.monitor.start,
             more_users=self._users.add,
             heard=heard,
         )
@@ -101,14 +101,6 @@ class SenderRuntime:
         if config.takes_priority:
             self._priority.take()
         Transport.of_this_process().pool.trust(tls)
-
-    def stop_monitor(self) -> None:
-        """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""
-        self._monitor.stop()
-
-    def gauges(self) -> dict[str, float]:
-        """What this process feels at present, see `PresentHealth.gauges`."""
-        return self._monitor.gauges()
 
     def drain(self, wait_s: float) -> None:
         """Begin no more requests, and wait up to `wait_s` for those in flight."""
@@ -124,7 +116,7 @@ class SenderRuntime:
     def finish(self, wait_s: float = 0) -> WorkerHealth:
         """Drain, cancel the requests still in flight, and wait for their records."""
         self.drain(wait_s)
-        self._monitor.stop()
+        self.monitor.stop()
         self._priority.give_back()
         self.lease_client.cancel_unsent()
         for exchange in tuple(Transport.of_this_process().active):
@@ -136,7 +128,7 @@ class SenderRuntime:
         self._overdue.kill(block=False)
         self._users.stop(LAST_RECORDS_WITHIN_S)
         self.lease_client.close_records()
-        return replace(self._monitor.health(), others=self._others.close(), priority=self._priority.taken)
+        return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken)
 
     def _see_to_overdue(self) -> None:
         while True:

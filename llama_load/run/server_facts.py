@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from typing import TypeVar
 
 import gevent
 
@@ -22,6 +23,8 @@ from llama_load.wire.tls import TlsOptions
 COUNTERS_WITHIN_S = 6.0
 # Time limit for probing the servers again at the end.
 IDENTITY_WITHIN_S = 5.0
+
+T = TypeVar("T")
 
 
 class CountersWatcher(Watcher):
@@ -57,11 +60,17 @@ def counters_of(targets: Sequence[Target], tls: TlsOptions) -> ServerCounters | 
     """The sum of the servers' counters; None unless every server has reported them."""
     if not all(target.has_counters for target in targets):
         return None
-    jobs = [gevent.spawn(read_counters, target, tls) for target in targets]
-    gevent.joinall(jobs, timeout=COUNTERS_WITHIN_S)
+    answers = _within(COUNTERS_WITHIN_S, [partial(read_counters, target, tls) for target in targets])
+    known = [counters for counters in answers if counters is not None]
+    return reduce(ServerCounters.plus, known) if len(known) == len(targets) else None
+
+
+def _within(seconds: float, calls: Sequence[Callable[[], T]]) -> list[T | None]:
+    """What these calls return, all at once; None of one that takes longer or fails."""
+    jobs = [gevent.spawn(call) for call in calls]
+    gevent.joinall(jobs, timeout=seconds)
     gevent.killall(jobs, block=False)
-    known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
-    return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
+    return [job.value if job.successful() else None for job in jobs]
 
 
 class IdentityWatcher(Watcher):
@@ -73,13 +82,10 @@ class IdentityWatcher(Watcher):
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
-        jobs = [gevent.spawn(partial(changes_since, *pair)) for pair in zip(self._probes, self._targets, strict=True)]
-        gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
-        gevent.killall(jobs, block=False)
-        for target, job in zip(self._targets, jobs, strict=True):
-            changes = job.value if isinstance(job.value, list) else [NO_ANSWER]
+        calls = [partial(changes_since, *pair) for pair in zip(self._probes, self._targets, strict=True)]
+        for target, changes in zip(self._targets, _within(IDENTITY_WITHIN_S, calls), strict=True):
             name = f"{target.address.url}: " if len(self._targets) > 1 else ""
-            writer.manifest.server_changes += [f"{name}{change}" for change in changes]
+            writer.manifest.server_changes += [f"{name}{change}" for change in ([NO_ANSWER] if changes is None else changes)]
 
 
 def changes_since(probe: Probe, before: Target) -> list[str]:

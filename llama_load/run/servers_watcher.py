@@ -12,7 +12,8 @@ from llama_load.observed.server_description import ServerDescription
 from llama_load.preflight.local_servers import LocalServer, find_local_server
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
-from llama_load.run_folder import RunWriter, ServerFiles, write_server_files
+from llama_load.run_folder import RunWriter
+from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.serving.describe import read_log_file
 from llama_load.serving.last_words import ends_of
 from llama_load.serving.rpc_traffic import traffic_to

@@ -14,7 +14,8 @@ from gevent import subprocess
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
-from llama_load.run_folder import SAMPLES, StageRecord
+from llama_load.run_folder import StageRecord
+from llama_load.run_folder.telemetry_file import SAMPLES
 from llama_load.serving.registry import Entry
 from llama_load.targets.target import Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig
@@ -25,8 +26,7 @@ READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
 
 
 class TelemetryRun(Watcher):
-    """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created. `live` has its
-    newest samples."""
+    """The sampler's process, started at once. Whatever happens to it, the run goes on. `live` has its newest samples."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._process: Any = None

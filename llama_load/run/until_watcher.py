@@ -14,7 +14,8 @@ from llama_load.preflight.prepare import Prepared
 from llama_load.run.end_watchers import JUDGE_EVERY_S
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
-from llama_load.run_folder import RunWriter, UntilEnd
+from llama_load.run_folder import RunWriter
+from llama_load.run_folder.manifest import UntilEnd
 from llama_load.units import NS_PER_S
 
 

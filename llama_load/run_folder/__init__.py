@@ -11,64 +11,23 @@
 The process that writes a folder holds its lock. All reports read the folder from here, also that of a run that was killed.
 """
 
-from llama_load.run_folder.folder_lock import FolderLock, lock_folder
-from llama_load.run_folder.journal import Journal
-from llama_load.run_folder.manifest import (
-    JOURNAL,
-    MANIFEST,
-    PACKED,
-    RUNNING,
-    TABLE,
-    Aborted,
-    Manifest,
-    PreflightRow,
-    SpoolManifest,
-    StageRecord,
-    UntilEnd,
-    UsersAsked,
-    last_with_label,
-    read_manifest,
-    write_manifest,
-)
-from llama_load.run_folder.probe_file import PROBES, ProbeJournal
-from llama_load.run_folder.reading import Run, add_spool, load_run, recover
-from llama_load.run_folder.server_files import ServerFiles, write_server_files
-from llama_load.run_folder.spool import Spool
-from llama_load.run_folder.telemetry_file import SAMPLES, TELEMETRY
+from llama_load.run_folder.folder_lock import lock_folder
+from llama_load.run_folder.manifest import MANIFEST, TABLE, Manifest, PreflightRow, SpoolManifest, StageRecord, last_with_label
+from llama_load.run_folder.reading import Run, load_run
 from llama_load.run_folder.whole_file import write_whole
-from llama_load.run_folder.writer import RunWriter, open_run
+from llama_load.run_folder.writer import RunWriter
 
 __all__ = [
-    "JOURNAL",
     "MANIFEST",
-    "PACKED",
-    "PROBES",
-    "RUNNING",
-    "SAMPLES",
     "TABLE",
-    "TELEMETRY",
-    "Aborted",
-    "FolderLock",
-    "Journal",
     "Manifest",
     "PreflightRow",
-    "ProbeJournal",
     "Run",
     "RunWriter",
-    "ServerFiles",
-    "Spool",
     "SpoolManifest",
     "StageRecord",
-    "UntilEnd",
-    "UsersAsked",
-    "add_spool",
     "last_with_label",
     "load_run",
     "lock_folder",
-    "open_run",
-    "read_manifest",
-    "recover",
-    "write_manifest",
-    "write_server_files",
     "write_whole",
 ]

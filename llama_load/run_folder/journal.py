@@ -93,8 +93,7 @@ class JournalContents:
 
 
 def read_journal(path: Path, most_bytes: int | None = None) -> JournalContents:
-    """The contents of a journal on disk; empty if there is no file. `most_bytes`: of its batches, unpacked. Raises OSError
-    if the file cannot be read at all, TooLarge."""
+    """The contents of a journal; empty without a file. Raises OSError, TooLarge: over `most_bytes` of unpacked batches."""
     if not path.is_file():
         return parse(b"")
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

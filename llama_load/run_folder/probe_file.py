@@ -50,8 +50,7 @@ class ProbeJournal:
 
 
 def load_probes(folder: Path) -> Records | None:
-    """The probes of a run folder, finished or not; None if it has none that can be read. Raises nothing: a run does not fail for
-    its probes."""
+    """The probes of a run folder, finished or not; None if there are none, or they cannot be read. Raises nothing."""
     load_arrow()
     try:
         if (folder / PROBES).is_file():

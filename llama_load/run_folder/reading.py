@@ -95,8 +95,7 @@ def recover(run: Run) -> Run:
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
-    """Write the table, then the manifest, each whole or not at all. Delete the journal if all its records are in the table.
-    Raises OSError; nothing is deleted then."""
+    """Write the table and the manifest, each whole; then delete the journal if the table has all of it. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -18,8 +18,7 @@ from llama_load.run_folder.manifest import JOURNAL, PACKED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Records are packed when there are this many, or this many bytes of them (answers of 4000 tokens). Packing takes 20 ms, in the
-# thread that appends.
+# Records are packed at this number or this many bytes (answers of 4000 tokens): 20 ms, in the thread that appends.
 PACK_ROWS = 1000
 PACK_BYTES = 16 << 20
 

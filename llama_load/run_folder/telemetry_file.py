@@ -52,8 +52,7 @@ class _Columns:
 
 
 def load_telemetry(folder: Path) -> Telemetry:
-    """The series of a run folder, of one that has not ended as well; without any if it has none. Raises nothing: a file that
-    cannot be read is a note."""
+    """The series of a run folder, finished or not; empty without telemetry. Raises nothing: faults of the file are notes."""
     try:
         if (folder / TELEMETRY).is_file():
             return _read_table(folder / TELEMETRY)
@@ -99,7 +98,8 @@ def read_samples(file: Path) -> Telemetry:
                 break
     if bad > 1:  # one is the line that was being written when the run was killed
         notes.append(f"{bad} damaged lines of telemetry were left out")
-    known = [own for columns in series.values() if (own := _series(columns)) is not None]
+    columns = ((own, np.array(own.t_ns, np.int64), np.array(own.values, np.float64)) for own in series.values())
+    known = [whole for own, t_ns, values in columns if (whole := _series(own.source, own.metric, own.labels, t_ns, values))]
     return Telemetry(known, notes[:MOST_NOTES])
 
 
@@ -132,9 +132,8 @@ def _labels(labels: Any) -> dict[str, str]:
     return {_name(name): _name(value) for name, value in list(dict(labels).items())[:MOST_LABELS]}
 
 
-def _series(columns: _Columns) -> Series | None:
+def _series(source: str, metric: str, labels: dict[str, str], t_ns: Any, values: Any) -> Series | None:
     """The series of finite values, in the order of their instants; None without any."""
-    t_ns, values = np.array(columns.t_ns, dtype=np.int64), np.array(columns.values, dtype=np.float64)
     good = np.isfinite(values)
     t_ns, values = t_ns[good], values[good]
     if not len(t_ns):
@@ -142,7 +141,7 @@ def _series(columns: _Columns) -> Series | None:
     if (np.diff(t_ns) < 0).any():
         order = np.argsort(t_ns, kind="stable")
         t_ns, values = t_ns[order], values[order]
-    return Series(columns.source, columns.metric, columns.labels, t_ns, values)
+    return Series(source, metric, labels, t_ns, values)
 
 
 # ---------------------------------------------------------------------- the table
@@ -212,8 +211,6 @@ def _grouped(columns: list[Any], t_ns: Any, values: Any) -> list[Series]:
     series = []
     for rows in sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])):
         source, metric, labels = (column.dictionary[int(column.indices[int(rows[0])].as_py())].as_py() for column in encoded)
-        own = _Columns(_name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict)))
-        own.t_ns, own.values = t_ns[rows], values[rows]
-        if (known := _series(own)) is not None:
-            series.append(known)
-    return series
+        names = _name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict))
+        series.append(_series(*names, t_ns[rows], values[rows]))
+    return [known for known in series if known is not None]

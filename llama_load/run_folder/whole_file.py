@@ -13,8 +13,7 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_file(path: Path, flags: int) -> int:
-    """The descriptor of a new file with its folder's read and write permissions. Raises OSError if the name exists, a link
-    included."""
+    """The descriptor of a new file with its folder's read and write permissions. Raises OSError if the name, or a link, exists."""
     return os.open(path, _NEW | flags, path.parent.stat().st_mode & 0o666)
 
 

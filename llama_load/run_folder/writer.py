@@ -174,8 +174,7 @@ class RunWriter:
         return Run(path, self.manifest, Records(table), recovered=False, unwritten=sentence)
 
     def _note_unwritten(self, records: int) -> None:
-        """For a later report: how the run ended, and how many records no disk took. A disk that refuses a batch often has room for
-        that much."""
+        """For a later report: how the run ended, and how many records no disk took. There is often room for that much."""
         if records:
             self.manifest.damaged.append(DamagedJournal(JOURNAL, 0, 0, records))
         with suppress(OSError):

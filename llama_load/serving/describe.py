@@ -22,6 +22,7 @@ LOG_FACTS = [fact for kind in KINDS.values() for fact in kind.log_facts]
 TAIL_CHARS = 32 * 2**10
 # What the API says of these is better than the log and the command line.
 _API_FIRST = ("build", "model", "model_bytes", "n_params", "slots", "context_per_slot")
+_AFTER_KIND = re.compile(r"(?:_|\[|\d).*")  # CUDA0 -> CUDA; CPU_Mapped, CPU_REPACK -> CPU; RPC0[host:port] -> RPC
 _RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()([^\])]+)[\])]")
 
 
@@ -42,7 +43,8 @@ def described(
     by_api = {name: value for name in _API_FIRST if (value := getattr(base, name)) not in (None, "b0-unknown")}
     facts: dict[str, Any] = {"build": None} | flags | own.facts | by_api
     own_layers = facts.pop("own_layers", None)
-    devices = list(dict.fromkeys(_device_kind(buffers.device) for buffers in own.buffers.values() if buffers.model_mib))
+    names = [_AFTER_KIND.sub("", buffers.device) for buffers in own.buffers.values() if buffers.model_mib]
+    devices = list(dict.fromkeys(names))
     if devices == ["CPU"] and "layers_offloaded" in facts:  # a build without GPU support prints "offloaded 3/3 layers to GPU", too
         facts["layers_offloaded"] = 0
     facts |= {
@@ -82,8 +84,3 @@ def _rpc_workers(asked: tuple[str, ...], log: ServerLog) -> list[RpcWorker]:
         RpcWorker(address=address, model_mib=round(holds.get(address, 0.0), 2) if is_known else None)
         for address in dict.fromkeys((*asked, *holds, *(address for seen in log.rpc_seen for address in seen.split(";"))))
     ]
-
-
-def _device_kind(name: str) -> str:
-    """CUDA0 -> CUDA; CPU_Mapped, CPU_REPACK -> CPU; RPC0[host:port] -> RPC."""
-    return re.sub(r"(?:_|\[|\d).*", "", name)

@@ -38,14 +38,9 @@ def last_words(log: Path) -> str:
         return ""
     fatal = next((number for number, line in enumerate(lines) if number >= len(lines) - 40 and _FATAL.search(line)), len(lines))
     first = min(fatal, max(0, len(lines) - LINES))
-    cause = cause_in(lines[-40:])
+    cause = next((cause for pattern, cause in _CAUSES if any(map(pattern.search, lines[-40:]))), "")
     shown = lines[first : first + LINES]
     return (f"{cause}; " if cause else "") + f"{log} ends with:\n" + "\n".join(shown)
-
-
-def cause_in(lines: list[str]) -> str:
-    """What these lines of a log say a server died of: "an RPC worker was lost", "out of memory"; "" if they do not."""
-    return next((cause for pattern, cause in _CAUSES if any(pattern.search(line) for line in lines)), "")
 
 
 def ends_of(path: Path) -> tuple[str, str]:

@@ -32,8 +32,7 @@ MOST_KEPT = 512
 # answers late at first, and then one way takes longer than the other.
 ENOUGH = 5
 NEAR_NS = 500_000
-# AGREE round trips must be within ALIKE times the shortest, because a single short one may be wrong. After MOST readings the
-# clock counts as known regardless.
+# AGREE round trips must be within ALIKE times the shortest: one alone may be wrong. After MOST readings any clock is known.
 AGREE = 3
 ALIKE = 1.5
 MOST = 40
@@ -108,8 +107,7 @@ class WorkerClock:
         return Reading(worker_ns, last.offset_ns + round(since_ns * drift), last.uncertainty_ns + round(since_ns * error))
 
     def shifts_ns(self, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The offset of each record: in the middle between these instants, and one for all instants of the record, because its
-        latencies were measured by one clock."""
+        """One offset for each record, whose latencies were measured by one clock: that in the middle between these instants."""
         offsets, uncertainties = self._at((started_ns + ended_ns) // 2)
         if len(offsets):
             drift_ns = abs(self._drift[0]) * (ended_ns - started_ns) / 2

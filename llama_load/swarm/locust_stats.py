@@ -22,12 +22,12 @@ def record_sink(environment: Any, add: Callable[[RequestRecord], None]) -> Calla
         add(record)
         environment.events.llm_request.fire(record=record)
         if not record.warmup:
-            report_request(environment, record, record.output_chars)
+            report_request(environment, record)
 
     return heard
 
 
-def report_request(environment: Any, record: RequestRecord, response_bytes: int) -> None:
+def report_request(environment: Any, record: RequestRecord) -> None:
     """Fire Locust's request event for the record, and add its TTFT, TPOT and ITL rows.
 
     A row that is no request goes straight into the worker's entries: firing an event would add it to Aggregated and
@@ -41,7 +41,7 @@ def report_request(environment: Any, record: RequestRecord, response_bytes: int)
         request_type=record.endpoint,
         name=record.name,
         response_time=duration_ms,
-        response_length=response_bytes,
+        response_length=record.output_chars,
         exception=None if ok else RequestFailed(f"{record.status}: {record.error}"),
         context=OF_LLM,
     )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from llama_load.dispatch.leases import Key
 from llama_load.observed.record import RequestRecord, schema, to_batch
-from llama_load.run_folder import Spool, SpoolManifest
+from llama_load.run_folder import SpoolManifest
+from llama_load.run_folder.spool import Spool
 
 logger = logging.getLogger(__name__)
 
@@ -114,8 +115,7 @@ class Outbox:
         return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        """Spool batches that have waited this long for their acknowledgement. Blocks with the disk: call it in a thread. If the
-        disk refuses, the records stay in memory."""
+        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the records stay in memory."""
         since = self._now_s() - older_than_s
         try:
             for batch in list(self._unacknowledged.values()):  # copied at once: the event loop adds and removes meanwhile

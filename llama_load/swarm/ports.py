@@ -39,8 +39,7 @@ def is_free(port: int) -> bool:
 
 
 def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: Callable[[int], bool] = is_free) -> int | None:
-    """A free port to use instead of Locust's default, if that is taken; None if no change is needed. Raises UsageError if the
-    master's port is taken and cannot be changed."""
+    """A free port instead of Locust's default if that is taken, else None. Raises UsageError if it cannot be changed."""
     given = _read(words, environment)
     if given["--worker"] or not (given["--master"] or given["--processes"]):
         return None

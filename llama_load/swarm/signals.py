@@ -99,8 +99,7 @@ class Signals:
 
 
 class _GeventWithoutSigterm:
-    """gevent for Locust's main module, without Locust's SIGTERM handler, which restarts the shutdown at every signal and ends in
-    a traceback at the second."""
+    """gevent without Locust's SIGTERM handler, which restarts the shutdown at every signal and ends in a traceback."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(gevent, name)

@@ -189,8 +189,7 @@ class WorkerRun:
             tls=own.tls,
         )
         environment.llama_load = self._sender.lease_client
-        # Not yet reported: requests that have begun, those that have ended, with whether the connection failed, and how many users
-        # wait for leases, by workload.
+        # Not yet reported: begun requests, ended ones with whether the connection failed, and users that wait, by workload.
         self._started: list[Key] = []
         self._ended: list[tuple[bool, int, bool]] = []
         self._wants: dict[str, int] = {}
@@ -348,8 +347,7 @@ class WorkerRun:
 
 
 def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
-    """The master's configuration with the keys in this worker's own options, because the master sends none, and with the servers'
-    names looked up here. Raises UsageError."""
+    """The master's configuration with this worker's own keys and resolution of the servers' names. Raises UsageError."""
     headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
     if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
         how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"

@@ -10,7 +10,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.json_fields import fields, text
+from llama_load.targets.json_fields import objects, text
 from llama_load.targets.servers.server_kind import NO_ADAPTER
 from llama_load.targets.target import Target
 
@@ -69,7 +69,7 @@ def _listed(page: str, session: Session) -> dict[str, str]:
     if not isinstance(entries, list):
         raise UsageError(f"{page} does not list LoRA adapters: it answers HTTP {answer.status}")
     listed = {}
-    for entry in map(fields, entries):
+    for entry in objects(entries):
         number = entry.get("id")
         if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
             listed[str(number)] = printable((text(entry.get("path")) or "?").rpartition("/")[2], 60)

@@ -26,6 +26,11 @@ def fields(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def objects(value: object) -> list[dict[str, Any]]:
+    """The entries of a JSON list, an empty object for one that is none; no list has no entries."""
+    return list(map(fields, value)) if isinstance(value, list) else []
+
+
 def abilities(value: object) -> dict[str, bool] | None:
     """The booleans of an object such as llama-server's `modalities`: {"vision": true}. None: not an object, or no boolean in it."""
     found = {printable(name): able for name, able in fields(value).items() if isinstance(able, bool)}
@@ -60,10 +65,8 @@ class ListedModel:
 
 def listed_models(document: object) -> list[ListedModel]:
     """The models of a /v1/models document; entries without a name are left out."""
-    entries = fields(document).get("data")
     found = []
-    for entry in entries if isinstance(entries, list) else []:
-        model = fields(entry)
+    for model in objects(fields(document).get("data")):
         name, aliases = text(model.get("id")), model.get("aliases")
         names = tuple(filter(None, map(text, aliases))) if isinstance(aliases, list) else ()
         if name is not None:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.json_fields import fields, text
+from llama_load.targets.json_fields import fields, objects, text
 
 # A large model is read from a disk at 200 MB/s: 60 GB take five minutes.
 LOADED_WITHIN_S = 600.0
@@ -47,12 +47,8 @@ class RouterModels:
             document = fields(self._session.get(self._url + "/v1/models", within_s=TIMEOUT_S).json())
         except (NoAnswerError, ValueError) as error:
             raise UsageError(f"{self._url}/v1/models did not answer while a model was loading: {printable(str(error))}") from None
-        entries = document.get("data")
-        found = {}
-        for entry in map(fields, entries if isinstance(entries, list) else []):
-            if (name := text(entry.get("id"))) is not None:
-                found[name] = text(fields(entry.get("status")).get("value")) or ""
-        return found
+        models = {text(model.get("id")): fields(model.get("status")) for model in objects(document.get("data"))}
+        return {name: text(status.get("value")) or "" for name, status in models.items() if name is not None}
 
     def load(self, names: Sequence[str]) -> dict[str, float]:
         """Load those that are not loaded yet: seconds by name, 0 for one that was loaded. UsageError: a load fails, or one evicts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,19 +25,12 @@ class _Piece(msgspec.Struct):
     function: _Function | None = None
 
 
-@dataclass(slots=True)
-class _Call:
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
 _PIECES = msgspec.json.Decoder(list[_Piece])
 
 
 def calls_of(pieces: Sequence[bytes]) -> tuple[ToolCall, ...]:
     """The calls: pieces of the same `index` are one call, whose arguments follow each other. A call without an id gets one."""
-    calls: dict[int, _Call] = {}
+    calls: dict[int, ToolCall] = {}
     for piece in pieces:
         try:
             parts = _PIECES.decode(piece)
@@ -48,11 +40,8 @@ def calls_of(pieces: Sequence[bytes]) -> tuple[ToolCall, ...]:
             number = place if part.index is None else part.index
             if number not in calls and len(calls) >= MOST_CALLS:
                 continue
-            call = calls.setdefault(number, _Call())
-            call.id = part.id or call.id
-            if part.function is not None:
-                call.name += part.function.name or ""
-                call.arguments += part.function.arguments or ""
+            call, more = calls.get(number, ToolCall("", "", "")), part.function or _Function()
+            calls[number] = ToolCall(part.id or call.id, call.name + (more.name or ""), call.arguments + (more.arguments or ""))
     return tuple(
         ToolCall(
             printable(call.id, MOST_NAME_CHARS) or f"call_{number}", printable(call.name, MOST_NAME_CHARS), call.arguments or "{}"

@@ -29,7 +29,7 @@ def machine_sources(
             sources.append(NvidiaGpus(servers, memory_before))
         except (SourceError, ImportError) as error:
             note(f"gpus: {error}")
-    if (amd := AmdGpus()).is_there:
+    if (amd := AmdGpus()).cards:
         sources.append(amd)
     if power_command:
         sources.append(PowerCommand(power_command))

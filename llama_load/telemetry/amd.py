@@ -34,17 +34,12 @@ class AmdGpus(Source):
 
     def __init__(self, root: Path = DRM) -> None:
         cards = [card for card in sorted(root.glob("card[0-9]*")) if "-" not in card.name]
-        self._cards = [card for card in cards if _text(card / "device/vendor") == VENDOR][:MOST_GPUS]
-        self._files = {card.name: list(_files(card)) for card in self._cards}
-
-    @property
-    def is_there(self) -> bool:
-        """Whether this machine has any."""
-        return bool(self._cards)
+        self.cards = [card for card in cards if _text(card / "device/vendor") == VENDOR][:MOST_GPUS]
+        self._files = {card.name: list(_files(card)) for card in self.cards}
 
     def sample(self) -> Iterator[Value]:
         """Memory, utilisation, power, temperature and clocks, as far as the driver has them."""
-        for card in self._cards:
+        for card in self.cards:
             name = _text(card / "device/product_name") or f"AMD {_text(card / 'device/device') or 'GPU'}"
             uuid = _text(card / "device/unique_id")  # of Vega and newer
             yield Value("gpu_info", 1.0, (("gpu", card.name), ("name", name), *([("uuid", uuid)] if uuid else [])))

@@ -51,12 +51,9 @@ def _lines(source: Source) -> Iterable[str]:
 
 
 def _line(value: Value) -> str:
-    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in value.labels)
+    escaped = ((name, text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")) for name, text in value.labels)
+    labels = ",".join(f'{name}="{text}"' for name, text in escaped)
     return f"{PREFIX}{value.metric}{{{labels}}} {value.value!r}\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Exporter(ThreadingHTTPServer):

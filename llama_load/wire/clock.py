@@ -81,8 +81,7 @@ class BatchClock:
         at = stamp_ns - self.offset_ns
         if self.before_ns != self.offset_ns:
             at = receipt_ns(stamp_ns, self.offset_ns, self.before_ns, time.monotonic_ns())
-        # A step of the wall clock between two reads of a batch must not put a timestamp into the future, or before an earlier one
-        # of this connection.
+        # A step of the wall clock must not put a timestamp into the future, or before an earlier one of this connection.
         if at > self.now_ns:
             at = min(at, time.monotonic_ns())
         return max(at, previous_ns)

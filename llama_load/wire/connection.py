@@ -21,7 +21,7 @@ from llama_load.failure_kind import FailureKind
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, BatchClock
 from llama_load.wire.stamps import Opening
 from llama_load.wire.tcp_info import handshake_ns
-from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
+from llama_load.wire.wire_failure import connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
@@ -172,9 +172,7 @@ class Connection:
         try:
             sock = self._new_socket(family)
         except OSError as error:  # most likely out of file descriptors
-            self._fail(
-                WireFailure(FailureKind.CONNECT_FAILED, f"no socket available: {error.strerror}; raise the limit with ulimit -n")
-            )
+            self._fail(FailureKind.CONNECT_FAILED, f"no socket available: {error.strerror}; raise the limit with ulimit -n")
             return
         self._sock, self.fd = sock, sock.fileno()
         if self.address.scheme == "https":
@@ -210,7 +208,8 @@ class Connection:
         self._release()
         if self.try_next_endpoint():
             return
-        self._fail(connect_failure(code))
+        failure = connect_failure(code)
+        self._fail(failure.kind, failure.text)
 
     def try_next_endpoint(self) -> bool:
         """Connect to the next address of this name instead; False if all have been tried."""
@@ -246,7 +245,7 @@ class Connection:
                 self._unsent.clear()  # an early answer may still be waiting to be read
                 self.pool.watch(self, writable=False)
             else:
-                self._fail(WireFailure(FailureKind.RESET, f"sending failed: {error.strerror}"))
+                self._fail(FailureKind.RESET, f"sending failed: {error.strerror}")
             return
         if self.state == OPEN and self.exchange.stamps.sent_ns is None and not self._unsent:
             self.read_ns = time.monotonic_ns()
@@ -331,7 +330,7 @@ class Connection:
                 self.state = OPEN
                 reply += tls.encrypt(b"".join(self._outgoing))
         except ssl.SSLError as error:
-            self._fail(WireFailure(FailureKind.TLS, tls_text(error)))
+            self._fail(FailureKind.TLS, tls_text(error))
             return
         if reply:
             self._unsent.append(memoryview(reply))
@@ -347,22 +346,22 @@ class Connection:
         if self.opening.connected_ns is None:
             self._connect_failed(error.errno or 0)
         elif self.state == OPENING:
-            self._fail(WireFailure(FailureKind.TLS, "the server reset the connection during the TLS handshake"))
+            self._fail(FailureKind.TLS, "the server reset the connection during the TLS handshake")
         else:
             self.exchange.connection_lost(FailureKind.RESET, "connection reset by the server", self.read_ns)
 
     def _ended(self) -> None:
         assert self.exchange is not None
         if self.state == OPENING:
-            self._fail(WireFailure(FailureKind.TLS, "the server closed the connection during the TLS handshake"))
+            self._fail(FailureKind.TLS, "the server closed the connection during the TLS handshake")
         else:
             self.exchange.connection_lost(FailureKind.CUT_OFF, "the server closed the connection", self.read_ns)
 
     # ------------------------------------------------------------------ the end
 
-    def _fail(self, failure: WireFailure) -> None:
+    def _fail(self, kind: FailureKind, text: str) -> None:
         assert self.exchange is not None
-        self.exchange.fail(failure.kind, failure.text)
+        self.exchange.fail(kind, text)
 
     @property
     def is_quiet(self) -> bool:

@@ -94,8 +94,7 @@ class SenderPriority:
         self._lower()
 
     def adapt(self) -> None:
-        """To be called about once a second: lower the priority while the thread uses over half a core or a core is idle, raise it
-        after that."""
+        """About once a second: lower the priority while the thread uses over half a core or a core is idle, else raise it."""
         last, self._last = self._last, _Account()
         elapsed = self._last.now - last.now
         if not self._wanted or elapsed <= 0:

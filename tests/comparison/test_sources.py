@@ -228,10 +228,10 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         str(tmp_path / "no*"): "no path matches",
         str(tmp_path / "empty"): "is no run folder and contains none",
         str(tmp_path / "unfinished"): "has no summary.json: write it with 'llama-load report",
-        write(tmp_path / "cut.json", '{"duration": 1'): "is not valid JSON",
-        write(tmp_path / "deep.json", '{"a":' * 5000): "is not valid JSON",
+        write(tmp_path / "cut.json", '{"duration": 1'): "is no result: ",
+        write(tmp_path / "deep.json", '{"a":' * 5000): "is no result: ",
         write(tmp_path / "other.json", {"duration": 1}): "it has no completed, no request_throughput",
-        write(tmp_path / "text.txt", "hello"): "is not valid JSON.*--save-result",
+        write(tmp_path / "text.txt", "hello"): "is no result: .*--save-result",
         "x=,": "names nothing",
         "/dev/zero": "is no file",
     }

@@ -63,6 +63,7 @@ def test_a_bomb_is_refused_at_its_line(text: str, line: int) -> None:
         ("load: !!set {a}", "the tag !!set is not allowed"),
         ("load: !mine {a: 1}", "the tag !mine is not allowed"),
         ("load: {<<: 3}", "<< needs a mapping"),
+        ("set: {x: [3]}\n\nload: ${x}", "line 3: load[1] must be names with values, got '3'"),
         ("{? [a, b] : 1}", "a key must be a word"),
         ('load: {u: "a\\0b"}', "has characters that no file name or flag can hold"),
         ('load: {u: "\\ud800"}', "has characters that no file name or flag can hold"),

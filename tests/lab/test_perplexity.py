@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from llama_load.errors import RunError, UsageError
-from llama_load.lab.perplexity.binary import Perplexity, perplexity_of, read_estimate
+from llama_load.lab.perplexity.binary import perplexity_of, read_estimate
 from llama_load.lab.perplexity.perplexity_servers import NoLogprobs, score_text
 from llama_load.lab.perplexity.score import Score, windows
 from llama_load.lab.sweep.quality import read_text
@@ -160,15 +160,18 @@ def test_what_cannot_be_scored_is_refused_with_the_reason(llama_server: Server) 
 
 def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:
     printed = "[1]9.1,[2]9.5,\nFinal estimate: PPL = 9.6754 +/- 0.06790\n\nllama_perf_context_print: total time\n"
-    assert read_estimate(printed) == Perplexity(9.6754, 0.0679)
-    assert read_estimate("Final estimate: PPL = 3.5\n") == Perplexity(3.5, None)
+    assert read_estimate(printed) == {"perplexity": 9.6754, "perplexity_error": 0.0679}
+    assert read_estimate("Final estimate: PPL = 3.5\n") == {"perplexity": 3.5}
     for wrong in ("", "Final estimate: PPL = nan +/- nan", "you need at least 1024 tokens to evaluate perplexity"):
         with pytest.raises(RunError, match="without an estimate"):
             read_estimate(wrong)
     program = tmp_path / "llama-perplexity"
     program.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\nprintf "%s" "Final estimate: PPL = 4.0 +/- 0.1"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    assert perplexity_of(str(program), Path("m.gguf"), Path("t.txt"), 256, ["-ngl", "9"]) == Perplexity(4.0, 0.1)
+    assert perplexity_of(str(program), Path("m.gguf"), Path("t.txt"), 256, ["-ngl", "9"]) == {
+        "perplexity": 4.0,
+        "perplexity_error": 0.1,
+    }
     assert (tmp_path / "asked").read_text() == "-m m.gguf -f t.txt -c 256 -ngl 9\n"
     with pytest.raises(UsageError, match="no program"):
         perplexity_of(str(tmp_path / "none"), Path("m.gguf"), Path("t.txt"), 256)

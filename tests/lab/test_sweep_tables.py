@@ -20,6 +20,7 @@ from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row, rows_of, test_rates
+from llama_load.lab.sweep.server_spec import argument
 from llama_load.lab.sweep.sweep_tables import estimate, make_tables
 from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
@@ -266,6 +267,16 @@ def test_identical_set_ups_rarely_show_an_effect() -> None:
 
 
 # ---------------------------------------------------------------------- llama-bench, GGUF
+
+
+def test_the_last_value_of_a_flag_on_a_command_line_counts() -> None:
+    words = ("-t", "4", "--threads=8", "-ngl")
+    assert (argument(words, "-t", "--threads"), argument(words, "-t"), argument(words, "-ngl"), argument((), "-t")) == (
+        "8",
+        "4",
+        "",
+        "",
+    )
 
 
 def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from benchmarks.search import tuning
 from llama_load.cli.main import main
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
+from llama_load.lab.sweep.plan import Setting
 from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.tune.race import race
+from llama_load.lab.tune.tune_stages import stage_of
 
 PLAN = """
 servers: {a: {llama-server: {program: /bin/true, model: MODEL, args: "-ngl 99"}}}
@@ -51,6 +53,13 @@ def test_a_setting_whose_runs_fail_is_dropped() -> None:
     assert found.gain[0] == approx(0.1)
     nothing = race(2, lambda number, block: None, 0)
     assert not any(nothing.scores)
+
+
+@pytest.mark.parametrize(
+    ("value", "stage"), [("-ctv q8_0", "memory"), ("--block-size 32", "memory"), ("--draft-max 8", "draft"), ("-t 4", "throughput")]
+)
+def test_the_flags_of_a_setting_decide_its_stage(value: str, stage: str) -> None:
+    assert stage_of(Setting("x", ("a",), (value,), ((None, (value,)),))) == stage
 
 
 def write_plan(folder: Path, before: str = "", after: str = "") -> None:

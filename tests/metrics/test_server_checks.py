@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 import requests
 
+from llama_load.analysis.gather_evidence import evidence_of_stage
 from llama_load.metrics.check import Check
 from llama_load.metrics.checks import server_side
 from llama_load.metrics.client_server import side_by_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
-from llama_load.observed.other_requests import OtherTraffic
+from llama_load.metrics.verdict import stage_checks
+from llama_load.observed.other_requests import OtherRequests, OtherTraffic
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
+from llama_load.run_folder import StageRecord
 from llama_load.serving.launch import Server
 from tests.conftest import Finished
 from tests.make_records import failed, record, table
@@ -36,6 +39,15 @@ def others(*records: RequestRecord, **counted: Any) -> Check:
 def test_requests_that_were_all_ours_are_fine() -> None:
     assert (others(requests=10).ok, others(requests=10).value) == (True, 0)
     assert others(output_tokens=30, prompt_tokens=100).value == 0
+
+
+def test_other_requests_of_the_locustfile_may_explain_the_counters_of_a_stage() -> None:
+    """Their number by stage is not known, so that the counters of a stage show no other client, as those of the run do not."""
+    rows, stage = table(*OURS), StageRecord("16", 16, counters=ServerCounters(requests=99))
+    for known, names in ((OtherTraffic(), ["other_client_ratio"]), (OtherTraffic([OtherRequests("GET", "/", 1)]), [])):
+        whole = Evidence(records=rows, figures=summarize(rows), others=known)
+        judged = evidence_of_stage(whole, rows, whole.figures, number=0, record=stage, parts=None)
+        assert [check.name for check in stage_checks(judged)] == names
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,11 @@ def without_usage(**changed: Any) -> list[RequestRecord]:
     return answers(**{"token_source": "events", "token_events": 20, "output_tokens": 20, "finish_reason": "length"} | changed)
 
 
-@pytest.mark.parametrize("rows", [without_usage(), without_usage(finish_reason="stop")])
+# 1.5 characters of three bytes a token, in prompts of 50 tokens and answers of 80.
+CHINESE = {"output_chars": 120, "output_bytes": 360, "prompt_chars": 75}
+
+
+@pytest.mark.parametrize("rows", [without_usage(), without_usage(finish_reason="stop"), without_usage(**CHINESE)])
 def test_events_of_several_tokens_without_usage_are_named(rows: list[RequestRecord]) -> None:
     """By max_tokens, or by their text: 16 characters an event, where the prompts have 4 a token."""
     assert "events hold several" in bad(of(rows))["uncounted_ratio"]

@@ -240,7 +240,9 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         scales[latency.key] = chart.figure.properties["x_scale"].name
         if latency.key == "itl":
             begin = chart.figure.x_range.properties["start"]
-            drawn = chart.figure.properties["renderers"][0].properties["data_source"].properties["data"]
+            renderer = chart.figure.properties["renderers"][0].properties
+            assert renderer["glyph"].properties["x"].column == "x"
+            drawn = renderer["data_source"].properties["data"]
             assert min(drawn["x"]) >= begin > 0 and max(drawn["y"]) == 1
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 

@@ -15,7 +15,8 @@ from llama_load.cli.main import main
 from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.shared_run import shared_markdown, shared_run
-from llama_load.run_folder import Manifest, RunWriter, load_run, read_manifest
+from llama_load.run_folder import Manifest, RunWriter, load_run
+from llama_load.run_folder.manifest import read_manifest
 from scripts.record_printed import PRINTED
 from tests.make_records import failed, manifest, record
 

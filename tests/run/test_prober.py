@@ -56,7 +56,7 @@ class Server:
         self.in_flight -= 1
         return record(number, start_ms=begun_ns / MS, name=name, status="cancelled" if self.is_cut else "ok")
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.is_cut = True
         self.ends += 1
 
@@ -79,10 +79,9 @@ class Probed:
     def __init__(self, rate: float = 2.0, servers: int = 1, **about: Any) -> None:
         def watchers(run: VirtualRun, controller: Any) -> list[Watcher]:
             self.server = Server(run)
-            server = self.server
-            self.prober = Prober(
-                controller, rate, 1, servers, send=server.send, end=server.end, keep=server.kept.append, close=lambda: 0
-            )
+            server: Any = self.server
+            journal: Any = SimpleNamespace(add=server.kept.append, close=lambda: 0)
+            self.prober = Prober(controller, rate, 1, servers, sender=server, journal=journal)
             self.edges = Edges(server)
             return [self.prober, self.edges]
 

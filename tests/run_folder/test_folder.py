@@ -18,7 +18,8 @@ from llama_load.analysis.results import analyze
 from llama_load.cli import main as cli
 from llama_load.errors import RunError, UsageError
 from llama_load.observed.record import to_batch
-from llama_load.run_folder import JOURNAL, MANIFEST, TABLE, RunWriter, load_run, lock_folder
+from llama_load.run_folder import MANIFEST, TABLE, RunWriter, load_run, lock_folder
+from llama_load.run_folder.manifest import JOURNAL
 from tests.conftest import Finished, environment, start_program
 from tests.make_records import manifest, record
 

@@ -14,17 +14,17 @@ import pytest
 
 from llama_load.analysis.earlier_runs import sent_before
 from llama_load.cli import main as cli
-from llama_load.comparison.compared_figures import read_json
+from llama_load.comparison.foreign_results import read_json
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import MOST_JSON_BYTES, TooLarge, read_foreign
 from llama_load.observed.foreign_records import BadRecords, unpacked
 from llama_load.observed.record import RequestRecord, schema, to_batch
 from llama_load.observed.records import Records
 from llama_load.reports.run_list import run_row
-from llama_load.run_folder import JOURNAL, MANIFEST, TABLE, RunWriter, load_run
+from llama_load.run_folder import MANIFEST, TABLE, RunWriter, load_run
 from llama_load.run_folder.foreign_tables import WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
 from llama_load.run_folder.journal import Journal
-from llama_load.run_folder.manifest import PACKED, last_with_label, write_manifest
+from llama_load.run_folder.manifest import JOURNAL, PACKED, last_with_label, write_manifest
 from tests.make_records import manifest, record
 
 MIB = 1 << 20

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import analyze
 from llama_load.observed.record import schema, to_batch
-from llama_load.run_folder import JOURNAL, Journal, RunWriter, load_run, recover
-from llama_load.run_folder.journal import MARKER, parse, read_journal
+from llama_load.run_folder import RunWriter, load_run
+from llama_load.run_folder.journal import MARKER, Journal, parse, read_journal
+from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.reading import recover
 from tests.make_records import manifest, record
 
 BATCHES = 8

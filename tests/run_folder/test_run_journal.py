@@ -12,9 +12,10 @@ import pytest
 from llama_load.observed.record import INSTANTS, to_batch
 from llama_load.observed.records import Records
 from llama_load.reports import again, show
-from llama_load.run_folder import JOURNAL, PACKED, TABLE, RunWriter, load_run
+from llama_load.run_folder import TABLE, RunWriter, load_run
 from llama_load.run_folder import run_journal as module
 from llama_load.run_folder.journal import MARKER, MOST_FRAME_BYTES, PACKED_MARKER, Journal, parse
+from llama_load.run_folder.manifest import JOURNAL, PACKED
 from llama_load.run_folder.run_journal import RunJournal, read_run_journal
 from tests.make_records import manifest, record
 

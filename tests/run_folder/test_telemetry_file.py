@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load.run_folder import SAMPLES, TELEMETRY
 from llama_load.run_folder import telemetry_file as reader
 from llama_load.run_folder.foreign_tables import TableLimits
-from llama_load.run_folder.telemetry_file import load_telemetry, write_telemetry
+from llama_load.run_folder.telemetry_file import SAMPLES, TELEMETRY, load_telemetry, write_telemetry
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.source import Value
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.reports.server_section import server_lines
-from llama_load.run_folder import ServerFiles, write_server_files
+from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.serving.command_flags import read_command
 from llama_load.serving.describe import described, read_log_file
 from llama_load.serving.last_words import ends_of, last_words
@@ -47,6 +47,10 @@ def test_a_log_of_llama_server() -> None:
     assert [line.split() for line in facts.memory_lines[1:]] == ["| - Host | 38 = 19 + 8 + 10 |".split()]
     assert facts.fit_lines[-1] == "successfully fit params to free device memory"
     assert any("KV buffer size" in line for line in log.memory_lines)
+    by_api = ServerDescription(url="http://x", model="m", slots=7, quantization="Q8")
+    server = described(by_api, ("llama-server", "-c", "1", "-np", "3", "-ngl", "9"), log)
+    # The API knows the slots, the log the context and the quantization; the command line what neither has.
+    assert (server.model, server.slots, server.context, server.quantization, server.n_gpu_layers) == ("m", 7, 4096, "all F32", "9")
 
 
 def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:

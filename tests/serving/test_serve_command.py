@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import xllamacpp
 
-from llama_load.cli.main import main
+from llama_load.cli.main import command_parser, main
 from llama_load.cli.serve_command import split_server_flags
 from llama_load.serving.embedded_flags import apply_flags
 
@@ -36,6 +36,11 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_what_stands_after_the_dashes_is_the_servers() -> None:
     assert split_server_flags(["serve", "vllm", "--", "--x", "--", "1"]) == (["serve", "vllm"], ["--x", "--", "1"])
     assert split_server_flags(["demo", "--", "-u", "1"]) == (["demo", "--", "-u", "1"], [])
+
+
+def test_flags_of_the_simulated_server_in_ms_set_seconds() -> None:
+    given = command_parser().parse_args(["serve", "--simulated", "--first-token-ms", "200", "--stall-s", "3"])
+    assert (given.first_token_s, given.stall_s, "interval_s" in given) == (0.2, 3.0, False)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_failures_of_other_requests_and_exceptions_count(
     summary = done.summary["llama_load"]
     rows = {row["name"]: row for row in summary["other_requests"]}
     assert rows["/health"]["failures"] == 0
+    assert all(row["max_ms"] > row["mean_ms"] > 0 for row in rows.values() if row["requests"] > 1)
     assert rows["/nonexistent"]["failures"] == rows["/nonexistent"]["requests"] >= 10
     assert "404" in rows["/nonexistent"]["error"]
     assert summary["task_exceptions"][0]["count"] >= 9

@@ -8,7 +8,8 @@ from typing import Any
 
 from llama_load.dispatch.leases import Lease
 from llama_load.run.lease_client import LeaseClient
-from llama_load.run_folder import SpoolManifest, add_spool, load_run
+from llama_load.run_folder import SpoolManifest, load_run
+from llama_load.run_folder.reading import add_spool
 from llama_load.swarm.outbox import Outbox, _Batch
 from tests.containers import contained
 from tests.make_records import record

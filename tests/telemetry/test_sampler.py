@@ -22,8 +22,8 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
-from llama_load.run_folder import SAMPLES, TELEMETRY, load_run
-from llama_load.run_folder.telemetry_file import load_telemetry, read_samples
+from llama_load.run_folder import load_run
+from llama_load.run_folder.telemetry_file import SAMPLES, TELEMETRY, load_telemetry, read_samples
 from llama_load.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
@@ -102,6 +102,16 @@ def test_a_source_that_fails_is_noted_once_and_asked_again(tmp_path: Path) -> No
     assert {1.0, 2.0, 4.0, 6.0} <= set(found.find("times")[0].values)
     assert found.find("up")[0].values.min() == 0
     assert list(found.notes) == ["faulty: gone for a moment", "faulty: RuntimeError('nonsense')"]
+
+
+def test_a_value_that_stays_the_same_is_written_when_that_begins_and_ends(tmp_path: Path) -> None:
+    """Whether it ends with another value or with the samples."""
+    file = SampleFile(str(tmp_path / SAMPLES))
+    for instant, value in enumerate((5.0, 5.0, 5.0, 6.0, 6.0, 6.0), 1):
+        file.add("host", instant, [Value("cpus", value)])
+    file.complete()
+    lines = [json.loads(line) for line in (tmp_path / SAMPLES).read_text().splitlines()]
+    assert lines[1:] == [["values", instant, [0, value]] for instant, value in ((1, 5.0), (3, 5.0), (4, 6.0), (6, 6.0))]
 
 
 def test_the_newest_samples_can_be_followed_while_they_are_written(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(tmp_path
     (tmp_path / "card0/device/mem_info_vram_used").unlink()
     with pytest.raises(SourceError, match="card0"):
         values(gpus)
-    assert not AmdGpus(tmp_path / "nowhere").is_there
+    assert not AmdGpus(tmp_path / "nowhere").cards
 
 
 class Driver:

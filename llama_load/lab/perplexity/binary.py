@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.errors import RunError, UsageError
@@ -29,16 +28,9 @@ _COUNT = re.compile(r"Total number of tokens: (\d{1,12})")
 TOKENIZE = "llama-tokenize"
 
 
-@dataclass(frozen=True, slots=True)
-class Perplexity:
-    """The program's estimate and its standard error (None where it prints none)."""
-
-    estimate: float
-    error: float | None
-
-
-def perplexity_of(binary: str, model: Path, text: Path, context: int, args: Sequence[str] = ()) -> Perplexity:
-    """Run the program, with these further flags. UsageError: there is none. RunError: it ended without an estimate."""
+def perplexity_of(binary: str, model: Path, text: Path, context: int, args: Sequence[str] = ()) -> dict[str, float]:
+    """Run the program, with these further flags; see `read_estimate`. UsageError: there is none. RunError: it ended without an
+    estimate."""
     program = shutil.which(binary)
     if program is None:
         raise UsageError(f"there is no program {binary!r} that can be run; build llama.cpp's llama-perplexity and give its path")
@@ -73,8 +65,9 @@ def _printed(command: Sequence[str]) -> str:
         return output.read().decode("utf-8", "replace")
 
 
-def read_estimate(printed: str) -> Perplexity:
-    """The final estimate in what the program printed. RunError: there is none, with its last line."""
+def read_estimate(printed: str) -> dict[str, float]:
+    """`perplexity`, the final estimate in what the program printed, and `perplexity_error`, its standard error, if it has one.
+    RunError: there is no estimate, with the last line."""
     estimates = _FINAL.findall(printed)
     if not estimates or estimates[-1][0] in ("nan", "inf"):
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
@@ -82,4 +75,5 @@ def read_estimate(printed: str) -> Perplexity:
             f"llama-perplexity ended without an estimate: {printable(lines[-1], 300) if lines else 'it printed nothing'}"
         )
     estimate, error = estimates[-1]
-    return Perplexity(float(estimate), float(error) if error not in ("", "nan", "inf") else None)
+    figures = {"perplexity": estimate} | ({} if error in ("", "nan", "inf") else {"perplexity_error": error})
+    return {name: float(text) for name, text in figures.items()}

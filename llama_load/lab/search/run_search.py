@@ -111,7 +111,7 @@ def _search(
     about = f"{settings.vary} {settings.goals} {settings.goal}"
     key = hashlib.sha256(about.encode()).hexdigest()[:16]
     cells = [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)]
-    with closing(open_folder(out, cells, text, __version__)) as folder, CellRunner(plan, folder, server=server) as runner:
+    with closing(open_folder(out, cells, text, __version__)) as folder, closing(CellRunner(plan, folder, server=server)) as runner:
         state = SearchState(out, settings, say)
         probes = RealProbes(settings, plan, folder, runner, state)
         try:

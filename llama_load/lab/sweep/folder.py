@@ -19,7 +19,8 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
-from llama_load.run_folder import FolderLock, lock_folder, write_whole
+from llama_load.run_folder import lock_folder, write_whole
+from llama_load.run_folder.folder_lock import FolderLock
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
 DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"

@@ -24,10 +24,6 @@ _FILE_TYPES = {
 }
 
 
-class _Damaged(Exception):
-    """The file is no GGUF, or its header is not one that could be real."""
-
-
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
     """A model: architecture, quantization, parameters, bytes of its tensors and of the file."""
@@ -50,7 +46,7 @@ def gguf_facts(path: Path) -> GgufFacts | None:
     try:
         stat = path.stat()
         return _facts(path, stat.st_size, stat.st_mtime_ns)
-    except (OSError, _Damaged, struct.error, UnicodeDecodeError, ValueError, OverflowError):
+    except (OSError, struct.error, ValueError, OverflowError):
         return None
 
 
@@ -59,10 +55,10 @@ def _facts(path: Path, file_bytes: int, _: int) -> GgufFacts:
     with path.open("rb") as file:
         reader = _Header(file)
         if file.read(4) != b"GGUF":
-            raise _Damaged
+            raise ValueError("no GGUF")
         version, tensors, entries = reader.number("<I"), reader.number("<Q"), reader.number("<Q")
         if version not in (2, 3) or tensors > MOST_TENSORS or entries > MOST_ENTRIES:
-            raise _Damaged
+            raise ValueError("damaged")
         metadata = {}
         for _ in range(entries):
             name = reader.text()
@@ -91,7 +87,7 @@ def _rounded(params: int) -> str:
 
 def _within(count: int, most: int) -> int:
     if count > most:
-        raise _Damaged
+        raise ValueError("damaged")
     return count
 
 
@@ -117,7 +113,7 @@ class _Header:
             self._skip_array()
             return None
         if kind not in _SCALARS:
-            raise _Damaged
+            raise ValueError("damaged")
         return struct.unpack(_SCALARS[kind], self._file.read(struct.calcsize(_SCALARS[kind])))[0]
 
     def _skip_array(self) -> None:
@@ -128,7 +124,7 @@ class _Header:
         elif item in _SCALARS:
             self._skip(count * struct.calcsize(_SCALARS[item]))
         else:
-            raise _Damaged
+            raise ValueError("damaged")
 
     def _skip(self, count: int) -> None:
         self._file.seek(count, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -217,32 +217,30 @@ class _Reader:
         return None
 
 
-def substituted(node: Node, values: Mapping[str, str], faults: Faults) -> Node:
+def substituted(root: Node, values: Mapping[str, str], faults: Faults) -> Node:
     """The nodes with every ${name} replaced. A scalar that is one ${name} takes the type that YAML gives the value."""
-    return _Substitution(values, faults).node(node)
+    chars = 0
 
-
-class _Substitution:
-    def __init__(self, values: Mapping[str, str], faults: Faults) -> None:
-        self._values, self._faults, self._chars = values, faults, 0
-
-    def node(self, node: Node) -> Node:
+    def replaced(node: Node) -> Node:
         if isinstance(node.value, dict):
-            return Node({key: self.node(child) for key, child in node.value.items()}, node.line)
+            return Node({key: replaced(child) for key, child in node.value.items()}, node.line)
         if isinstance(node.value, list):
-            return Node([self.node(child) for child in node.value], node.line)
-        if not isinstance(node.value, str) or "${" not in node.value:
-            return node
-        names = _SUBSTITUTION.findall(node.value)
-        for name in names:
-            if name not in self._values:
-                known = ", ".join(sorted(self._values)) or "none"
-                self._faults.add(node, f"${{{name}}} is not defined under set (defined: {known})")
-                return Node(None, node.line)
-        self._chars += len(node.value) + sum(len(self._values[name]) for name in names)
-        if self._chars > MOST_CHARS:
-            self._faults.add(Node(None, node.line), f"the plan has over {MOST_CHARS:,} characters once every ${{name}} is replaced")
+            return Node([replaced(child) for child in node.value], node.line)
+        names = _SUBSTITUTION.findall(node.value) if isinstance(node.value, str) else []
+        return filled(node, names) if names else node
+
+    def filled(node: Node, names: Sequence[str]) -> Node:
+        nonlocal chars
+        if unknown := [name for name in names if name not in values]:
+            known = ", ".join(sorted(values)) or "none"
+            faults.add(node, f"${{{unknown[0]}}} is not defined under set (defined: {known})")
+            return Node(None, node.line)
+        chars += len(node.value) + sum(len(values[name]) for name in names)
+        if chars > MOST_CHARS:
+            faults.add(node, f"the plan has over {MOST_CHARS:,} characters once every ${{name}} is replaced")
             return Node(None, node.line)
         if _SUBSTITUTION.fullmatch(node.value):
-            return parse_yaml(self._values[names[0]], f"the value of {node.value}", self._faults, node.line)
-        return Node(_SUBSTITUTION.sub(lambda match: self._values[match[1]], node.value), node.line)
+            return parse_yaml(values[names[0]], f"the value of {node.value}", faults, node.line)
+        return Node(_SUBSTITUTION.sub(lambda match: values[match[1]], node.value), node.line)
+
+    return replaced(root)

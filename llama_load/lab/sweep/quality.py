@@ -30,28 +30,25 @@ Found = tuple[dict[str, float], dict[str, str]]
 
 
 class QualityOf:
-    """Measures what the plan asks for, and remembers it in the sweep's journal."""
+    """Measures what a plan asks for, and remembers it in the sweep's journal."""
 
-    def __init__(self, plan: PerplexityPlan | None, folder: SweepFolder) -> None:
+    def __init__(self, plan: PerplexityPlan, folder: SweepFolder) -> None:
         self._plan, self._folder = plan, folder
 
     def is_missing(self, cell: Cell) -> bool:
         """Whether the server of this cell has not been scored yet."""
-        return self._plan is not None and self._key(cell) not in self._folder.ended
+        return self._key(cell) not in self._folder.ended
 
     def of(self, cell: Cell, url: str) -> Found:
         """Figures and reasons of the server of a cell, which runs at `url`."""
-        if self._plan is None:
-            return {}, {}
         key = self._key(cell)
         if key not in self._folder.ended:
             figures, reasons = _measured(self._plan, cell, url)
             self._folder.note(Ended(key, PERPLEXITY, cell.server.label, extra=figures, extra_reasons=reasons))
         entry = self._folder.ended[key]
-        return dict(entry.extra), dict(entry.extra_reasons)
+        return entry.extra, entry.extra_reasons
 
     def _key(self, cell: Cell) -> str:
-        assert self._plan is not None
         return f"perplexity {asdict(self._plan)} {digest(cell.server)}"
 
 
@@ -94,13 +91,12 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
 def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
     """Perplexity by llama-perplexity; bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens."""
     file, text = read_text(plan.text)
-    perplexity = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
-    figures = {"perplexity": perplexity.estimate} | ({} if perplexity.error is None else {"perplexity_error": perplexity.error})
+    figures = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
     try:
         tokens = tokens_of(plan.binary, model, file) or _counted_by_server(url, text)
     except (NotCounted, RunError) as error:
         return figures, {"bits_per_byte": printable(str(error), 300)}
-    return figures | {"bits_per_byte": math.log2(perplexity.estimate) * tokens / len(text.encode())}, {}
+    return figures | {"bits_per_byte": math.log2(figures["perplexity"]) * tokens / len(text.encode())}, {}
 
 
 def _counted_by_server(url: str, text: str) -> int:

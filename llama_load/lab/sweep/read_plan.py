@@ -139,17 +139,14 @@ class _Builder:
         with suppress(*wrong):
             self._check_effects(dimensions)
         perplexity = raw.get("perplexity")
+        plain = ("repeats", "order", "seed", "after-a-cell", "cache", "idle-s", "cell-time-limit-s", "title", "language")
         return replace(
             plan,
             perplexity=None if perplexity is None else PerplexityPlan(**perplexity),
             llama_bench_files=tuple(raw.get("rows-from", {}).get("llama-bench", [])),
             tables=tables,
             effects=tuple(raw.get("effects", [])),
-            **{
-                key.replace("-", "_"): raw[key]
-                for key in ("repeats", "order", "seed", "after-a-cell", "cache", "idle-s", "cell-time-limit-s", "title", "language")
-                if key in raw
-            },
+            **_fields({key: raw[key] for key in plain if key in raw}),
         )
 
     def _check_labels(self, servers: Sequence[PlannedServer], loads: Sequence[Load]) -> None:
@@ -282,16 +279,17 @@ class _Builder:
         return tuple(workloads)
 
     def _table(self, number: int, raw: dict[str, Any], dimensions: set[str]) -> Table:
-        columns = []
-        for column in raw["columns"]:
-            if fault := value_fault(column["value"], dimensions, raw.get("rows", "")):
-                self._fault("tables", f"tables[{number + 1}]: {fault}")
-            columns.append(Column(**{key.replace("-", "_"): value for key, value in column.items()}))
-        for name in [*raw.get("where", {}), *raw.get("sort-by", []), *([raw["group-by"]] if "group-by" in raw else [])]:
+        shown = [column["value"] for column in raw["columns"]]
+        for name in [*shown, *raw.get("where", {}), *raw.get("sort-by", []), *([raw["group-by"]] if "group-by" in raw else [])]:
             if fault := value_fault(name, dimensions, raw.get("rows", "")):
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
-        rest = {key.replace("-", "_"): value for key, value in raw.items() if key not in ("columns", "sort-by")}
-        return Table(tuple(columns), sort_by=tuple(raw.get("sort-by", ())), **rest)
+        columns = tuple(Column(**_fields(column)) for column in raw["columns"])
+        return Table(**_fields(raw) | {"columns": columns, "sort_by": tuple(raw.get("sort-by", ()))})
+
+
+def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a plan as names of fields."""
+    return {key.replace("-", "_"): value for key, value in raw.items()}
 
 
 def _url_fault(url: str) -> str:

@@ -19,7 +19,7 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.grammar import URL
-from llama_load.lab.sweep.server_spec import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
+from llama_load.lab.sweep.server_spec import argument, backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
@@ -62,7 +62,7 @@ class Row:
         if name.startswith(CONSTANT):
             return name.removeprefix(CONSTANT)
         if name.startswith(ARGUMENT):
-            return _argument(self.words, name.removeprefix(ARGUMENT))
+            return argument(self.words, name.removeprefix(ARGUMENT))
         if name.startswith(VARIABLE):
             return str(self.env.get(name.removeprefix(VARIABLE), ""))
         return str(self.repeat) if name == "repeat" else self.facts.get(name, "")
@@ -280,14 +280,3 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
             client = 1e3 / column("tpot_ms")
     own, client = (rates[np.isfinite(rates) & (rates > 0)] for rates in (own, client))
     return (own.tolist(), False) if len(own) else (client.tolist(), True)
-
-
-def _argument(words: Sequence[str], flag: str) -> str:
-    """The value of a flag on a command line, the last one given: `-t 8` or `--threads=8`."""
-    value = ""
-    for place, word in enumerate(words):
-        if word == flag and place + 1 < len(words):
-            value = words[place + 1]
-        elif word.startswith(f"{flag}="):
-            value = word.removeprefix(f"{flag}=")
-    return value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 import msgspec
@@ -61,13 +60,13 @@ class Sweep:
 
 def run_cells(sweep: Sweep, watcher: Watcher, *, searcher: Searcher | None = None, retry_failed: bool = False) -> None:
     """Run all cells that have not ended. On KeyboardInterrupt the cell is left unfinished and the server stopped."""
-    with CellRunner(sweep.plan, sweep.folder, watcher) as runner:
+    with closing(CellRunner(sweep.plan, sweep.folder, watcher)) as runner:
         for cell in sweep.pending(retry_failed=retry_failed):
             runner.run(cell, searcher=searcher)
 
 
-class CellRunner(AbstractContextManager["CellRunner"]):
-    """Runs cells with Locust. At its end Locust is ended, and the server stopped if it is its own."""
+class CellRunner:
+    """Runs cells with Locust, on servers of their own or on one of another runner."""
 
     def __init__(
         self, plan: Plan, folder: SweepFolder, watcher: Watcher | None = None, *, server: RunningServer | None = None
@@ -76,9 +75,10 @@ class CellRunner(AbstractContextManager["CellRunner"]):
         self._plan, self._folder, self._watcher = plan, folder, watcher
         self._owns_server = server is None
         self._server = server or RunningServer(folder.servers, plan.after_a_cell, empties_cache=plan.cache == EMPTY)
-        self._quality, self._locust = QualityOf(plan.perplexity, folder), LocustRuns()
+        self._quality = None if plan.perplexity is None else QualityOf(plan.perplexity, folder)
+        self._locust = LocustRuns()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
         """End Locust and stop the server."""
         try:
             self._locust.close()
@@ -108,9 +108,12 @@ class CellRunner(AbstractContextManager["CellRunner"]):
             return Ended(cell.key, FAILED, cell.title, reason=_one_line(f"the server did not start: {error}"))
         notes = [ready.note] if ready.note else []
         extra = {} if ready.start_s is None else {"server_start_s": ready.start_s}
-        if self._quality.is_missing(cell):
-            self._began(cell, "measures perplexity")
-        scores, reasons = self._quality.of(cell, ready.url)
+        reasons: dict[str, str] = {}
+        if self._quality is not None:
+            if self._quality.is_missing(cell):
+                self._began(cell, "measures perplexity")
+            scores, reasons = self._quality.of(cell, ready.url)
+            extra |= scores
         self._began(cell, "waits for an idle machine")
         if self._plan.idle_s and (busy := wait_for_quiet(self._plan.idle_s)) > QUIET:
             notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
@@ -123,7 +126,7 @@ class CellRunner(AbstractContextManager["CellRunner"]):
         if done.reason or why:
             reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))
             return Ended(cell.key, FAILED, cell.title, _one_line(reason.rstrip(";")), done.exit_code, notes=notes)
-        return Ended(cell.key, DONE, cell.title, "", done.exit_code, extra=extra | scores, extra_reasons=reasons, notes=notes)
+        return Ended(cell.key, DONE, cell.title, "", done.exit_code, extra=extra, extra_reasons=reasons, notes=notes)
 
     def _began(self, cell: Cell, doing: str) -> None:
         if self._watcher is not None:

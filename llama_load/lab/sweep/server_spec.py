@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def backend_name(kind: str) -> str:
 
 def model_path(server: PlannedServer) -> Path | None:
     """The model's file or folder, if it is one on this machine."""
-    given = str(server.settings.get("model") or _after_flag(server, "-m", "--model"))
+    given = str(server.settings.get("model") or argument(words_of(server), "-m", "--model"))
     if not given or server.kind == URL:
         return None
     path = Path(given).expanduser()
@@ -63,7 +64,7 @@ def model_path(server: PlannedServer) -> Path | None:
 
 def model_name(server: PlannedServer) -> str:
     """The name of a file or folder, else what was given: meta-llama/Llama-2-7b-chat-hf."""
-    given = str(server.settings.get("model") or _after_flag(server, "-m", "--model"))
+    given = str(server.settings.get("model") or argument(words_of(server), "-m", "--model"))
     if not given:
         return "small random model" if server.start is not None and server.start.makes_model else ""
     return Path(given).name if given.endswith(".gguf") or Path(given).exists() else given
@@ -80,6 +81,11 @@ def gpu_count(server: PlannedServer) -> str:
     return str(len([part for part in devices.split(",") if part.strip()])) if devices else ""
 
 
-def _after_flag(server: PlannedServer, *flags: str) -> str:
-    arguments = words_of(server)
-    return next((arguments[place + 1] for place, word in enumerate(arguments[:-1]) if word in flags), "")
+def argument(words: Sequence[str], *flags: str) -> str:
+    """The value of a flag on a command line, the last one given: `-t 8` or `--threads=8`; empty without it."""
+    value = ""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        name, is_joined, joined = word.partition("=")
+        if name in flags:
+            value = joined if is_joined else following
+    return value

@@ -1,25 +1,18 @@
-"""What a value of a plan may look like: each shape checks a node and describes itself as JSON Schema."""
+"""What a value of a plan may look like.
+
+Each shape checks a node (the plain value; None, and a fault, if the node has another shape), and describes itself as JSON Schema.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from llama_load.errors import did_you_mean
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.located import Faults, Node
 from llama_load.units import quantity
-
-
-class Shape(Protocol):
-    """What `check` accepts, `schema` describes."""
-
-    def check(self, node: Node, where: str, faults: Faults) -> Any:
-        """The plain value; None, and a fault, if the node has another shape."""
-
-    def schema(self) -> dict[str, Any]:
-        """The same as JSON Schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +165,9 @@ class Object:
         if self.one_of:
             described["oneOf"] = [{"required": [name]} for name in self.one_of]
         return {"anyOf": [described, {"type": "string"}]} if self.or_text else described
+
+
+Shape = Text | Number | Scalar | ListOf | Object
 
 
 def map_of(item: Shape, least: int = 0) -> Object:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Any
 
 from llama_load.foreign_text import printable
@@ -22,13 +21,14 @@ from llama_load.tables.numbers import duration
 SHOWN_CELLS = 12
 
 
-class Progress(AbstractContextManager["Progress"]):
+class Progress(ExitStack):
     """Follows a sweep on stderr."""
 
     def __init__(self, sweep: Sweep, pending: Sequence[Cell]) -> None:
+        super().__init__()
         self._sweep, self._pending = sweep, list(pending)
         self._now: tuple[Cell, str, float] | None = None
-        self._live: Any = None
+        self._is_live = False
         self._shown: tuple[int, list[str]] = (0, [])
         self._rows: dict[str, list[Row]] = {}
 
@@ -38,14 +38,10 @@ class Progress(AbstractContextManager["Progress"]):
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), get_renderable=self._table, refresh_per_second=2, transient=True)
-            self._live.start()
+            live = Live(console=Console(stderr=True), get_renderable=self._table, refresh_per_second=2, transient=True)
+            self.enter_context(live)
+            self._is_live = True
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        """End the live table."""
-        if self._live is not None:
-            self._live.stop()
 
     def began(self, cell: Cell, doing: str) -> None:
         """See `runner.Watcher`."""
@@ -57,7 +53,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._now = None
         self._pending = [other for other in self._pending if other is not cell]
         self._rows.pop(cell.key, None)  # it had failed, and was run again
-        if self._live is None:
+        if not self._is_live:
             outcome = entry.reason and f"{MISSING}: {entry.reason}"
             notes = "".join(f" ({note})" for note in entry.notes)
             print(f"{self._place()} {printable(cell.title)}, repeat {cell.repeat}: {outcome or f'done in {duration(entry.took_s)}'}"

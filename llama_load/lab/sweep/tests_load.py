@@ -32,12 +32,11 @@ def parse_test(test: str) -> tuple[str, int]:
 
 def loads_of_tests(tests: Sequence[str], depths: Sequence[int], flags: FlagValues, **rest: Any) -> list[Load]:
     """A load per depth and test; the plan's own flags replace ours."""
-    loads = []
-    for depth in depths:
-        for test in tests:
-            label = f"{test} @ d{depth}" if depth else test
-            loads.append(Load(label, merged(_flags(test, depth), flags), test, depth, **rest))
-    return loads
+    return [
+        Load(f"{test} @ d{depth}" if depth else test, merged(_flags(test, depth), flags), test, depth, **rest)
+        for depth in depths
+        for test in tests
+    ]
 
 
 def _flags(test: str, depth: int) -> FlagValues:

@@ -78,7 +78,7 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]}, perplexity=None)
     chosen: dict[str, int] = {}
     races = []
-    with closing(open_folder(out, expand(plan), text, __version__)) as folder, CellRunner(plan, folder, watcher) as cells:
+    with closing(open_folder(out, expand(plan), text, __version__)) as folder, closing(CellRunner(plan, folder, watcher)) as cells:
         runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
             raced, labels = _race(plan, stage, chosen, runner, number)

@@ -191,14 +191,11 @@ def intervals(evidence: Evidence) -> Iterator[Check]:
         for p, value in sample.percentiles.items():
             if value is None:
                 continue
-            name, label = f"p{p:g}_{key}_ms_interval", f"P{p:g} {key.upper()}"
-            if sample.percentile(p) is None:
+            label, known, (low, high) = f"P{p:g} {key.upper()}", sample.percentile(p), sample.intervals[p]
+            if known is None:
                 text = f"{label}: n/a ({quantity(sample.count, 'value')}, {least_count(p)} needed)"
-                yield information(name, None, text)
-                continue
-            low, high = sample.intervals[p]
-            if high is None or low is None:
+            elif high is None or low is None:
                 text = f"{label} {value:.2f} ms: {quantity(sample.count, 'value')} are too few for a 95 % interval"
             else:
                 text = f"{label} {value:.2f} ms, 95 % interval {low:.2f} to {high:.2f}"
-            yield information(name, value, text)
+            yield information(f"p{p:g}_{key}_ms_interval", known, text)

@@ -56,11 +56,9 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
         return
     seconds = ns_to_s(grown.until_ns - grown.since_ns)
     text = f"{grown.arrivals} requests arrived in the last {seconds:.0f} s and {grown.completions} were completed"
-    check = limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
-    if not check.ok:
+    if grown.deficit > max(grown.limit, LIMITS["backlog_ratio"].limit):
         text = f"the rate exceeds the server's capacity: {text}; in the system were {grown.before}, at the end {grown.after}"
-        check = limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
-    yield check
+    yield limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
 
 
 def _changed(result: Constancy, seen: Observed) -> Check:

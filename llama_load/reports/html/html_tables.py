@@ -19,7 +19,8 @@ from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
-from llama_load.run_folder import PROBES, TABLE, Manifest
+from llama_load.run_folder import TABLE, Manifest
+from llama_load.run_folder.probe_file import PROBES
 from llama_load.tables import Table, columns
 from llama_load.tables.numbers import NONE, brief, milliseconds
 

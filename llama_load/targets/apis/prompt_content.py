@@ -36,7 +36,8 @@ def _as_sent(message: Message) -> dict[str, Any]:
     """A message as the chat API takes it."""
     sent: dict[str, Any] = {"role": message.role, "content": message.text or None if message.calls else message.text}
     if message.images:
-        sent["content"] = [*map(_image_part, message.images), {"type": "text", "text": message.text}]
+        images = [{"type": "image_url", "image_url": {"url": _name_of(image)}} for image in message.images]
+        sent["content"] = [*images, {"type": "text", "text": message.text}]
     if message.calls:
         sent["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -88,10 +89,6 @@ def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:
         before, _, rest = rest.partition(_name_of(image).encode())
         pieces += [before, image.data_url]
     return (*pieces, rest)
-
-
-def _image_part(image: Image) -> Mapping[str, Any]:
-    return {"type": "image_url", "image_url": {"url": _name_of(image)}}
 
 
 def _name_of(image: Image) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from llama_load.targets.answer import NULL
+from llama_load.targets.answer import NULL, PartReader
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
-from llama_load.targets.part_reader import PartReader
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Usage, known_count, usage_of
 
@@ -24,6 +23,11 @@ class _Tokens(msgspec.Struct, gc=False):
     output_tokens: Count | None = None
     input_tokens_details: dict[str, Any] | None = None
     output_tokens_details: dict[str, Any] | None = None
+
+    def as_usage(self) -> Usage:
+        cached = known_count((self.input_tokens_details or {}).get("cached_tokens"))
+        reasoning = known_count((self.output_tokens_details or {}).get("reasoning_tokens"))
+        return usage_of(self.input_tokens, self.output_tokens, cached, reasoning)
 
 
 class _Response(msgspec.Struct, gc=False):
@@ -71,19 +75,13 @@ class ResponsesReader(PartReader):
             self.done = True
             self.fail(response.error)
             if response.usage is not None:
-                self.usage = _usage_of(response.usage)
+                self.usage = response.usage.as_usage()
             why = (response.incomplete_details or {}).get("reason")
             self.finish_reason = "stop" if kind == "response.completed" else "length" if why == "max_output_tokens" else str(why)
         elif kind == "error":
             self.error = event.message or "the stream ended with an error"
             self.fail(event.error)
         return False
-
-
-def _usage_of(tokens: _Tokens) -> Usage:
-    cached = known_count((tokens.input_tokens_details or {}).get("cached_tokens"))
-    reasoning = known_count((tokens.output_tokens_details or {}).get("reasoning_tokens"))
-    return usage_of(tokens.input_tokens, tokens.output_tokens, cached, reasoning)
 
 
 class ResponsesApi(GeneratingApi):
