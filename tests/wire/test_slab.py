@@ -184,7 +184,7 @@ def play(script: Script, kind: type[Exchange], monkeypatch: pytest.MonkeyPatch) 
     else:
         exchange.fail("client_timeout", "the locustfile stopped waiting")
     found = {name: getattr(exchange, name) for name in ("stamps", "counts", "failure", "cancelled", "status", "headers", "body")}
-    found |= {name: getattr(reader, name) for each in type(reader).__mro__ for name in getattr(each, "__slots__", ())}
+    found |= vars(reader)
     found["others"] = {index: (said.text, said.finish_reason) for index, said in reader.others.items()}
     found |= {"complete": exchange.response.complete, "open": exchange.response.leaves_the_connection_open}
     return found, pool
