@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from llama_load.metrics.verdict import CLIENT_BOUND, INCOMPLETE
+from llama_load.metrics.verdict_words import CLIENT_BOUND, INCOMPLETE
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
