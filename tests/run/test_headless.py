@@ -336,7 +336,7 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Server, run_loc
 
 def test_https_on_an_http_port_is_one_sentence(llama_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real server never answers a TLS handshake. (What a UsageError does to a run: see the tests of wrong use above.)"""
-    monkeypatch.setattr(probe, "TLS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     with pytest.raises(UsageError, match=f"does it speak plain HTTP. Try {llama_server.url}$"):
         probe.Probe(probe.ProbeSettings(llama_server.url.replace("http://", "https://")))
 

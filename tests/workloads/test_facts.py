@@ -81,9 +81,8 @@ def test_the_keys_of_a_server_in_run_json() -> None:
         *("chat_template_sha256", "sampling", "head_tokens", "template_tokens"),
     ]
     assert bare.described() == dict.fromkeys(keys) | {"url": "http://h", "backend": "llama-server"}
-    assert list(bare.described()) == keys
     counted = replace(bare, has_counters=True, facts=ServerFacts(uptime_s=3.0))
-    assert list(counted.described()) == [*keys, "started_s", "uptime_s"]
+    assert counted.described().keys() == {*keys, "started_s", "uptime_s"}
     assert replace(bare, models=("a", "b")).described()["models"] == ["a", "b"]
     # The way to a server is the preflight's; it differs from run to run.
     assert {field.name for field in fields(ServerFacts)} <= {*counted.described(), "round_trip_ms"}
