@@ -338,7 +338,7 @@ def test_https_on_an_http_port_is_one_sentence(llama_server: Server, monkeypatch
     """The real server never answers a TLS handshake. (What a UsageError does to a run: see the tests of wrong use above.)"""
     monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
     with pytest.raises(UsageError, match=f"does it speak plain HTTP. Try {llama_server.url}$"):
-        probe.Probe(probe.ProbeSettings(llama_server.url.replace("http://", "https://")))
+        probe.Probe(probe.ProbeSettings(llama_server.url.replace("http://", "https://"))).ask()
 
 
 def test_no_host_is_one_sentence(tmp_path: Path) -> None:
