@@ -1,7 +1,7 @@
-"""The port on which a master listens for its workers: by default a free one.
+"""The port on which a master listens for its workers; with --processes a free one.
 
 Workers join any master that listens on their port. With Locust's default port, the master of a second swarm on a machine would fail
-to start and its workers would join the first swarm.
+to start and its workers would join the first swarm, also if both start in the same second.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def is_free(port: int) -> bool:
 
 
 def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: Callable[[int], bool] = is_free) -> int | None:
-    """A free port instead of Locust's default if that is taken, else None. Raises UsageError if it cannot be changed."""
+    """A free port instead of Locust's default for --processes, which nobody else has to know; else None. UsageError: the port that
+    was named, or Locust's for a master alone, is taken."""
     given = _read(words, environment)
     if given["--worker"] or not (given["--master"] or given["--processes"]):
         return None
     bind = given["--master-bind-port"]
+    if given["--processes"] and bind is None and given["--master-port"] is None:
+        return free_port()
     port = int(bind) if bind and bind.isdecimal() else LOCUSTS_PORT
     if is_free(port):
         return None
-    if given["--processes"] and bind is None and given["--master-port"] is None:
-        return free_port()
     raise UsageError(
         f"port {port} is taken, perhaps by another swarm's master; choose another: --master-bind-port N on the master, "
         "--master-port N on its workers (both with --processes)"
