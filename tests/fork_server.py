@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from select import select
+from select import POLLIN, poll
 from tempfile import TemporaryFile
 from typing import IO, Any
 
@@ -44,7 +44,15 @@ READ_BY_IMPORTS = ("LLAMA_LOAD_LOST_AFTER_S", "LLAMA_LOAD_PORTABLE")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOB_BYTES = 1 << 20
 STARTS_WITHIN_S = 60  # the server may still be importing
-fork, waitpid = os.fork, os.waitpid  # and select: Locust's import puts gevent's into their places
+fork, waitpid = os.fork, os.waitpid  # and poll: Locust's import puts gevent's into their places
+
+
+def readable(files: Sequence[socket.socket | int], timeout_s: float | None = None) -> set[int]:
+    """The descriptors that have something to read, once one has; none after so many seconds. (`select` takes none above 1023.)"""
+    poller = poll()
+    for file in files:
+        poller.register(file, POLLIN)
+    return {descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)}
 
 
 @dataclass
@@ -67,7 +75,7 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """The exit code when it has ended. TimeoutExpired after so many seconds."""
         if self.returncode is None:
-            if not select([self.ended], [], [], timeout)[0]:
+            if not readable([self.ended], timeout):
                 raise subprocess.TimeoutExpired(self.arguments, timeout or 0)
             self.returncode = int(self.ended.recv(32) or -signal.SIGKILL)  # with the server all that it started is killed
             self.ended.close()
@@ -132,7 +140,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(self.channel, [job.encode()], [out.fileno(), err.fileno(), theirs.fileno()])
-        if not select([ours], [], [], STARTS_WITHIN_S)[0]:
+        if not readable([ours], STARTS_WITHIN_S):
             raise TimeoutError("the server of forks does not answer")
         return Forked(arguments, int(ours.recv(32)), ours, out, err)
 
@@ -158,14 +166,14 @@ def next_program(channel: socket.socket) -> list[str] | None:
     """Serve until the channel ends (None). In a fork: the program's arguments, when all else is as they want it."""
     running: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of the process: its pid, and the socket for its exit code
     while True:
-        ended, _, _ = select([channel, *running], [], [])
-        for descriptor in running.keys() & set(ended):
+        ended = readable([channel, *running])
+        for descriptor in running.keys() & ended:
             pid, tells = running.pop(descriptor)
             os.close(descriptor)
             code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
             with tells, suppress(OSError):
                 tells.send(b"%d" % code)
-        if channel not in ended:
+        if channel.fileno() not in ended:
             continue
         job, descriptors, _, _ = socket.recv_fds(channel, JOB_BYTES, 3)
         if not job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,13 +74,9 @@ def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
     assert [gpu["joules"] is None for gpu in told["by_gpu"]] == [False, True] and told["joules"] is None, "not that of a part"
 
 
-def test_only_visible_gpus_count(driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-    try:
-        server = simulate("--first-token-ms", "50", "--interval-ms", "15")
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
-    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver)
+def test_only_visible_gpus_count(driver: str, run_locust: Callable[..., Finished], tmp_path: Path) -> None:
+    with serving(ServerSpec(env={"CUDA_VISIBLE_DEVICES": "1"}), tmp_path / "server") as server:
+        done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver)
     told = done.summary["llama_load"]["telemetry"]
     assert [gpu["gpu"] for gpu in told["by_gpu"]] == ["1"]
     assert told["watts"] == pytest.approx(100, rel=0.02)

@@ -806,9 +806,9 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simul
     handing out leases and hearing heartbeats, and everything is on record at the end."""
     file = tmp_path / "slow.py"
     file.write_text(
-        "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT, run_folder\n\n"
-        "append, sleep = run_folder.Journal.append, monkey.get_original('time', 'sleep')\n"
-        "run_folder.Journal.append = lambda self, batch: (sleep(0.4), append(self, batch))[1]\n\n\n"
+        "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT\nfrom llama_load.run_folder.journal import Journal\n\n"
+        "append, sleep = Journal.append, monkey.get_original('time', 'sleep')\n"
+        "Journal.append = lambda self, batch: (sleep(0.4), append(self, batch))[1]\n\n\n"
         "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=12)\n"
     )
     with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "-t", "6s", "-u", "8", locustfile=file) as running:
