@@ -247,6 +247,7 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 
 
+@pytest.mark.heavy
 def test_bokehs_own_models_read_every_chart(tmp_path: Path) -> None:
     """They know each model and each property that is written, and accept its value; data arrive as they were."""
     from bokeh.models import GlyphRenderer, Scatter  # half a second of every collection
