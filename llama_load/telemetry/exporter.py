@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import socket
 import threading
@@ -13,6 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from llama_load.bound_headers import AUTHORIZATION, is_bearer
 from llama_load.telemetry.prometheus import PREFIX
 from llama_load.telemetry.source import Source, SourceError, Value
 
@@ -105,9 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "llama-load", ""
 
     def do_GET(self) -> None:
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        given = self.headers.get(AUTHORIZATION, "")
         token = self.server.token
-        if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
+        if token is not None and not is_bearer(given, token):
             self._answer(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong\n")
         elif self.path != PATH:
             self._answer(HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from llama_load.bound_headers import bearer, bound
 from llama_load.cli.main import main
 from llama_load.telemetry import exporter as module
 from llama_load.telemetry.exporter import Exporter, Page
@@ -46,7 +47,7 @@ def serving(token: str | None = None, source: Source | None = None) -> Iterator[
 
 
 def scraped(url: str, token: str | None = None) -> dict[str, tuple[float, dict[str, str]]]:
-    headers = (("Authorization", f"Bearer {token}"),) if token else ()
+    headers = bound(url, bearer(token))
     return {each.metric: (each.value, dict(each.labels)) for each in Scrape(Endpoint(name=url, url=url, headers=headers)).sample()}
 
 
