@@ -278,6 +278,7 @@ class RunOptions:
     no_report_html: bool = _of_flag(FlagReader.switch)
     # Where to serve /metrics.
     metrics_address: tuple[str, int] | None = _read(lambda flags: _address(flags.text("metrics_port"), flags.faults))
+    web_token: str | None = _of_flag(FlagReader.text)
     given_flags: dict[str, Any] = _read(_given)  # for the manifest
 
     def body_options(self) -> BodyOptions:
