@@ -53,7 +53,8 @@ def violations(tab: Any, axe: str) -> list[str]:
 
 def looked_at(browser: Any, page: LlmPage, axe: str, pictures: Path, state: str, path: str, ready: str, act: str = "0") -> None:
     """A state in all widths and both schemes: opened once, then resized."""
-    with opened(browser, page.url + path + TOKEN_QUERY, width=WIDTHS[0], offline=False) as (tab, log):
+    address = page.url + path + (TOKEN_QUERY.replace("?", "&") if "?" in path else TOKEN_QUERY)
+    with opened(browser, address, width=WIDTHS[0], offline=False) as (tab, log):
         tab.evaluate(act)
         until(tab, ready)
         for width in WIDTHS:
