@@ -36,9 +36,9 @@ def install() -> None:
             host = LOOPBACK
         if swarm_keys is None:
             logger.warning(
-                "workers are not authenticated: anyone who reaches port %d, also another user of this machine, can take requests, "
-                "read prompts and all options (a locustfile's secrets, too), and forge results; start master and workers with the same "
-                "LLAMA_LOAD_SWARM_KEY, or on one machine with --processes",
+                "workers are not authenticated: anyone who reaches port %d, also another user of this machine, can take "
+                "requests, read prompts and all options (a locustfile's secrets, too), and forge results; start master "
+                "and workers with the same LLAMA_LOAD_SWARM_KEY, or on one machine with --processes",
                 port,
             )
         return Server(host, port, swarm_keys)
