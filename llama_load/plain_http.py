@@ -225,6 +225,8 @@ def _read(sock: socket.socket, most_bytes: int) -> Answer:
             raise NoAnswerError(f"sends more than {most_bytes >> 20} MiB")
         try:
             reader.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:  # it is no HttpParserError
+            raise NoAnswerError("tries to switch protocols") from None
         except httptools.HttpParserError:
             raise NoAnswerError("sends an answer that is no HTTP" if reader.has_head else "sends no HTTP answer") from None
         if not reader.has_head and size > MOST_HEAD_BYTES:

@@ -62,7 +62,7 @@ def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value.casefold()
-                if text == "authorization" or text.startswith("bearer"):
+                if text == "authorization" or text.startswith("bearer "):
                     headers.add(name)
             if called(node) == "BoundHeaders":
                 constructed.add(name)

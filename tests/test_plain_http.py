@@ -93,3 +93,12 @@ def test_json_is_sent_and_read_strictly() -> None:
         answer.json()
     with pytest.raises(NoAnswerError, match="cannot be sent"):
         Session(bound("http://127.0.0.1:9", [("X", "→")])).get("http://127.0.0.1:9/")
+
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [SWITCH, SWITCH + OK + b"Content-Length: 0\r\n\r\n", SWITCH.replace(b"websocket", b"h2c")])
+def test_switching_protocols_is_no_answer(answer: bytes) -> None:
+    with ScriptedServer([answer]) as server, pytest.raises(NoAnswerError, match="tries to switch protocols"):
+        Session().get(server.url)

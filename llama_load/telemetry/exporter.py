@@ -19,9 +19,9 @@ from llama_load.telemetry.source import Source, SourceError, Value
 PATH = "/metrics"
 # Answers younger than this are given again: several scrapers cost no more than one.
 FRESH_S = 0.2
-# A client that sends nothing is cut off, and more clients than this at once are refused.
+# A client that sends nothing is cut off; of more clients than this the one that has been silent for longest.
 CLIENT_WITHIN_S = 5.0
-MOST_CLIENTS = 8
+MOST_CLIENTS = 64
 
 
 class Page:
@@ -65,17 +65,25 @@ class Exporter(ThreadingHTTPServer):
         """Raises OSError if it cannot listen there."""
         self.page = page
         self.token = token
-        self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._clients: dict[Any, None] = {}  # open connections, the oldest first
+        self._of_clients = threading.Lock()
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """See socketserver; a client too many is cut off."""
-        if not self._clients.acquire(blocking=False):
+        """See socketserver. Silent connections, however many, keep nobody out: the oldest makes room."""
+        with self._of_clients:
+            while len(self._clients) >= MOST_CLIENTS:
+                oldest = next(iter(self._clients))
+                del self._clients[oldest]
+                _cut(oldest)
+            self._clients[request] = None
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            self._forget(request)
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """See socketserver."""
@@ -87,7 +95,11 @@ class Exporter(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             watchdog.cancel()
-            self._clients.release()
+            self._forget(request)
+
+    def _forget(self, request: Any) -> None:
+        with self._of_clients:
+            self._clients.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no error here."""
