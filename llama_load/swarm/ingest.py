@@ -91,6 +91,7 @@ class RecordIngest:
         """Queue a batch, unless it is queued already or too much waits. Nothing in it has been read."""
         if (worker, number) not in self._waiting and self._bytes < MOST_WAITING_BYTES:
             self._waiting.add((worker, number))
+            self._workers[worker].queued += 1
             self._bytes += len(data)
             self._queue.append(Delivery(worker, number, data, time.monotonic()))
             self._there.set()
@@ -153,6 +154,7 @@ class RecordIngest:
         del self._queue[: len(deliveries)]
         for delivery in deliveries:
             self._waiting.discard((delivery.worker, delivery.number))
+            self._workers[delivery.worker].queued -= 1
             self._bytes -= len(delivery.data)
         return True
 

@@ -98,7 +98,9 @@ class MasterRun(LocustRun):
         if self._watcher is not None:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
-            if not worker.is_flushed and not worker.lost:
+            if worker.is_flushed:
+                self._name_unrecorded(client_id, worker)
+            elif not worker.lost:
                 self._lose(client_id, worker, may_return=True)
         for gone in self.controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
@@ -147,7 +149,9 @@ class MasterRun(LocustRun):
         elif kind == messages.PONG:
             self._on_pong(client_id, worker, data)
         elif kind == messages.FLUSHED:
-            worker.own_health, worker.sent_batches = messages.unpack_health(data["health"]), data["batches"]
+            worker.own_health = messages.unpack_health(data["health"])
+            worker.open = set(_keys(data["open"]))
+            worker.sent_batches = data["batches"]
         elif kind == messages.ABORT:
             self.controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
@@ -251,12 +255,21 @@ class MasterRun(LocustRun):
             gone = worker.sent_batches is None if node is None else node.state == STATE_MISSING or has_closed(node)
             if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
+                self._name_unrecorded(client_id, worker)
                 self.controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 why = "has closed its connections" if node is not None and has_closed(node) else None
                 self._lose(client_id, worker, may_return=node is not None and not has_ended(node), why=why)
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; its records count unless the request was sent again elsewhere
+
+    def _name_unrecorded(self, client_id: str, worker: WorkerState) -> None:
+        """A worker has delivered all its records: whatever else it has begun, by its own word or by its reports, is named."""
+        ledger = self.controller.dispatcher.ledger
+        reported = {key for key in worker.started if ledger.has_lease(client_id, key)}
+        self.controller.dispatcher.give_up(client_id, worker.open | reported)
+        worker.started.clear()
+        worker.open.clear()
 
     def _lose(self, client_id: str, worker: WorkerState, *, may_return: bool, why: str | None = None) -> None:
         worker.lost = True

@@ -15,7 +15,7 @@ them as bytes of msgpack and Arrow. All but hello and refuse name their run, so 
     ping     master -> worker   the master's clock, and the number of lease messages so far
     pong     worker -> master   the worker's clock and the ping's; which leases it holds, and how many more it needs
     end      master -> worker   begin no more requests, cancel those in flight, send all records
-    flushed  worker -> master   all records have been sent; the worker's health
+    flushed  worker -> master   all records have been sent, except those of the named requests; the worker's health
 """
 
 from __future__ import annotations
@@ -101,10 +101,11 @@ class Pong(TypedDict):
 
 
 class Flushed(TypedDict):
-    """How many batches the worker has sent, and its health."""
+    """How many batches the worker has sent, the keys of requests that it has begun and that are in none of them, its health."""
 
     run: Text
     batches: Count
+    open: Keys
     health: WorkerHealth
 
 

@@ -24,6 +24,7 @@ from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import RunOptions, read_options
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
+from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.run_folder import SpoolManifest
@@ -85,7 +86,7 @@ class WorkerLifecycle:
             run.on_message(msg.type, msg.data)
         elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
             health = msgspec.to_builtins(WorkerHealth(short_name(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "health": health})
+            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "open": [], "health": health})
 
     def _take_config(self, data: dict[str, Any]) -> None:
         self._config = self._clock_offset_ns = None
@@ -179,7 +180,8 @@ class WorkerRun:
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
         self._last_word: dict[str, Any] | None = None
-        self._recorder = Recorder(self._outbox.append, spool, FLUSH_EVERY_S)
+        self._open = OpenRequests()
+        self._recorder = Recorder(self._store, spool, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
             environment,
             name,
@@ -237,7 +239,11 @@ class WorkerRun:
             health = self._sender.finish(wait_s)
             self._recorder.close()
             self._tidying = gevent.spawn(self._tidy)
-            self._last_word = {"batches": self._outbox.batches, "health": msgspec.to_builtins(health)}
+            self._last_word = {
+                "batches": self._outbox.batches,
+                "open": self._open.keys(),
+                "health": msgspec.to_builtins(health),
+            }
             self._send(messages.FLUSHED, self._last_word)
         finally:
             self._flushed.set()
@@ -262,6 +268,7 @@ class WorkerRun:
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
+        self._open.begun(lease.key)
         self._started.append(lease.key)
         if self._flush_s <= FLUSH_EVERY_S:  # in a large swarm within 0.1 s: half the messages
             self._report_soon()
@@ -270,6 +277,7 @@ class WorkerRun:
         """See `DispatcherLink.give_back`."""
         keys = [lease.key for lease in leases]
         self._holding.difference_update(keys)
+        self._open.given_back(keys)
         self._started = [key for key in self._started if key not in keys]
         self._send(messages.BACK, {"keys": keys})
 
@@ -336,6 +344,10 @@ class WorkerRun:
             logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
         else:
             logger.error("the master did not receive all records, and this machine's disk refused the rest: records are lost")
+
+    def _store(self, records: Sequence[RequestRecord], anywhere: bool) -> None:
+        self._outbox.append(records, anywhere)
+        self._open.stored(records)
 
     def _send_batch(self, number: int, data: bytes) -> bool:
         return bool(self._runner.client.send_batch(messages.pack_header(number, self.name), data))

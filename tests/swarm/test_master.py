@@ -214,8 +214,8 @@ def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
     ]
     for fields in beyond:
         with pytest.raises(ValueError, match="a number"):
-            swarm.hear(messages.FLUSHED, batches=0, health={"worker": "w", **fields})
-    swarm.hear(messages.FLUSHED, batches=0, health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
+            swarm.hear(messages.FLUSHED, batches=0, open=[], health={"worker": "w", **fields})
+    swarm.hear(messages.FLUSHED, batches=0, open=[], health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
     (health,) = swarm.run._health()
     assert health.worker == messages.short_name("w")
 
@@ -248,6 +248,22 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
             gevent.sleep(0.01)
     swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 0
+
+
+def test_a_request_without_a_record_is_named_when_its_worker_has_ended() -> None:
+    """By the worker's last word, or by its earlier report that it had begun. Its other lease, which it did not begin, goes to others."""
+    for reported in (True, False):
+        swarm = Swarm(requests=3, users=3)
+        swarm.run.controller._phase_runner.begin_next()
+        swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 3})
+        begun = [[False, 0], [False, 1]]
+        swarm.hear(messages.REPORT, started=begun if reported else begun[:1], ended=[], wants={})
+        swarm.deliver(1)
+        swarm.hear(messages.FLUSHED, batches=1, open=[] if reported else [[False, 1]], health={"worker": "w"})
+        swarm.run._find_lost()
+        (gone,) = swarm.run.controller.dispatcher.ledger.lost
+        assert (gone.possibly_sent, gone.gave_up) == ([1], True)
+        assert swarm.run.controller.dispatcher.assigner.phase.pool.peek() == 2
 
 
 def test_the_masters_memory_does_not_grow_with_the_run() -> None:

@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
     messages.PONG: RUN | {"asked_ns": 1, "worker_ns": -5, "delivered": 0, "holds": [[False, 3]], "wants": {"Chat": 2}},
-    messages.FLUSHED: RUN | {"batches": 1, "health": {"worker": "w"}},
+    messages.FLUSHED: RUN | {"batches": 1, "open": [[False, 1]], "health": {"worker": "w"}},
 }
 WRONG = (None, 5, 5.5, "x", b"x", {}, [], [5], {"run": 5}, {5: 5})
 
