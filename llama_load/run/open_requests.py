@@ -1,4 +1,4 @@
-"""The requests of a process that were begun and whose records are not stored, by key: whoever gives some up at the end names them."""
+"""The requests of a process that were begun and whose records are not stored: those given up at the end are named by it."""
 
 from __future__ import annotations
 

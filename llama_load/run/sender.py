@@ -112,7 +112,7 @@ class SenderRuntime:
         self._waits_no_more = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
-        """Drain, cancel the requests still in flight, and wait for their records as long as some come: the link knows which did not."""
+        """Drain, cancel the requests still in flight, and wait for their records while some come. The link names the others."""
         self.drain(wait_s)
         self.monitor.stop()
         self._priority.give_back()

@@ -149,6 +149,10 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
+    if about.wall_offset_ns is not None:
+        place = table.schema.get_field_index("started_wall_ns")
+        started_ns = pc.add_checked(table["started_mono_ns"], about.wall_offset_ns)
+        table = table.set_column(place, table.schema.field(place), started_ns)
     returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
         # What it sent is on record now, except what it gave up itself.

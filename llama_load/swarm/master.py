@@ -43,9 +43,6 @@ MOST_EARLY = 100
 # costs the master 0.3 ms. The page shows a request that much later, and the master's lag (5 s is too much) includes it.
 BATCH_EVERY_S, LEAST_BATCH_EVERY_S, MOST_BATCH_EVERY_S = 0.004, 0.1, 2.0
 SAY_AGAIN_EVERY_S = 2.0
-# Without a new record for this long at the end, missing records are given up. Requests in flight are cancelled before, so this
-# covers only network and disk.
-FLUSHED_WITHIN_S = 30.0
 
 
 class MasterRun(LocustRun):
@@ -57,16 +54,18 @@ class MasterRun(LocustRun):
 
         self._runner = environment.runner
         self._name = secrets.token_hex(8)
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
         config = messages.RunConfig(
             self._name,
             _redact_config(SenderConfig.of(prepared)),
             prepared.ends_matter,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
+            wall_offset_ns,
         )
         self._config = msgspec.msgpack.encode(config)
         self._workers: dict[str, WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self.controller, self._workers, self._acknowledge)
+        self._ingest = RecordIngest(prepared.writer, self.controller, self._workers, self._acknowledge, wall_offset_ns)
         self._watcher: gevent.Greenlet | None = None
 
     def open(self) -> None:
@@ -110,11 +109,17 @@ class MasterRun(LocustRun):
     def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()
         begun_s = heard_s = time.monotonic()
-        while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
+        while waited_for := [worker for worker in self._workers.values() if not worker.is_drained]:
             now = sum(len(worker.received) for worker in self._workers.values())
             if now != arrived:
-                arrived, heard_s = now, time.monotonic()
-            elif time.monotonic() > max(begun_s + self._wait_s, heard_s + FLUSHED_WITHIN_S):
+                arrived = now
+                heard_s = time.monotonic()
+            # With --at-end wait requests in flight may take that long; records of ended ones come at once or not at all.
+            has_requests = any(worker.sent_batches is None for worker in waited_for)
+            until_s = heard_s + LOST_AFTER_S
+            if has_requests:
+                until_s = max(until_s, begun_s + self._wait_s)
+            if time.monotonic() > until_s:
                 return
             if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # the message or its answer may have been lost with a connection
                 said_s = time.monotonic()
@@ -152,6 +157,7 @@ class MasterRun(LocustRun):
             worker.own_health = messages.unpack_health(data["health"])
             worker.open = set(_keys(data["open"]))
             worker.sent_batches = data["batches"]
+            worker.gave_up = data["gave_up"]
         elif kind == messages.ABORT:
             self.controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:

@@ -41,9 +41,8 @@ GAVE_UP = 1  # exit code of a worker without a master, or with records that no m
 FLUSH_EVERY_S = 0.1
 # Records wait this long at least while the master is behind: fewer and larger batches cost it less.
 FLUSH_BEHIND_S = 0.5
-# How long to wait at the end for acknowledgements: without one, and without any message from the master.
+# How long to wait at the end for acknowledgements from a master that is heard. (`presence.LOST_AFTER_S` from a silent one.)
 ACKNOWLEDGED_WITHIN_S = 60.0
-SILENT_S = 15.0
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ class WorkerLifecycle:
             run.on_message(msg.type, msg.data)
         elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
             health = msgspec.to_builtins(WorkerHealth(short_name(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "open": [], "health": health})
+            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "open": [], "gave_up": False, "health": health})
 
     def _take_config(self, data: dict[str, Any]) -> None:
         self._config = self._clock_offset_ns = None
@@ -174,7 +173,7 @@ class WorkerRun:
         self.wait_at_end_s = config.sender.wait_at_end_s
         name = short_name(self._runner.client_id)
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
+        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns, config.wall_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
@@ -242,6 +241,7 @@ class WorkerRun:
             self._last_word = {
                 "batches": self._outbox.batches,
                 "open": self._open.keys(),
+                "gave_up": False,
                 "health": msgspec.to_builtins(health),
             }
             self._send(messages.FLUSHED, self._last_word)
@@ -329,7 +329,7 @@ class WorkerRun:
     def _tidy(self) -> None:
         since = time.monotonic()
         while not self._outbox.all_arrived and time.monotonic() - max(self._acknowledged_s, since) < ACKNOWLEDGED_WITHIN_S:
-            if self._master.look() or time.monotonic() - max(self._heard_s, since) > SILENT_S:
+            if self._master.look() or time.monotonic() - max(self._heard_s, since) > presence.LOST_AFTER_S:
                 break
             gevent.sleep(0.05)
         self._is_tidy = True
@@ -337,6 +337,9 @@ class WorkerRun:
         if self._outbox.all_arrived:
             self._outbox.discard_spool()
             return
+        if self._last_word is not None:  # a master that asks again hears that nothing more will come
+            self._last_word["gave_up"] = True
+            self._send(messages.FLUSHED, self._last_word)
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
             in_thread(self._outbox.close_spool)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gevent
-import pytest
 
 from llama_load.run.patience import TURNS, wait_until_none
-from tests.conftest import Finished
 
 
 def test_patience_ends_with_progress_and_not_with_time() -> None:
