@@ -60,6 +60,7 @@ class Exporter(ThreadingHTTPServer):
     """Serves the page at /metrics; with a token only to those who send it."""
 
     daemon_threads = True
+    request_queue_size = 128  # of the kernel; socketserver's 5 make connections wait a second
 
     def __init__(self, host: str, port: int, page: Page, token: str | None) -> None:
         """Raises OSError if it cannot listen there."""
