@@ -67,11 +67,13 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
     yield f"{prefix}requests/s", len(answers) / seconds
     yield f"{prefix}output tokens/s", tokens / seconds
     yield f"{prefix}tokens/s", (tokens + prompts) / seconds
-    ttft_ms = np.array([answer.instants[0] - answer.start_ns for answer in answers]) / 1e6
-    e2el_ms = np.array([answer.instants[-1] - answer.start_ns for answer in answers]) / 1e6
+    shown = [answer.instants if answer.shown is None else answer.instants[answer.shown] for answer in answers]
+    starts = [answer.start_ns for answer in answers]
+    ttft_ms = np.array([instants[0] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
+    e2el_ms = np.array([instants[-1] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
     steps = np.array([len(answer.words) - 1 for answer in answers])
-    tpot_ms = (e2el_ms - ttft_ms) / np.maximum(1, steps)
-    gaps_ms = np.concatenate([np.diff(answer.instants) for answer in answers]) / 1e6
+    tpot_ms = np.array([answer.instants[-1] - answer.instants[0] for answer in answers]) / 1e6 / np.maximum(1, steps)
+    gaps_ms = np.concatenate([np.diff(instants) for instants in shown]) / 1e6
     if case.goodput:
         yield f"{prefix}goodput/s", int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum()) / seconds
     for name, values in zip(LATENCIES, (ttft_ms, tpot_ms[steps > 0], gaps_ms, e2el_ms), strict=True):

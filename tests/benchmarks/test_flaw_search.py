@@ -46,7 +46,7 @@ def test_a_seed_repeats():
 
 
 def test_a_case_shrinks_to_a_smaller_one_of_its_kind():
-    slow, chinese = Change("slower", 4.0, begins=0.5), Change("chinese")
+    slow, chinese = Change("slower", 4.0, begins=0.5), Change("Chinese")
     outcome = judged(replace(CLOSED, requests=80, workloads=2, language="chinese", changes=(chinese, slow)))
     small = shrunk(outcome, most_tries=8)
     assert small.kind == outcome.kind == NAMED
