@@ -71,6 +71,7 @@ class Answer:
 
     def time(self) -> None:
         """The server's instants, from its work."""
+        self.words = self.words[: len(self.gaps_ns) + 1]
         first = self.begin_ns + self.prefill_ns
         steps = np.concatenate(([0.0], np.cumsum(self.gaps_ns[: len(self.words) - 1])))
         self.instants = first + np.rint(steps).astype(np.int64)
@@ -82,5 +83,6 @@ class Answer:
 
     def show(self, places: list[int]) -> None:
         """The API shows these tokens alone: the others have no event."""
+        places = [place for place in places if 0 <= place < len(self.pieces)] or [0]
         self.shown = places
         self.pieces = [self.pieces[place] for place in places]

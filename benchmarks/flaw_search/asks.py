@@ -78,7 +78,7 @@ def _ask(case: Case, index: int) -> Ask:
         prompt_tokens=prompt_length + TEMPLATE_TOKENS,
         planned_tokens=planned,
         words=words,
-        max_tokens=answer_length if is_fixed else 8 * case.output_tokens,
+        max_tokens=answer_length if is_fixed else 16 * case.output_tokens,
         finish="length" if is_fixed else "stop",
         workload="second" if is_second else "first",
         stage=index * stages // case.requests if case.stages else 0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.asks import VOCABULARIES
 from benchmarks.flaw_search.case import LLAMA_SERVER, Case, Change
@@ -9,6 +11,7 @@ from benchmarks.flaw_search.effect import Effect, with_case
 
 GROUPS = ("two_groups", "ttft_groups", "group_ratio")
 PROMPT_CACHE = ("repeated_prompt_ratio", "common_prefix_ratio", "server_cache_hit_ratio", "cached_prompt_ratio")
+STUB_TOKENS = 20
 REFUSAL = ["I", "am", "sorry", ",", "but", "I", "cannot", "help", "you", "with", "this", "request", "."]
 
 
@@ -136,8 +139,8 @@ class OneAnswer(Effect):
         """See `Effect.serve`."""
         if self.hits(answer.ask):
             vocabulary = VOCABULARIES[self.case.language]
-            length = min(self.case.output_tokens, len(answer.gaps_ns) + 1)
-            answer.words = [vocabulary[place % len(vocabulary)] for place in range(length)]
+            answer.words = list(vocabulary[:STUB_TOKENS])
+            answer.gaps_ns = np.resize(answer.gaps_ns, STUB_TOKENS - 1)
             answer.prefill_ns = round(answer.prefill_ns / 4)
 
 

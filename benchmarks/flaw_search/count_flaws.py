@@ -86,6 +86,7 @@ class UsageAddsUp(_Usage):
 class OwnChunks(Effect):
     """A gateway puts `size` tokens into one event and counts its events as tokens."""
 
+    is_form = True
     checks = OUTPUT_COUNTS
     sizes = (2.0, 5.0)
 
@@ -104,6 +105,7 @@ class OwnChunks(Effect):
 class NoUsageManyAnEvent(Effect):
     """Events hold `size` tokens, and no usage is sent."""
 
+    is_form = True
     checks = OUTPUT_COUNTS
     sizes = (2.0, 5.0)
 
@@ -154,6 +156,7 @@ class PromptScaled(Effect):
 class HiddenThinking(Effect):
     """The first tokens, `size` of all, are thoughts that are neither shown nor reported as such."""
 
+    is_form = True
     checks = OUTPUT_COUNTS
     sizes = (0.08, 0.3, 0.6)
     shares = (1.0, 0.4)

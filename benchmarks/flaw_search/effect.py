@@ -30,6 +30,7 @@ class Effect:
     sizes: ClassVar[tuple[float, ...]] = (1.0,)
     shares: ClassVar[tuple[float, ...]] = (1.0,)
     in_part: ClassVar[bool] = False
+    is_form: ClassVar[bool] = False  # it changes which tokens have which events; one of these to a case
     in_truth: ClassVar[bool] = False  # of a flaw: the API works like that, and the truth with it
 
     def __init__(self, change: Change, case: Case) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.cache_flaws import GROUPS
 from benchmarks.flaw_search.case import LLAMA_SERVER, VLLM, Case, Change
@@ -67,6 +69,7 @@ class HeldBack(Effect):
 class Doubled(Effect):
     """Every event is sent twice."""
 
+    is_form = True
     checks = OUTPUT_COUNTS
     shares = (1.0, 0.2)
 
@@ -81,19 +84,19 @@ class Doubled(Effect):
 
 
 class Lost(Effect):
-    """`size` of the events are lost, and usage is that of a gateway that counts what it sees."""
+    """`size` of the events are lost; usage is the server's."""
 
-    checks = (*OUTPUT_COUNTS, "short_answer_ratio")
+    is_form = True
+    checks = OUTPUT_COUNTS
     sizes = (0.08, 0.3)
     shares = (1.0, 0.3)
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
-        if self.hits(answer.ask) and answer.reported is not None:
+        if self.hits(answer.ask):
             is_kept = self.rng(answer.ask).random(len(answer.pieces)) >= self.size
             is_kept[0] = is_kept[-1] = True
             answer.pieces = [piece for piece, kept in zip(answer.pieces, is_kept, strict=True) if kept]
-            answer.reported.output = len(answer.pieces)
 
 
 class FarAway(Effect):
@@ -206,7 +209,7 @@ class LimitIgnored(Effect):
         more = round((self.size - 1) * len(answer.words))
         answer.words = answer.words + answer.words[:more]
         rest = self.rng(answer.ask).choice(answer.gaps_ns, more)
-        answer.gaps_ns = [*answer.gaps_ns, *rest]  # type: ignore[assignment]
+        answer.gaps_ns = np.concatenate([answer.gaps_ns, rest])
 
 
 class PromptsCut(Effect):

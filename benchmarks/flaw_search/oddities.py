@@ -156,6 +156,7 @@ class HistoryCached(Oddity):
 class Speculated(Oddity):
     """Speculative decoding: up to four tokens at an instant, each in its event; llama-server reports its drafts."""
 
+    is_form = True
     checks = BLURS
 
     @classmethod
@@ -167,7 +168,7 @@ class Speculated(Oddity):
         """See `Effect.serve`."""
         gaps_ns = np.asarray(answer.gaps_ns).copy()
         accepted = self.rng(answer.ask).random(len(gaps_ns)) < 0.5
-        accepted[3::4] = False
+        accepted[::4] = False  # the first token comes alone, from the prompt's step
         gaps_ns[accepted] = 0.0
         answer.gaps_ns = gaps_ns
         if self.case.server == LLAMA_SERVER:
@@ -188,6 +189,7 @@ class Speculated(Oddity):
 class StreamInterval(Oddity):
     """vLLM's --stream-interval 4: the first token alone, then four an event, with usage."""
 
+    is_form = True
     checks = BLURS
 
     def send(self, answer: Answer) -> None:
@@ -198,6 +200,8 @@ class StreamInterval(Oddity):
 class UsageEach(Oddity):
     """Usage comes with every event."""
 
+    is_form = True
+
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         answer.usage_each = True
@@ -205,6 +209,8 @@ class UsageEach(Oddity):
 
 class Reasoning(Oddity):
     """The first half of the tokens are thoughts, in a field of their own and reported."""
+
+    is_form = True
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
@@ -218,6 +224,8 @@ class Reasoning(Oddity):
 class ThoughtsInText(Oddity):
     """A gateway puts the thoughts into the text, and reports them as reasoning tokens."""
 
+    is_form = True
+
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         if answer.reported is not None:
@@ -227,6 +235,7 @@ class ThoughtsInText(Oddity):
 class ThoughtsHidden(Oddity):
     """The first tokens are thoughts that are not shown, and are reported as reasoning tokens."""
 
+    is_form = True
     sizes = (0.08, 0.3)
 
     @classmethod
@@ -245,6 +254,8 @@ class ThoughtsHidden(Oddity):
 class ToolCalls(Oddity):
     """Answers are tool calls: the tokens of their markup and of the function's name are generated, and not shown."""
 
+    is_form = True
+
     @classmethod
     def fits(cls, case: Case) -> bool:
         """Answers that are long enough."""
@@ -254,7 +265,7 @@ class ToolCalls(Oddity):
         """See `Effect.send`."""
         count = len(answer.words)
         hidden = min(4, count - 3)
-        answer.show([place for place in range(hidden, count - 1)])
+        answer.show(list(range(hidden, count - 1)))
         for piece in answer.pieces:
             piece.field = TOOL_CALL
         answer.finish = "tool_calls"
@@ -262,6 +273,8 @@ class ToolCalls(Oddity):
 
 class BlankFirst(Oddity):
     """The first two tokens are blanks, which no reader sees."""
+
+    is_form = True
 
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
@@ -274,6 +287,9 @@ class BlankFirst(Oddity):
 
 class Emoji(Oddity):
     """Each third character takes three tokens, and has one event."""
+
+    is_form = True
+    checks = BLURS
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
@@ -303,6 +319,8 @@ class KeepAlive(Oddity):
 class StopTrimmed(Oddity):
     """Answers end at a stop string of two tokens, which are counted and not sent; the text before is held back by one token."""
 
+    is_form = True
+
     @classmethod
     def fits(cls, case: Case) -> bool:
         """Answers that are not ended by length."""
@@ -316,6 +334,7 @@ class StopTrimmed(Oddity):
 class Twice(Oddity):
     """Two answers to each prompt (`n`), whose tokens come in turns; usage has both."""
 
+    is_form = True
     checks = BLURS
 
     @classmethod

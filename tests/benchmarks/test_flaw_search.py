@@ -37,7 +37,7 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
     outcome = judged(replace(CLOSED, requests=80, changes=(slow,)))
     assert outcome.kind == NAMED
     true = {name: value for name, (_, value) in outcome.moved.items()}
-    assert true["median tpot"] == pytest.approx(plain["median tpot"], rel=0.02)
+    assert true["median_tpot_ms"] == pytest.approx(plain["median_tpot_ms"], rel=0.02)
 
 
 def test_a_seed_repeats():
