@@ -40,7 +40,7 @@ class EarlyFirst(Effect):
     """The first token comes after `size` of the time that the server needs for it, from a gateway that guesses it."""
 
     checks = ("early_first_ratio", *GROUPS)
-    sizes = (0.04, 0.4, 0.7)
+    sizes = (0.04, 0.25, 0.5)
     shares = (1.0, 0.4)
 
     def send(self, answer: Answer) -> None:

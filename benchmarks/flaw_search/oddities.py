@@ -90,7 +90,7 @@ class Replicas(Oddity):
 
 
 class CachingDeclared(Oddity):
-    """Few distinct prompts, which the server takes from its cache, as --cache-prompt on declares."""
+    """Few distinct prompts, which the server has in its cache from a warm-up, as --cache-prompt on declares."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -104,9 +104,8 @@ class CachingDeclared(Oddity):
 
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
-        if answer.ask.index >= self.case.distinct:
-            answer.cached = answer.prompt_tokens - 1
-            answer.prefill_ns = round(self.case.prefill_ms * 1e6 / 4)
+        answer.cached = answer.prompt_tokens - 1
+        answer.prefill_ns = round(self.case.prefill_ms * 1e6 / 4)
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""

@@ -41,7 +41,7 @@ def shrunk(outcome: Outcome, most_tries: int = MOST_TRIES) -> Outcome:
     is_smaller = True
     while is_smaller and tries < most_tries:
         is_smaller = False
-        for case in _smaller(outcome.case):
+        for case in filter(_fits, _smaller(outcome.case)):
             tries += 1
             if tries > most_tries:
                 break
@@ -62,6 +62,11 @@ def _smaller(case: Case) -> Iterator[Case]:
             yield replace(case, **{name: value})  # type: ignore[arg-type]
     if case.requests // 2 >= LEAST_REQUESTS:
         yield replace(case, requests=case.requests // 2)
+
+
+def _fits(case: Case) -> bool:
+    """Whether each change can be made to the case without it."""
+    return all(CHANGES[change.name].fits(_without(case, place)) for place, change in enumerate(case.changes))
 
 
 def _without(case: Case, place: int) -> Case:

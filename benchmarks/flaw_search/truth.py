@@ -10,8 +10,9 @@ the tokens of the prompts with the chat template. So the truth is
   preemption or another client: the times without it;
 - for a gateway that buffers, merges, delays, doubles or drops events: the instants at the server;
 - for a count that is rewritten, estimated or left out: the server's own count;
-- for hidden thinking, tool calls, several tokens an event: TPOT is the server's time per token, TTFT that of the first token that
-  the API shows (thoughts in their own field are shown), ITL the gaps between the tokens that it shows;
+- for hidden thinking, tool calls, several tokens an event: TTFT is that of the first token that the API shows (thoughts in their
+  own field are shown), ITL the gaps between the tokens that it shows, TPOT the server's time per token from the first shown token
+  to the last one, whether those between are shown or not;
 - for a client that pauses, reads or sends late: the instants at the server under the load that was planned.
 
 A printed figure is off by |printed / true - 1|. Not compared: figures that are not printed (percentiles of too few values), and
@@ -78,8 +79,8 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
     starts = [answer.start_ns for answer in answers]
     ttft_ms = np.array([instants[0] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
     e2el_ms = np.array([instants[-1] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
-    steps = np.array([len(answer.words) - 1 for answer in answers])
-    tpot_ms = np.array([answer.instants[-1] - answer.instants[0] for answer in answers]) / 1e6 / np.maximum(1, steps)
+    steps = np.array([_steps(answer) for answer in answers])
+    tpot_ms = (e2el_ms - ttft_ms) / np.maximum(1, steps)
     gaps_ms = np.concatenate([np.diff(instants) for instants in shown]) / 1e6
     if case.goodput:
         yield f"{prefix}request_goodput", int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum()) / seconds
@@ -87,6 +88,11 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
         yield f"{prefix}mean_{name}_ms", float(values.mean())
         yield f"{prefix}median_{name}_ms", float(np.median(values))
         yield f"{prefix}p99_{name}_ms", float(np.percentile(values, 99))
+
+
+def _steps(answer: Answer) -> int:
+    """Tokens that the server generates after the first one that is shown, up to the last one."""
+    return len(answer.words) - 1 if answer.shown is None else answer.shown[-1] - answer.shown[0]
 
 
 def printed_figures(case: Case, results: Results) -> tuple[Figures, Figures]:
