@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.analysis.keys import flat_result, percentile_word, uncertain
+from llama_load.analysis.keys import flat_result, own_tpot, percentile_word, uncertain, vllm_tpot
 from llama_load.analysis.results import Results
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
@@ -26,7 +26,8 @@ from llama_load.run_folder import Manifest
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    summary: dict[str, Any] = msgspec.to_builtins(flat_result(manifest, results.total) | {"llama_load": _ours(results)})
+    of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
+    summary: dict[str, Any] = msgspec.to_builtins(of_vllm | {"llama_load": _ours(results)})
     return summary
 
 
@@ -41,6 +42,7 @@ def _ours(results: Results) -> dict[str, Any]:
         "thresholds": [_threshold(result) for result in results.thresholds],
         "uncertain": uncertain(manifest, results.total),
         **_figures(results.total),
+        **own_tpot(results.total),
         "failures": results.failures,
         "answers": results.answers,
         "answer_forms": results.forms,
