@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from llama_load.metrics.check import Check
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
+from llama_load.metrics.spoiled import spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary
@@ -76,6 +78,7 @@ def flat_result(
     return flat
 
 
+<<<<<<< HEAD
 def vllm_tpot(figures: Summary) -> dict[str, Any]:
     """TPOT by vLLM's formula, under its keys: (E2EL - TTFT) / (output tokens - 1). The figures' own TPOT leaves out tokens that did
     not come in that time (see `metrics.token_span`)."""
@@ -90,7 +93,22 @@ def own_tpot(figures: Summary) -> dict[str, Any]:
 def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
     """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
     whole of a run in stages."""
+=======
+def uncertain(
+    manifest: Manifest,
+    figures: Summary,
+    stage: StageFigures | None = None,
+    *,
+    is_part: bool = False,
+    checks: Iterable[Check] = (),
+) -> dict[str, str]:
+    """Keys of `flat_result` whose number does not mean what it seems to, and why: figures that failed ones of these `checks` spoil;
+    rates over the whole of a run in stages; percentiles of too few values."""
+>>>>>>> main
     reasons: dict[str, str] = {}
+    for check in failed_checks(checks, stage):
+        for key in spoiled_keys(check.spoils, manifest.percentiles):
+            reasons.setdefault(key, check.text)
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
         reasons |= dict.fromkeys(RATES, why)
@@ -99,6 +117,12 @@ def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None =
         for p in sample.lacking:
             reasons[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
     return reasons
+
+
+def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[Check]:
+    """Those that spoil figures: of the run all that failed; of a stage its own and those of the whole run."""
+    failed = [check for check in checks if not check.ok]
+    return failed if stage is None else [check for check in failed if check.stage in (None, stage.name)]
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:

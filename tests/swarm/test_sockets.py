@@ -296,6 +296,29 @@ def test_closed_connections_are_noticed(master: Server, connect: Connect) -> Non
     listening.kill()
 
 
+def test_connections_of_strangers_hide_no_closed_worker(master: Server, connect: Connect) -> None:
+    """A monitor that connects to the port all the time: a worker that is gone was noticed after 31 s, by its silence."""
+    listening = gevent.spawn(lambda: [master.recv_from_client() for _ in range(100)])
+    staying, going = connect(master), connect(master, "w_2")
+    for client, name in ((staying, "w_1"), (going, "w_2")):
+        client.send(Message("one", None, name))
+        until(lambda client=client: client.send_batch(messages.pack_header(1, "0" * 16), b"x"))
+    until(lambda: len(master._connections) == 4)
+    going.close()
+    until(lambda: "w_2" in master._closed_s)
+    knocks = 0
+
+    def is_noticed() -> bool:
+        nonlocal knocks
+        socket.create_connection(("127.0.0.1", master.port)).close()
+        knocks += 1
+        return master.closed_for_s("w_2") > 0.2
+
+    until(is_noticed)
+    assert knocks > 5
+    listening.kill()
+
+
 def test_nothing_of_ours_waits_for_a_connection(master: Server, connect: Connect) -> None:
     """Locust's messages do; its heartbeats do not."""
     client = connect(master)
