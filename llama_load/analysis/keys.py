@@ -78,7 +78,6 @@ def flat_result(
     return flat
 
 
-<<<<<<< HEAD
 def vllm_tpot(figures: Summary) -> dict[str, Any]:
     """TPOT by vLLM's formula, under its keys: (E2EL - TTFT) / (output tokens - 1). The figures' own TPOT leaves out tokens that did
     not come in that time (see `metrics.token_span`)."""
@@ -90,10 +89,6 @@ def own_tpot(figures: Summary) -> dict[str, Any]:
     return _statistics("tpot", figures.distributions["tpot"])
 
 
-def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
-    """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
-    whole of a run in stages."""
-=======
 def uncertain(
     manifest: Manifest,
     figures: Summary,
@@ -104,7 +99,6 @@ def uncertain(
 ) -> dict[str, str]:
     """Keys of `flat_result` whose number does not mean what it seems to, and why: figures that failed ones of these `checks` spoil;
     rates over the whole of a run in stages; percentiles of too few values."""
->>>>>>> main
     reasons: dict[str, str] = {}
     for check in failed_checks(checks, stage):
         for key in spoiled_keys(check.spoils, manifest.percentiles):
