@@ -27,6 +27,7 @@ from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.values import describe
 from llama_load.metrics.statistics import CONFIDENCE
 from llama_load.tables.numbers import change, change_between
+from llama_load.units import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
             missing = len(own) - len(good)
             is_counted = missing and contrast is not None
             notes = [f"results that are not ranked and left out: {missing}"] if is_counted else []
-            notes += [f"left out: {text}" for text in texts]
+            notes += [f"left out: {text}" for text in texts[:1]]
+            notes += [f"and for {quantity(len(texts) - 1, 'more reason')}"] if len(texts) > 1 else []
             contrasts.append(_Named(name, label, "".join(f"; {note}" for note in notes), contrast))
     known = [named.contrast for named in contrasts if named.contrast is not None and not named.contrast.order]
     p_values = [min(1.0, contrast.ratio.p_value() * contrast.pairs) for contrast in known if contrast.ratio is not None]
@@ -131,14 +133,14 @@ def _blocks(plan: Plan, rows: Sequence[Row], name: str) -> list[_Block]:
     changes_load = any(
         target.path[0] == "flags" for setting in plan.settings if setting.name == name for target, _ in setting.targets
     )
-    return [_Block(block, _reasons(plan, block, changes_load)) for block in blocks.values() if len(block) > 1]
+    return [_Block(block, _reasons(plan, name, block, changes_load)) for block in blocks.values() if len(block) > 1]
 
 
-def _reasons(plan: Plan, block: Mapping[str, Sequence[Row]], changes_load: bool) -> dict[frozenset[str], list[Reason]]:
+def _reasons(plan: Plan, name: str, block: Mapping[str, Sequence[Row]], changes_load: bool) -> dict[frozenset[str], list[Reason]]:
     """Why values of a setting are not ranked: by the one value, or the two, that the reason is about."""
     sides: dict[str, Side] = {}
     for label, rows in block.items():
-        side = side_of(plan, rows)
+        side = side_of(plan, rows, f"{name}={label}")
         if side.runs:
             sides[label] = side
     labels = list(sides)

@@ -102,10 +102,10 @@ def _with_the_first(sides: Sequence[Side]) -> list[Reason]:
     return found
 
 
-def side_of(plan: Plan, rows: Sequence[Row]) -> Side:
-    """The runs of these rows that were read, as a side under the rows' name."""
+def side_of(plan: Plan, rows: Sequence[Row], label: str = "") -> Side:
+    """The runs of these rows that were read, as a side. `label`: else what of the rows varies in the plan."""
     runs = [_comparable(row, row.run) for row in rows if row.run is not None and not row.reason]
-    return Side(row_name(rows[0], plan) if rows else "", runs)
+    return Side(label or (_short_name(rows[0], plan) if rows else ""), runs)
 
 
 def _comparable(row: Row, run: MeasuredRun) -> MeasuredRun:
@@ -139,11 +139,25 @@ def row_name(row: Row, plan: Plan) -> str:
     return ", ".join(texts)
 
 
+def _short_name(row: Row, plan: Plan) -> str:
+    """What of the row varies in the plan; its whole name where nothing does."""
+    texts = [row.fact("server")] if len(plan.servers) > 1 else []
+    texts += [f"{setting.name}={row.fact(setting.name)}" for setting in plan.settings if len(setting.labels) > 1]
+    texts += [row.fact("workload")] if len(plan.workloads) > 1 and not row.fact("test") else []
+    texts += [row.fact("load")] if len(plan.loads) > 1 else []
+    texts += [row.fact("concurrency")] if row.is_stage else []
+    return ", ".join(texts) or row_name(row, plan)
+
+
 def texts_of(reasons: Sequence[Reason]) -> list[str]:
-    """Their sentences, each once; of many of one kind the first ones."""
+    """Their sentences: of each two sides the first alone, since the others often follow from it, and of many of one kind the first
+    ones."""
+    firsts: dict[tuple[int, ...], Reason] = {}
+    for reason in reasons:
+        firsts.setdefault(reason.sides, reason)
     texts: list[str] = []
-    for kind in dict.fromkeys(reason.kind for reason in reasons):
-        own = list(dict.fromkeys(reason.text for reason in reasons if reason.kind == kind))
+    for kind in dict.fromkeys(reason.kind for reason in firsts.values()):
+        own = list(dict.fromkeys(reason.text for reason in firsts.values() if reason.kind == kind))
         texts += own[:MOST_OF_A_KIND] if kind else own
         if kind and len(own) > MOST_OF_A_KIND:
             texts.append(f"{kind}: {quantity(len(own) - MOST_OF_A_KIND, 'more pair')} of rows")
