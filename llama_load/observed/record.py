@@ -77,7 +77,7 @@ class RequestRecord:
     first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None  # the last one arrived
     ended_mono_ns: int  # the answer was complete, or the request had failed
-    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970
+    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970 (in a swarm the master's)
 
     # how long
     client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only

@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from llama_load.foreign_text import printable
@@ -16,12 +17,13 @@ from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
+from llama_load.users.answer_work import TOO_LONG, fault_of
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.users.session_tokens import without_token
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
-from llama_load.workloads.expect import schema_fault
+from llama_load.workloads.json_schema import schema_fault
 from llama_load.workloads.prompt import Prompt
 
 # "stop", "length", "tool_calls" and similar.
@@ -243,9 +245,13 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
 
 
 def _is_valid(sent: SentRequest, answer: AnswerReader) -> bool | None:
-    """Whether the answer follows the JSON schema of the run; None without one."""
+    """Whether the answer follows the JSON schema of the run; None without one, and where that took too long to check."""
     schema = None if sent.form is None else sent.form.schema
-    return None if schema is None else schema_fault(schema, answer.choices[0].text.strip()) is None
+    if schema is None:
+        return None
+    text = answer.choices[0].text.strip()
+    fault = fault_of(partial(schema_fault, schema, text))
+    return None if fault == TOO_LONG else fault is None
 
 
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
