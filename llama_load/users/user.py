@@ -23,7 +23,7 @@ from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
-from llama_load.targets.body import asked_choices, asked_tokens
+from llama_load.targets.body import asked_choices, asked_tokens, longest_stop
 from llama_load.units import NS_PER_S
 from llama_load.users.answer_check import Answer
 from llama_load.users.long_texts import in_thread_if_long, text_digest
@@ -303,6 +303,7 @@ class LlamaUser(HttpUser):
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
+            stop_bytes=longest_stop(payload),
             form=form,
             is_formed=is_formed,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
