@@ -16,12 +16,14 @@ from locust import runners
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
+from llama_load.bound_headers import AUTHORIZATION
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import masked, secrets_in
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import RunOptions, read_options
+from llama_load.options.server_keys import headers_for
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
@@ -365,7 +367,7 @@ def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
     """The master's configuration with this worker's own keys and resolution of the servers' names. Raises UsageError."""
     headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
     if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
-        how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"
+        how = "LLAMA_LOAD_API_KEY" if AUTHORIZATION.lower() in missing else "LLAMA_LOAD_HEADER"
         raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
     sender = config.sender
     body = sender.settings.body_options
@@ -376,5 +378,8 @@ def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
                 "start every worker with LLAMA_LOAD_EXTRA_BODY set"
             )
         body = replace(body, extra=own.extra_body)
-    targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in sender.targets]
+    targets = []
+    for target in sender.targets:
+        fields = (*target.headers.fields, *headers)
+        targets.append(replace(target.resolved_here(), headers=headers_for(target.address.url, fields)))
     return replace(sender, targets=targets, settings=replace(sender.settings, body_options=body))
