@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar, overload
 
-import msgspec
-
 # Documents of people have fewer than 20 levels.
 MOST_DEPTH = 100
 MOST_MEMORY_BYTES = 2 << 30
@@ -36,6 +34,8 @@ def decode_foreign(data: Buffer) -> Any: ...
 def decode_foreign(data: Buffer, kind: type[T]) -> T: ...
 def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
     """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels, or is too large decoded."""
+    import msgspec  # the sampler of telemetry does without
+
     check_json(data)
     return msgspec.json.decode(data, type=kind)
 
