@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -63,10 +64,10 @@ def _ask(case: Case, index: int) -> Ask:
     factor = 2 if is_second else 1
     turn = index % case.turns + 1
     stages = max(1, len(case.stages))
-    drawn = {"prompt": rng.random(3), "answer": rng.random(3)}
+    drawn = {"prompt": _prompt_rng(case, index).random(3), "answer": rng.random(3)}
     prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"])))
     answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"])))
-    prompt = [vocabulary[place] for place in rng.integers(0, len(vocabulary), prompt_length)]
+    prompt = _prompt(case, index, prompt_length, vocabulary)
     words = [vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)]
     text = "".join(prompt).strip()
     is_fixed = case.output_law == "fixed"
@@ -77,7 +78,7 @@ def _ask(case: Case, index: int) -> Ask:
         prompt_tokens=prompt_length + TEMPLATE_TOKENS,
         planned_tokens=planned,
         words=words,
-        max_tokens=answer_length if is_fixed else 8 * case.output_tokens,
+        max_tokens=answer_length if is_fixed else 16 * case.output_tokens,
         finish="length" if is_fixed else "stop",
         workload="second" if is_second else "first",
         stage=index * stages // case.requests if case.stages else 0,
@@ -88,6 +89,19 @@ def _ask(case: Case, index: int) -> Ask:
         draws=rng.random(DRAWS),
         place=index * stages / case.requests % 1,
     )
+
+
+def _prompt_rng(case: Case, index: int) -> np.random.Generator:
+    """Random numbers that are the same for the same prompt."""
+    return np.random.default_rng((case.seed, index % case.distinct if case.distinct else index, 1))
+
+
+def _prompt(case: Case, index: int, length: int, vocabulary: Sequence[str]) -> list[str]:
+    """The words of a prompt: the beginning that all have in common, and its own."""
+    common = min(round(case.common * case.prompt_tokens), length - LEAST_PROMPT // 2)
+    begin = np.random.default_rng((case.seed, 2**30)).integers(0, len(vocabulary), 4096)[:common]
+    own = _prompt_rng(case, index).integers(0, len(vocabulary), length - max(0, common))
+    return [vocabulary[place] for place in (*begin, *own)]
 
 
 def _length(law: str, mean: int, drawn: NDArray[np.float64]) -> float:

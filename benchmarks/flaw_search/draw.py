@@ -66,7 +66,8 @@ def _load(seed: int, rng: np.random.Generator) -> Case:
 def _with(case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator) -> Case:
     """The case with one more change of this mapping that fits it and that it has not."""
     taken = {change.name for change in case.changes}
-    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case)]
+    has_form = any(CHANGES[name].is_form for name in taken)
+    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case) and not (has_form and kind.is_form)]
     if not fitting:
         return case
     name = str(rng.choice(fitting))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from llama_load.metrics.probe_figures import ProbeFigures, probe_figures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.time_sums import TimeParts
-from llama_load.metrics.token_counts import CountGap
+from llama_load.metrics.token_counts import TokenCounts
 from llama_load.observed.other_requests import in_all
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -36,7 +36,7 @@ def evidence_of_run(
     figures: Summary,
     *,
     parts: TimeParts | None,
-    count_gaps: Sequence[CountGap],
+    counted: TokenCounts,
     probes: ProbeFigures | None,
 ) -> Evidence:
     """The evidence of a whole run: its measured requests, their figures, the prompts of all requests."""
@@ -77,7 +77,8 @@ def evidence_of_run(
         draft_models=[server.url for server in manifest.servers if kind_named(server.backend).draft_flags & _flags(server.command)],
         failure_context=_failure_context(run),
         prompts=PromptTable(run.records, cache),
-        count_gaps=count_gaps,
+        count_gaps=counted.gaps,
+        tpot_bounds=counted.tpot_bounds,
         probes=probes,
         recorded_history=manifest.options.get("history") == "recorded",
         shortened_conversations=_shortened(manifest),

@@ -65,9 +65,17 @@ def _own(index: int, side: Side) -> Iterator[Reason]:
         flags = ("--processes", "2") if any(CLIENT_BOUND in run.words for run in flawed) else ()
         why = flawed[0].why or " and ".join(flawed[0].words)
         yield Reason(f"{_named(side, flawed)}: {why}", (index,), flags=flags)
-    if blurred := [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]:
-        text = f"{_named(side, blurred)} is {BLURRED}: single gaps between its tokens cannot be told apart"
-        yield Reason(text, (index,), "itl")
+    blurred = [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]
+    for latency in dict.fromkeys(key for run in blurred for key in run.spoiled or ("itl",)):
+        runs = [run for run in blurred if latency in (run.spoiled or ("itl",))]
+        yield Reason(f"{_named(side, runs)} is {BLURRED}: {_blurred(latency, runs[0])}", (index,), latency)
+
+
+def _blurred(latency: str, run: MeasuredRun) -> str:
+    """Why this latency of a run is not ranked."""
+    if latency == "itl":
+        return "single gaps between its tokens cannot be told apart"
+    return f"its {latency.upper()} is not what it seems ({run.why})"
 
 
 def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:

@@ -10,7 +10,7 @@ from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.token_counts import CountGap
+from llama_load.metrics.token_counts import CountGap, TpotBounds
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
 from llama_load.observed.other_requests import OtherTraffic
@@ -63,6 +63,7 @@ class Evidence:
     prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`
     cache: CacheEvidence = field(default_factory=CacheEvidence)
     count_gaps: Sequence[CountGap] = ()  # output tokens by the server's counts and by events, for each server
+    tpot_bounds: TpotBounds | None = None  # None: no answer has a TPOT
     stage_number: int | None = None
     probes: ProbeFigures | None = None  # with --probe-rate
 

@@ -17,6 +17,7 @@ from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_request_counter import OtherRequestsCounter
+from llama_load.run.patience import wait_until_none
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
@@ -27,9 +28,6 @@ from llama_load.workloads.expect import load_checks
 
 if TYPE_CHECKING:
     from llama_load.preflight.prepare import Prepared  # which a worker does not need
-
-# Time limit for stopped users to write their last records.
-LAST_RECORDS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class SenderRuntime:
         self._waits_no_more = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
-        """Drain, cancel the requests still in flight, and wait for their records."""
+        """Drain, cancel the requests still in flight, and wait for their records while some come. The link names the others."""
         self.drain(wait_s)
         self.monitor.stop()
         self._priority.give_back()
@@ -122,11 +120,9 @@ class SenderRuntime:
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
         Transport.of_this_process().pool.close_parked()
-        with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
-            while self.lease_client.in_flight > 0:
-                gevent.sleep(0.01)
+        wait_until_none(lambda: self.lease_client.in_flight)
         self._overdue.kill(block=False)
-        self._users.stop(LAST_RECORDS_WITHIN_S)
+        self._users.stop()
         self.lease_client.close_records()
         return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken)
 

@@ -177,11 +177,14 @@ class Manifest:
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset. `is_complete`: it
-    holds every record of this worker that the master has not acknowledged."""
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset.
+
+    `wall_offset_ns`: the master's wall clock less its monotonic one; None: the records have the master's wall clock already.
+    `is_complete`: it holds every record of this worker that the master has not acknowledged."""
 
     worker: str
     clock_offset_ns: int | None = None
+    wall_offset_ns: int | None = None
     is_complete: bool = False
 
 

@@ -149,9 +149,14 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
+    if about.wall_offset_ns is not None:
+        place = table.schema.get_field_index("started_wall_ns")
+        started_ns = pc.add_checked(table["started_mono_ns"], about.wall_offset_ns)
+        table = table.set_column(place, table.schema.field(place), started_ns)
     returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
-        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps  # what it sent is on record now
+        # What it sent is on record now, except what it gave up itself.
+        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps and not gone.gave_up
         gone.possibly_sent = [index for index in gone.possibly_sent if not is_all and (False, index) not in returned]
         gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if not is_all and (True, index) not in returned]
     if run.manifest.end == RUNNING:

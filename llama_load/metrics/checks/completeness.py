@@ -48,10 +48,13 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
     """Workers that were lost, and requests that they may have sent without a record."""
     for gone in evidence.lost:
         count = len(gone.possibly_sent)
+        verb = "had sent and has no record of" if gone.gave_up else "may have sent"
         text = f"worker {gone.worker} was lost"
+        if gone.gave_up:
+            text = f"worker {gone.worker} ended"
         if count:
             some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if count > MOST_NAMED else "")
-            text += f" with {quantity(count, 'request')} that it may have sent (prompts {some})"
+            text += f" with {quantity(count, 'request')} that it {verb} (prompts {some})"
         warmups = len(gone.possibly_sent_warmup)
         if warmups:
             text += f"{' and' if count else ' with'} {quantity(warmups, 'request')} of a warm-up"
