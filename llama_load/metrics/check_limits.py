@@ -181,6 +181,11 @@ LIMITS = {
         "a token that was not generated makes TTFT meaningless",
         "see which program sends the first token (a proxy, a template)",
         (TTFT, TPOT, ITL, COMPARISON)),
+    "second_group_ratio": Limit(NOT_COMPARABLE, 0.02, ALIVE,
+        "a mean over two sources is the time of neither",
+        "look for what answers a part of the requests: a cache, a filter or another server behind the URL; read the answers "
+        "(--save-texts)",
+        (ALL,), matters=0.2),
     "count_gap_ratio": Limit(NOT_COMPARABLE, 0.02, COUNTED,
         "the resolution of the counts is below one token in a hundred",
         "see which program rewrites usage or merges events; compare with the server's own log",

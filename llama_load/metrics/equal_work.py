@@ -1,16 +1,18 @@
-"""Latencies at equal work: TTFT without its wait for a slot, divided by what prompt, prompts ahead and load explain; pace likewise.
+"""Latencies at equal work: TTFT without its wait for a slot, divided by what prompt, prompts ahead and load explain;
+pace likewise.
 
-A server that is one server all the time has one group of these quotients, however mixed its prompts, loads and waits are. So a second
-group (see `metrics.two_groups`) is another source of answers: a cache, a filter, another server.
+A server that is one server all the time has one group of these quotients, however mixed its prompts, loads and waits
+are. So a second group (see `metrics.two_groups`) is another source of answers: a cache, a filter, another server.
 
 Slots: with k slots, first come first served, request i begins when the k-th largest end of earlier requests is over:
-begin(i) = max(start(i), k-th largest end(j < i)). How many slots there are is rarely known; of none, those that the server reports, and
-the most answers that were ever generated at once, the number is taken that explains TTFT best. Requests that something in front of
-the server answered took no slot: where their TTFT are a group of their own (see `metrics.two_groups`) and the others are explained far
-better without them, they are left out of the queue.
+begin(i) = max(start(i), k-th largest end(j < i)). How many slots there are is rarely known; of none, those that the
+server reports, and the most answers that were ever generated at once, the number is taken that explains TTFT best.
+Requests that something in front of the server answered took no slot: where their TTFT are a group of their own (see
+`metrics.two_groups`) and the others are explained far better without them, they are left out of the queue.
 
-Work: TTFT' = first token - begin is fitted by a + w x prompt tokens + v x prompt tokens of others whose first token came meanwhile +
-u x mean number in flight, all at least 0, with the least sum of |log quotient|: robust against a second group of up to a third.
+Work: TTFT' = first token - begin is fitted by a + w x prompt tokens + v x prompt tokens of others whose first token
+came meanwhile + u x mean number in flight, all at least 0, with the least sum of |log quotient|: robust against a
+second group of up to a third.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """TTFT without the wait for a slot, ms, and divided by what its work explains; NaN where it is not judged. A quotient of 1: as
-    expected; 0.1: ten times as fast as others with the same work."""
+    """TTFT without the wait for a slot, ms, and divided by what its work explains; NaN where it is not judged. A
+    quotient of 1: as expected; 0.1: ten times as fast as others with the same work."""
 
     took_ms: Values
     quotients: Values
@@ -79,8 +81,8 @@ def explained_ttft(work: Work) -> Explained:
 
 
 def _best_explained(work: Work, queued: Flags) -> tuple[Explained, float]:
-    """The best explanation with `queued` in the queue for slots, and its mean deviation |log quotient|: of the others from their own
-    median."""
+    """The best explanation with `queued` in the queue for slots, and its mean deviation |log quotient|: of the others
+    from their own median."""
     best = Explained(np.full(len(queued), np.nan), np.full(len(queued), np.nan))
     least = np.inf
     for slots in _candidates(work, queued):
@@ -173,8 +175,8 @@ def _with_slots(work: Work, queued: Flags, slots: int | None) -> Explained:
 def _tokens_ahead(work: Work, begun_ns: Instants, until_ns: Instants) -> Values:
     """Prompt tokens of other requests that a server with one prompt at a time processed from each begin to each first token.
 
-    It processes a prompt from the first token before it, or from its begin, to its own first token, evenly. Begins 0 and 1 s, 100 tokens
-    each, first tokens at 2 and 4 s: the second one had 50 ahead.
+    It processes a prompt from the first token before it, or from its begin, to its own first token, evenly. Begins 0
+    and 1 s, 100 tokens each, first tokens at 2 and 4 s: the second one had 50 ahead.
     """
     known = np.flatnonzero(work.first_ns >= 0)
     if not len(known):
@@ -222,7 +224,8 @@ def _factors(rows: Values, targets: Values, least: float) -> Values:
 
 
 def _starts(rows: Values, targets: Values) -> Iterator[Values]:
-    """Factors to begin with: each choice of causes explains the values where it is largest. (The deviation has several minima.)"""
+    """Factors to begin with: each choice of causes explains the values where it is largest. (The deviation has
+    several minima.)"""
     usual = float(np.median(targets))
     count = rows.shape[1]
     by_largest = np.zeros(count)

@@ -1,7 +1,8 @@
 """The pace of each answer: its mean gap between tokens, without stalls.
 
-TPOT of a short answer is that of its stalls: a prompt of another request that is prefilled between two of ten tokens makes it three times
-as long. So gaps count at most three times the run's 90th percentile, which lies above the steps of speculative decoding.
+TPOT of a short answer is that of its stalls: a prompt of another request that is prefilled between two of ten tokens
+makes it three times as long. So gaps count at most three times the run's 90th percentile, which lies above the steps
+of speculative decoding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the answers of a run come from one source or from two, by their times at equal work.
 
-TTFT and pace are divided by what waits for slots, prompts, load and their group (workload, model, …) explain (`metrics.equal_work`); in
-what remains a second group is looked for (`metrics.two_groups`).
+TTFT and pace are divided by what waits for slots, prompts, load and their group (workload, model, …) explain
+(`metrics.equal_work`); in what remains a second group is looked for (`metrics.two_groups`).
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _look(servers: Sequence[Server], kinds: NDArray[np.int64], explained: Sequen
 
 
 def _at_an_instant(took_ms: Values, quotients: Values) -> TwoGroups | None:
-    """The two groups of the times themselves, if work does not explain them: a cache answers long and short prompts after the same
-    time, so that its quotients are scattered."""
+    """The two groups of the times themselves, if work does not explain them: a cache answers long and short prompts
+    after the same time, so that its quotients are scattered."""
     groups = two_groups(took_ms)
     if groups is None:
         return None
@@ -123,4 +123,4 @@ def _at_level_of_kind(values: Values, kinds: NDArray[np.int64]) -> Values:
         own = (kinds == kind) & (values > 0)
         if int(own.sum()) >= LEAST_OF_A_KIND:
             level[own] = float(np.median(values[own]))
-    return values / level
+    return np.asarray(values / level)

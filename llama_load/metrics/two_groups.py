@@ -1,16 +1,19 @@
 """Whether values are of one group or of two: a valley between two bumps that chance does not explain.
 
-Logarithms are counted in bins. Between the two bumps of one group there is no valley: its density rises to one peak and falls after it.
-So of the values in a bump and in the valley beside it, no larger share should be in the bump than its share of their width. How unlikely
-the share seen is, is bounded by Chernoff: N KL(seen, width share), in nats. A valley is believed if both bumps beside it exceed
-`LEAST_EVIDENCE`. No shape of the groups is assumed, waits in a queue (skewed, with long tails) are one group.
+Logarithms are counted in bins. Between the two bumps of one group there is no valley: its density rises to one peak
+and falls after it. So of the values in a bump and in the valley beside it, no larger share should be in the bump than
+its share of their width. How unlikely the share seen is, is bounded by Chernoff: N KL(seen, width share), in nats. A
+valley is believed if both bumps beside it exceed `LEAST_EVIDENCE`. No shape of the groups is assumed, waits in a
+queue (skewed, with long tails) are one group.
 
-Neighbours are alike: a stall of the server delays several requests at once. Values of one group that follow each other without one of the
-other group between them are one piece of evidence (an episode), so counts are scaled by episodes / values.
+Neighbours are alike: a stall of the server delays several requests at once. Values of one group that follow each
+other without one of the other group between them are one piece of evidence (an episode), so counts are scaled by
+episodes / values.
 
 Error rates: benchmarks/two_groups.py, published in docs/verdict.md.
-Source: H. Chernoff, "A Measure of Asymptotic Efficiency for Tests of a Hypothesis Based on the Sum of Observations", 1952; compare
-J. A. Hartigan, P. M. Hartigan, "The Dip Test of Unimodality", 1985, which needs more values for a small second group.
+Source: H. Chernoff, "A Measure of Asymptotic Efficiency for Tests of a Hypothesis Based on the Sum of Observations",
+1952; compare J. A. Hartigan, P. M. Hartigan, "The Dip Test of Unimodality", 1985, which needs more values for a small
+second group.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# At most this many bins, of 3 % at least. Logarithms further than this from the median (a factor of 1000) are counted at the edge.
+# At most this many bins, of 3 % at least. Logarithms further than this from the median (a factor of 1000) are counted
+# at the edge.
 MOST_BINS, LEAST_BIN, FARTHEST = 80, 0.03, 7.0
 # The smallest part that is a group.
 LEAST_SHARE = 0.02
@@ -114,9 +118,11 @@ def _evidence(counts: Floats) -> Floats:
 
 
 def _evidence_of_lower(below: Floats) -> Floats:
-    """The largest evidence of a bump that ends where a valley begins, for each valley: N KL(share in the bump, its share of the width).
+    """The largest evidence of a bump that ends where a valley begins, for each valley: N KL(share in the bump, its
+    share of the width).
 
-    `below`: how many values are below each edge. Seven values in a bump of 0.2, none in a valley of 2.7: 7 ln(2.9 / 0.2) = 18.7.
+    `below`: how many values are below each edge. Seven values in a bump of 0.2, none in a valley of 2.7: 7 ln(2.9 /
+    0.2) = 18.7.
     """
     size = len(below)
     evidence = np.zeros((size, size))

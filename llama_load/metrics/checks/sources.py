@@ -23,10 +23,12 @@ CHARS_PER_TOKEN = 4.0
 
 
 def second_group(evidence: Evidence) -> Iterator[Check]:
-    """Whether a part of the answers came from another source: at equal work, their TTFT or their time per token is another group.
+    """Whether a part of the answers came from another source: at equal work, their TTFT or their time per token is
+    another group.
 
-    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns and prompts sent before where the
-    server does not report its cache, and where caching is intended. Error rates: benchmarks/two_groups.py, in docs/verdict.md.
+    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns and prompts sent
+    before where the server does not report its cache, and where caching is intended. Error rates:
+    benchmarks/two_groups.py, in docs/verdict.md.
     """
     records = evidence.sent
     judged = _judged(evidence, records)
@@ -49,8 +51,7 @@ def second_group(evidence: Evidence) -> Iterator[Check]:
     if seen is None:
         yield limited(NAME, None, "too few answers, or too much scatter at equal work, to see whether all come from one source")
         return
-    text = "first tokens and gaps are of one group at equal prompt length and load"
-    yield limited(NAME, 0.0, f"{text} (from {seen:.0%} of answers three times as fast, they would not be)")
+    yield limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
 
 
 def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:
