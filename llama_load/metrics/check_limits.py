@@ -183,8 +183,7 @@ LIMITS = {
         (TTFT, TPOT, ITL, COMPARISON)),
     "second_group_ratio": Limit(NOT_COMPARABLE, 0.02, ALIVE,
         "a mean over two sources is the time of neither",
-        "look for what answers a part of the requests: a cache, a filter or another server behind the URL; read the answers "
-        "(--save-texts)",
+        "look for what answers a part of the requests: a cache, a filter, a second server",
         (ALL,), matters=0.2),
     "count_gap_ratio": Limit(NOT_COMPARABLE, 0.02, COUNTED,
         "the resolution of the counts is below one token in a hundred",
