@@ -131,6 +131,7 @@ class Manifest:
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
     same_answer: bool = False  # answers under load are compared with those to the same prompts alone
+    shared_machine: bool = False  # other programs on the server's machine belong to the measurement (--shared-machine)
     probe_rate_rps: float | None = None  # --probe-rate
     probes_skipped: int = 0  # probes whose time passed while the client stood still
     probes_unwritten: int = 0  # records of probes that the disk did not take

@@ -13,6 +13,7 @@ from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
+from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
@@ -65,6 +66,7 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     for cell in sweep.cells:
         name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
         notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
+    notes += same_files(sweep.plan, own)
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
     return SweepComparison(sweep, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
