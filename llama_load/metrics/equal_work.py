@@ -7,7 +7,7 @@ are. So a second group (see `metrics.two_groups`) is another source of answers: 
 Slots: with k slots, first come first served, request i begins when the k-th largest end of earlier requests is over:
 begin(i) = max(start(i), k-th largest end(j < i)). How many slots there are is rarely known; of none, those that the
 server reports, and the most answers that were ever generated at once, the number is taken that explains TTFT best.
-Requests that something in front of the server answered took no slot: where their TTFT are a group of their own (see
+Requests that something in front of the server answered took no slot: where their TTFT are a second group (see
 `metrics.two_groups`) and the others are explained far better without them, they are left out of the queue.
 
 Work: TTFT' = first token - begin is fitted by a + w x prompt tokens + v x prompt tokens of others whose first token
