@@ -47,6 +47,9 @@ def secrets_of_words(words: Iterable[str], depth: int = 0) -> list[str]:
     found: list[str] = []
     flag = ""
     for word in words:
+        if depth < _DEEPEST and word.startswith("-") and " " in word:  # several words in one, as in plans
+            with suppress(ValueError):
+                found += secrets_of_words(shlex.split(word), depth + 1)
         name, equals, value = word.partition("=")
         if word.startswith("-") and len(word) > 1 and not word[1].isdigit():
             flag = name

@@ -135,7 +135,8 @@ def _candidates(work: Work, queued: Flags) -> Sequence[int | None]:
     in_flight = _most_at_once(work.started_ns[queued], work.ended_ns[queued])
     candidates: list[int | None] = [None]
     if len(generating):
-        most = _most_at_once(work.first_ns[generating], work.ended_ns[generating])
+        # An answer of one event begins and ends at the same instant.
+        most = max(1, _most_at_once(work.first_ns[generating], work.ended_ns[generating]))
         candidates += [slots for slots in (most, most + 1) if slots < in_flight]
     if work.slots is not None and work.slots < in_flight:
         candidates.append(work.slots)
