@@ -21,6 +21,7 @@ from llama_load.comparison.foreign_results import read_json, run_of, stages_in, 
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import printable
 from llama_load.options.flag import Role
 from llama_load.options.flags import flags_with
@@ -143,8 +144,8 @@ def _server_flags(folder: Path) -> dict[str, str]:
     for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
         name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
         try:
-            with file.open("rb") as opened:
-                words = shlex.split(opened.read(MOST_COMMAND_BYTES).decode("utf-8", "replace"))
+            command = begin_of(file, MOST_COMMAND_BYTES).decode("utf-8", "replace")
+            words = shlex.split(command)
         except (OSError, ValueError):
             continue
         for word, following in zip(words, [*words[1:], "-"], strict=True):

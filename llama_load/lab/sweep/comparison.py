@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
@@ -137,8 +138,8 @@ def _memory(sweep: Sweep) -> list[tuple[str, str]]:
     for cell in sweep.cells:
         file = sweep.folder.servers / cell.folder / MEMORY
         if file.is_file():
-            with file.open("rb") as opened:
-                text = printable_lines(opened.read(MOST_MEMORY_BYTES).decode("utf-8", "replace").rstrip("\n"))
+            printed = begin_of(file, MOST_MEMORY_BYTES).decode("utf-8", "replace")
+            text = printable_lines(printed.rstrip("\n"))
             settings = ", ".join([cell.server.label, *(f"{name}={label}" for name, label in cell.settings.items())])
             memory.setdefault(settings, text)
     return list(memory.items())
