@@ -54,12 +54,9 @@ class Answer:
 
     def json(self) -> Any:
         """Its JSON value. Raises ValueError if it is not JSON, also for lone surrogates, NaN and Infinity."""
-        import msgspec  # the sampler of telemetry does without
+        from llama_load.foreign_json import decode_foreign  # the sampler of telemetry does without
 
-        try:
-            return msgspec.json.decode(self.content)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(str(error)) from None
+        return decode_foreign(self.content)
 
 
 def request(

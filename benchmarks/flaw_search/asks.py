@@ -64,9 +64,10 @@ def _ask(case: Case, index: int) -> Ask:
     factor = 2 if is_second else 1
     turn = index % case.turns + 1
     stages = max(1, len(case.stages))
+    place = index * stages / case.requests % 1
     drawn = {"prompt": _prompt_rng(case, index).random(3), "answer": rng.random(3)}
-    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"])))
-    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"])))
+    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"], place)))
+    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"], place)))
     prompt = _prompt(case, index, prompt_length, vocabulary)
     words = [vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)]
     text = "".join(prompt).strip()
@@ -87,7 +88,7 @@ def _ask(case: Case, index: int) -> Ask:
         prefill_factor=float(np.exp(0.1 * rng.standard_normal())),
         gap_factors=np.exp(case.jitter * rng.standard_normal(answer_length - 1) - case.jitter**2 / 2),
         draws=rng.random(DRAWS),
-        place=index * stages / case.requests % 1,
+        place=place,
     )
 
 
@@ -104,10 +105,14 @@ def _prompt(case: Case, index: int, length: int, vocabulary: Sequence[str]) -> l
     return [vocabulary[place] for place in (*begin, *own)]
 
 
-def _length(law: str, mean: int, drawn: NDArray[np.float64]) -> float:
-    """A length of this law, from numbers from 0 to 1."""
+def _length(law: str, mean: int, drawn: NDArray[np.float64], place: float) -> float:
+    """A length of this law, from numbers from 0 to 1 and the place in the plan."""
     if law == "fixed":
         return mean
+    if law == "growing":
+        return mean * (0.5 + 1.5 * place)
+    if law == "long tail":
+        return mean * (10.0 if drawn[0] < 0.02 else float(0.9 + 0.2 * drawn[1]))
     if law == "uniform":
         return float(mean * (0.5 + drawn[0]))
     if law == "bimodal":

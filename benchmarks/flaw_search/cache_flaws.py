@@ -158,6 +158,39 @@ class OtherModel(Effect):
             answer.gaps_ns = answer.gaps_ns / self.size
 
 
+class SlowLane(OtherModel):
+    """Some requests go to a machine that is `size` times as slow, all the time."""
+
+    checks = GROUPS
+    sizes = (2.0, 4.0)
+    shares = (0.1, 0.3)
+
+    def serve(self, answer: Answer) -> None:
+        """See `Effect.serve`."""
+        if self.hits(answer.ask):
+            answer.prefill_ns = round(answer.prefill_ns * self.size)
+            answer.gaps_ns = answer.gaps_ns * self.size
+
+
+class HistoryDropped(Effect):
+    """A gateway sends the last message of a conversation alone."""
+
+    checks = ("shortened_prompt_ratio", "missed_history_ratio")
+
+    @classmethod
+    def fits(cls, case: Case) -> bool:
+        """Conversations."""
+        return case.turns > 1
+
+    def serve(self, answer: Answer) -> None:
+        """See `Effect.serve`."""
+        turn = answer.ask.turn or 1
+        dropped = answer.prompt_tokens * (turn - 1) // turn
+        answer.prompt_tokens -= dropped
+        saved_ms = dropped * self.case.prefill_token_ms * answer.ask.prefill_factor
+        answer.prefill_ns -= round(saved_ms * 1e6)
+
+
 class OtherModelNamed(OtherModel):
     """The same, under its own name."""
 
@@ -176,4 +209,6 @@ CACHE_FLAWS: dict[str, type[Effect]] = {
     "one answer for all": OneAnswer,
     "another model": OtherModel,
     "another model, named": OtherModelNamed,
+    "slow lane": SlowLane,
+    "history dropped": HistoryDropped,
 }

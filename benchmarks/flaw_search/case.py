@@ -82,9 +82,10 @@ class Case:
         load = f"{self.users} users" if self.users else f"Poisson arrivals at {self.load:.0%} of the capacity"
         if self.stages:
             load = "stages of " + ", ".join(map(str, self.stages)) + " users"
+        template = "known" if self.template_known else "unknown"
         lines = [
             f"seed {self.seed}: {self.requests} requests, {load}, {self.slots} slots, server {self.server}, "
-            f"prompts of {self.prompt_tokens} tokens ({self.prompt_law}, {self.language}, counted by {self.counted_by}), "
+            f"prompts of {self.prompt_tokens} tokens ({self.prompt_law}, {self.language}, counted by {self.counted_by}, template {template}), "
             f"answers of {self.output_tokens} ({self.output_law}), {self.turns} turns, {self.workloads} workloads, "
             f"prefill {self.prefill_ms:g} + {self.prefill_token_ms:g} ms/token, gap {self.gap_ms:g} ms (jitter {self.jitter:g}, "
             f"batching {self.batching:g})" + "".join(f", {name} {value:g}" for name, value in self._more.items() if value)

@@ -8,10 +8,12 @@ from benchmarks.flaw_search.client_flaws import CLIENT_FLAWS
 from benchmarks.flaw_search.count_flaws import COUNT_FLAWS
 from benchmarks.flaw_search.effect import Effect
 from benchmarks.flaw_search.gateway_flaws import GATEWAY_FLAWS
-from benchmarks.flaw_search.oddities import ODDITIES
+from benchmarks.flaw_search.odd_servers import ODD_SERVERS
+from benchmarks.flaw_search.oddities import ODD_PLANS
 from benchmarks.flaw_search.time_flaws import TIME_FLAWS
 
 FLAWS: dict[str, type[Effect]] = {**COUNT_FLAWS, **CACHE_FLAWS, **TIME_FLAWS, **GATEWAY_FLAWS, **CLIENT_FLAWS}
+ODDITIES: dict[str, type[Effect]] = {**ODD_PLANS, **ODD_SERVERS}
 CHANGES: dict[str, type[Effect]] = {**FLAWS, **ODDITIES}
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.asks import Ask
 from benchmarks.flaw_search.case import Case, Change
-from benchmarks.flaw_search.effect import Effect, Reads
-from benchmarks.flaw_search.loop import BEGIN_NS
+from benchmarks.flaw_search.effect import BEGIN_NS, Effect, Reads
 from llama_load.run_folder import Manifest
 
 MS, NS_PER_S = 1_000_000, 1_000_000_000

@@ -153,6 +153,17 @@ class PromptScaled(Effect):
             answer.reported.prompt = max(1, round(self.size * answer.reported.prompt))
 
 
+class PromptWithOutput(Effect):
+    """Usage counts the answer's tokens among those of the prompt."""
+
+    checks = PROMPT_COUNTS
+
+    def send(self, answer: Answer) -> None:
+        """See `Effect.send`."""
+        if answer.reported is not None and answer.reported.prompt is not None:
+            answer.reported.prompt += len(answer.words)
+
+
 class HiddenThinking(Effect):
     """The first tokens, `size` of all, are thoughts that are neither shown nor reported as such."""
 
@@ -191,5 +202,6 @@ COUNT_FLAWS: dict[str, type[Effect]] = {
     "no usage, several tokens an event": NoUsageManyAnEvent,
     "no usage, estimated prompts": NoUsage,
     "prompt tokens scaled": PromptScaled,
+    "prompts with answers": PromptWithOutput,
     "hidden thinking": HiddenThinking,
 }

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, OPENAI, TOKENIZER, VLLM, Case, Change
-from benchmarks.flaw_search.changes import CHANGES, FLAWS
+from benchmarks.flaw_search.changes import CHANGES, FLAWS, ODDITIES
 from benchmarks.flaw_search.effect import Effect
-from benchmarks.flaw_search.oddities import ODDITIES
 
 # Shares of the cases: without a flaw; with one; the rest has two.
 CLEAN_SHARE, ONE_SHARE = 0.5, 0.9

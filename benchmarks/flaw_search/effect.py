@@ -14,6 +14,8 @@ from benchmarks.flaw_search.case import Case, Change
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.run_folder import Manifest
 
+# When a run begins, virtual ns.
+BEGIN_NS = 10**12
 Reads = list[tuple[int, bytes]]
 
 

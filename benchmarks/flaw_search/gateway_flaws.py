@@ -116,6 +116,61 @@ class FarAway(Effect):
         return [reads[0], *((at_ns + later_ns, data) for at_ns, data in reads[1:])]
 
 
+class Flushed(Effect):
+    """A gateway writes what has come every `size` ms."""
+
+    checks = (*BUFFERING, "early_first_ratio")
+    sizes = (50.0, 300.0)
+
+    def read(self, answer: Answer, reads: Reads) -> Reads:
+        """See `Effect.read`."""
+        step_ns = round(self.size * MS)
+        lumps: dict[int, bytes] = {}
+        for at_ns, data in reads:
+            flushed_ns = -(-at_ns // step_ns) * step_ns
+            lumps[flushed_ns] = lumps.get(flushed_ns, b"") + data
+        return list(lumps.items())
+
+
+class Paced(Effect):
+    """A gateway sends at an even pace, `size` times as slow as the server."""
+
+    checks = ("unexplained_ratio",)
+    sizes = (1.5, 3.0)
+
+    @classmethod
+    def fits(cls, case: Case) -> bool:
+        """Only llama-server reports its own times."""
+        return case.server == LLAMA_SERVER
+
+    def send(self, answer: Answer) -> None:
+        """See `Effect.send`."""
+        first_ns = answer.pieces[0].at_ns
+        pace_ns = self.size * self.case.gap_ms * MS
+        for place, piece in enumerate(answer.pieces):
+            piece.at_ns = max(piece.at_ns, first_ns + round(place * pace_ns))
+        answer.tail_ns = answer.pieces[-1].at_ns + MS // 10
+
+
+class Deadline(Effect):
+    """A gateway ends answers after `size` times the usual time, with finish_reason "stop"."""
+
+    checks = ("equal_end_ratio", "time_limit_ratio", "short_answer_ratio")
+    sizes = (0.5, 1.0)
+
+    @classmethod
+    def fits(cls, case: Case) -> bool:
+        """Answers of different lengths, in a load without queue."""
+        return case.output_law in ("lognormal", "uniform") and case.output_tokens >= 30
+
+    def serve(self, answer: Answer) -> None:
+        """See `Effect.serve`."""
+        limit_ns = self.size * self.case.gap_ms * MS * self.case.output_tokens
+        ends_ns = np.cumsum(answer.gaps_ns)
+        kept = 1 + int(np.searchsorted(ends_ns, limit_ns))
+        answer.words = answer.words[: max(2, kept)]
+
+
 class Retried(Effect):
     """A gateway waits `size` s for a server that does not answer, and sends some requests again."""
 
@@ -239,6 +294,9 @@ GATEWAY_FLAWS: dict[str, type[Effect]] = {
     "events doubled": Doubled,
     "events lost": Lost,
     "far away": FarAway,
+    "flushed": Flushed,
+    "paced": Paced,
+    "deadline": Deadline,
     "retried": Retried,
     "busy": Busy,
     "cut off": CutOff,

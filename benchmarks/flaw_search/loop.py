@@ -13,9 +13,8 @@ from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.asks import Ask, asks_of
 from benchmarks.flaw_search.case import Case
 from benchmarks.flaw_search.dialect import reads_of
-from benchmarks.flaw_search.effect import Effect
+from benchmarks.flaw_search.effect import BEGIN_NS, Effect
 
-BEGIN_NS = 10**12
 MS = 1_000_000
 # From the start of a request until the server has it; from an answer's end until its user sends the next request.
 WAY_NS, NEXT_NS = 400_000, 200_000

@@ -377,7 +377,7 @@ class NoDoubt(Oddity):
             answer.reported = Reported(None, answer.reported.output)
 
 
-ODDITIES: dict[str, type[Effect]] = {
+ODD_PLANS: dict[str, type[Effect]] = {
     "Chinese": Chinese,
     "bimodal prompts": BimodalPrompts,
     "bimodal answers": BimodalAnswers,

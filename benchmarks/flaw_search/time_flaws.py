@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.cache_flaws import GROUPS
 from benchmarks.flaw_search.case import OPENAI, VLLM, Case, Change
-from benchmarks.flaw_search.effect import Effect, with_case
+from benchmarks.flaw_search.effect import BEGIN_NS, Effect, with_case
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.units import NS_PER_S
 
 CHANGES_OF_TIME = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "later_turns_changed")
 
@@ -76,6 +79,32 @@ class ColdStart(Effect):
         """See `Effect.serve`."""
         if answer.ask.index == 0:
             answer.prefill_ns = round(answer.prefill_ns * self.size)
+
+
+class Stalled(Effect):
+    """The server stands still for `size` s in the middle of the run."""
+
+    checks = CHANGES_OF_TIME
+    sizes = (2.0, 10.0)
+
+    def __init__(self, change: Change, case: Case) -> None:
+        super().__init__(change, case)
+        self.begin_ns = BEGIN_NS + round(0.45 * case.nominal_s * NS_PER_S)
+
+    def serve(self, answer: Answer) -> None:
+        """See `Effect.serve`: the step that is under way waits."""
+        pause_ns = round(self.size * NS_PER_S)
+        first_ns = answer.begin_ns + answer.prefill_ns
+        if self.begin_ns <= answer.begin_ns < self.begin_ns + pause_ns:
+            answer.begin_ns = self.begin_ns + pause_ns
+        elif answer.begin_ns < self.begin_ns < first_ns:
+            answer.prefill_ns += pause_ns
+        elif first_ns <= self.begin_ns:
+            ends_ns = first_ns + np.cumsum(answer.gaps_ns)
+            place = int(np.searchsorted(ends_ns, self.begin_ns))
+            if place < len(answer.gaps_ns):
+                answer.gaps_ns = answer.gaps_ns.copy()
+                answer.gaps_ns[place] += pause_ns
 
 
 class SlowReplica(Effect):
@@ -175,6 +204,7 @@ TIME_FLAWS: dict[str, type[Effect]] = {
     "one workload slower": OneWorkloadSlower,
     "gaps grow": Drift,
     "cold start": ColdStart,
+    "stalled": Stalled,
     "slow replica": SlowReplica,
     "preempted": Preempted,
     "another client": OtherClient,

@@ -26,6 +26,8 @@ from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
+# How a run ended that somebody stopped (Ctrl-C, the web UI).
+BY_HAND = ("stopped", "interrupted")
 # Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40
 
@@ -57,6 +59,8 @@ def evidence_of_run(
         dropped=manifest.dropped,
         interrupted=manifest.end in ("interrupted", "running", "aborted", "server")
         or (manifest.end == "stopped" and manifest.run_time_s is not None),
+        stopped_by_hand=manifest.end in BY_HAND and bool(manifest.workers),  # a run that was killed has no health of its workers
+        shared_machine=manifest.shared_machine,
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,

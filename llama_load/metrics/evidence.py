@@ -43,6 +43,7 @@ class Evidence:
     unsent: int | None = None  # arrivals that were scheduled before the end but not sent; None: nothing was cut
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
     interrupted: bool = False  # the run was stopped before its end
+    stopped_by_hand: bool = False  # by Ctrl-C or in the web UI
     percentiles: Sequence[float] = (99.0,)
     shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
@@ -54,6 +55,7 @@ class Evidence:
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()
+    shared_machine: bool = False  # --shared-machine: other programs on the server's machine belong to the measurement
     master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90; None without a swarm
 
     # the run folder

@@ -268,6 +268,7 @@ class RunOptions:
     retries: int = _read(lambda flags: flags.number("retry", int, 0, most=MOST_RETRIES))
     wait_at_end_s: float = _read(lambda flags: LONGEST_WAIT_S if flags.chosen("at_end") == WAIT else 0)
     client_priority: str = _read(lambda flags: flags.chosen("client_priority") or AUTO)  # one of CLIENT_PRIORITIES
+    shared_machine: bool = _of_flag(FlagReader.switch)
     server_grace_s: float = _read(lambda flags: flags.number("server_grace", float, 0, most=LONGEST_S))
     save_texts: bool = _of_flag(FlagReader.switch)
     telemetry: TelemetryOptions = _read(read_telemetry)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.metrics.recomputed import recomputed
 from llama_load.observed.foreign_records import BadRecords
 from llama_load.observed.losses import DamagedJournal
@@ -186,8 +185,10 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
 def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
     file = spool / MANIFEST
     try:
-        about = msgspec.json.decode(read_foreign(file) if file.is_file() else b"", type=SpoolManifest)
+        about = decode_foreign(read_foreign(file) if file.is_file() else b"", SpoolManifest)
         contents = read_journal(spool / JOURNAL)
+    except TooLarge as error:
+        raise UsageError(f"{spool} cannot be read: {error}") from None
     except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         raise UsageError(f"{spool} is not a worker's spool: its {MANIFEST} is missing or names no worker") from None
     if about.clock_offset_ns is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.binary import perplexity_of, tokens_of
 from llama_load.lab.perplexity.perplexity_servers import score_text
@@ -55,9 +56,9 @@ def read_text(path: str) -> tuple[Path, str]:
     """The text to score: a file, or the bundled one. UsageError: it cannot be read, is no UTF-8, is empty or too large."""
     file = Path(path) if path else bundled(TEXT)
     try:
-        if file.stat().st_size > MOST_TEXT_BYTES:
-            raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it")
-        text = file.read_text(encoding="utf-8")
+        text = read_foreign(file, MOST_TEXT_BYTES).decode()
+    except TooLarge:
+        raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it") from None
     except OSError as error:
         raise UsageError(f"the text {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
