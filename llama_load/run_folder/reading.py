@@ -11,9 +11,9 @@ from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
 from llama_load.foreign_json import decode_foreign
-from llama_load.metrics.recomputed import recomputed
 from llama_load.observed.foreign_records import BadRecords
 from llama_load.observed.losses import DamagedJournal
+from llama_load.observed.recomputed import recomputed
 from llama_load.observed.record import CANCELLED, INSTANTS
 from llama_load.observed.records import Records
 from llama_load.observed.telemetry_series import Telemetry
