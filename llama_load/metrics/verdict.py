@@ -23,6 +23,7 @@ from llama_load.metrics.checks import (
     probes_felt,
     same,
     server_side,
+    sources,
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.one_cause import with_one_remedy
@@ -49,6 +50,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
+    sources.second_group,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
