@@ -208,7 +208,7 @@ LIMITS = {
     "changed_ratio": Limit(NOT_COMPARABLE, 1.25, SAME,
         "a change this large in a third of the time moves a mean by 8 %: figures then depend on how long the run lasts",
         "find what changed (cold start: raise --warmup; throttling, full memory, other load) and run again",
-        (ALL,), is_main=True, matters=1.5),
+        (ALL,), is_main=True, matters=1.3),
     "cold_start_ratio": Limit(NOT_COMPARABLE, 3.0, SAME,
         "first requests this slow are the start of the server, not its speed, and they are the highest percentiles",
         "raise --warmup",
