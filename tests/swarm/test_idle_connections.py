@@ -46,7 +46,8 @@ def test_a_run_ends_whatever_connects(tmp_path: Path, simulate: Callable[..., Si
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0", "--metrics-port", str(metrics))
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
-        watching = Stranger(running.port)  # the master listens
+        watching = Stranger(running.port)
+        wait_until((running.run_dir / "run.json").exists)  # it is prepared, and waits for workers
         psutil.Process(running.master.pid).rlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
         with idle(running.port, DESCRIPTORS + 100), idle(metrics, DESCRIPTORS + 100, b"GET /metrics HTTP/1.1\r\nHost: lo"):
             wait_until(lambda: requests.get(f"http://127.0.0.1:{metrics}/metrics", timeout=10).ok)
