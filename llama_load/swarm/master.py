@@ -21,8 +21,10 @@ from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
+from llama_load.run.controller import WatchersOf
 from llama_load.run.run_clock import RunClock
 from llama_load.run.sender import SenderConfig
+from llama_load.run.watchers import watchers_of
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.lease_packing import pack_leases
@@ -49,8 +51,15 @@ SAY_AGAIN_EVERY_S = 2.0
 class MasterRun(LocustRun):
     """One run of a swarm, on its master."""
 
-    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler, clock: RunClock | None = None) -> None:
-        super().__init__(environment, prepared, user_scaler, clock)
+    def __init__(
+        self,
+        environment: Any,
+        prepared: Prepared,
+        user_scaler: UserScaler,
+        clock: RunClock | None = None,
+        watchers: WatchersOf = watchers_of,
+    ) -> None:
+        super().__init__(environment, prepared, user_scaler, clock, watchers)
         import pyarrow.compute  # noqa: F401 - it checks batches of records, and must not be imported when the first one comes
 
         self._runner = environment.runner
