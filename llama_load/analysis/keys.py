@@ -9,7 +9,7 @@ from llama_load.metrics.check import Check
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.spoiled import spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
@@ -30,12 +30,21 @@ def threshold_keys(percentiles: Sequence[float]) -> list[str]:
     return [*keys, "dropped", *(f"count_{key}" for key in latencies)]
 
 
+def _statistics(key: str, sample: Distribution) -> dict[str, Any]:
+    """Statistics of a latency under vLLM's keys: mean_tpot_ms, p99_tpot_ms, count_tpot."""
+    named: dict[str, Any] = {f"mean_{key}_ms": sample.mean, f"median_{key}_ms": sample.median, f"std_{key}_ms": sample.std}
+    for p, value in sample.percentiles.items():
+        named[f"{percentile_word(p)}_{key}_ms"] = value
+    named[f"count_{key}"] = sample.count
+    return named
+
+
 def flat_result(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, the count of each latency, and in an open loop the latencies
-    from the scheduled instants. Every key has the number that vLLM's formula gives, None where nothing was measured; `uncertain`
-    names those that do not mean what they seem to.
+    from the scheduled instants. Every key but those of TPOT (see `vllm_tpot`) has the number that vLLM's formula gives, None where
+    nothing was measured; `uncertain` names those that do not mean what they seem to.
 
     `is_part`: the figures are of one workload, host, model or turn; dropped arrivals were never sent and belong to none."""
     most, rate = configured_load(manifest, stage)
@@ -54,13 +63,7 @@ def flat_result(
     }
     scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
     for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
-        sample = figures.distributions[key]
-        flat[f"mean_{key}_ms"] = sample.mean
-        flat[f"median_{key}_ms"] = sample.median
-        flat[f"std_{key}_ms"] = sample.std
-        for p in sample.percentiles:
-            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentiles[p]
-        flat[f"count_{key}"] = sample.count
+        flat |= _statistics(key, figures.distributions[key])
     dropped = manifest.dropped if stage is None else stage.dropped
     flat["dropped"] = None if is_part and dropped else dropped
     if (drafts := speculation_of(manifest, figures, stage, is_part=is_part)) is not None:
@@ -73,6 +76,17 @@ def flat_result(
             "spec_decode_per_position_acceptance_rates": drafts.per_position_rates,
         }
     return flat
+
+
+def vllm_tpot(figures: Summary) -> dict[str, Any]:
+    """TPOT by vLLM's formula, under its keys: (E2EL - TTFT) / (output tokens - 1). The figures' own TPOT leaves out tokens that did
+    not come in that time (see `metrics.token_span`)."""
+    return _statistics("tpot", figures.vllm_tpot)
+
+
+def own_tpot(figures: Summary) -> dict[str, Any]:
+    """TPOT by the tokens between the first and the last event, under the same keys."""
+    return _statistics("tpot", figures.distributions["tpot"])
 
 
 def uncertain(

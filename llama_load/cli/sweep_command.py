@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser, whole
+from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
@@ -43,6 +44,7 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     sweep.add_argument("--out", type=Path, help="folder of the sweep (default: sweeps/<time>-<plan>); an existing one is continued")
     sweep.add_argument("--dry-run", action="store_true", help="list the cells and the time they need; start nothing")
+    add_yes(sweep)
     sweep.add_argument("--retry-failed", action="store_true", help="when continuing, also run the cells that failed")
     sweep.add_argument(
         "--accept-changes", action="store_true", help="continue with a changed plan: keep the cells that are the same"
@@ -84,6 +86,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from llama_load.lab.sweep.cells import expand
     from llama_load.lab.sweep.comparison import HTML, MARKDOWN, compare_cells, write_comparison
     from llama_load.lab.sweep.folder import DONE, open_folder
+    from llama_load.lab.sweep.read_plan import plan_file
     from llama_load.lab.sweep.runner import Sweep, run_cells
     from llama_load.lab.sweep.sweep_progress import Progress
 
@@ -91,6 +94,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     cells = expand(plan)
     if arguments.dry_run:
         return _dry_run(cells, arguments.out)
+    if arguments.plan:
+        agree_to(arguments, plan_file(arguments.plan), plan)
     out = arguments.out or Path("sweeps") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
     folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
     sweep = Sweep(plan, cells, folder)
@@ -173,7 +178,8 @@ def _dry_run(cells: list[Cell], out: Path | None) -> int:
 def _perplexity(arguments: argparse.Namespace) -> int:
     from llama_load.lab.perplexity.perplexity_servers import score_text
     from llama_load.lab.sweep.plan import PerplexityPlan
-    from llama_load.lab.sweep.quality import by_binary, headers_from_environment, read_text
+    from llama_load.lab.sweep.quality import by_binary, read_text
+    from llama_load.options.server_keys import environment_key_for
     from llama_load.targets.probe import ProbeSettings
 
     file, text = read_text(arguments.text)
@@ -190,7 +196,7 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     if not arguments.host:
         raise UsageError("give --host, the URL of a vLLM or llama-cpp-python server, or --binary with --model")
     stride = arguments.stride or arguments.context // 2
-    score = score_text(ProbeSettings(arguments.host, headers_from_environment()), text, arguments.context, stride)
+    score = score_text(ProbeSettings(arguments.host, environment_key_for(arguments.host)), text, arguments.context, stride)
     print(f"Perplexity:    {score.perplexity:.4f}")
     print(f"Bits per byte: {'NA' if score.bits_per_byte is None else f'{score.bits_per_byte:.4f}'}")
     print(

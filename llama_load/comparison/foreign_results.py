@@ -104,7 +104,9 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
             known = f"its stages are {', '.join(map(text, summary.stages))}" if summary.stages else "it has no stages"
             raise UsageError(f"{name} has no stage {part!r}: {known}")
         figures = more = stage = summary.stages[part]
-    values = values_of(figures) | values_of(summary.telemetry(part))
+    # TPOT by the tokens between the events, where summary.json has it: its top level has that of vLLM's formula.
+    own_tpot = {key: value for key, value in more.items() if key.endswith(("_tpot_ms", "count_tpot"))}
+    values = values_of({**figures, **own_tpot}) | values_of(summary.telemetry(part))
     completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
     ended = completed + failed
     reused = whole(more.get("reused_connections"))

@@ -27,7 +27,8 @@ class MeasuredRun:
     that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
     value, as far as it is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value. `identity`:
     equal for two readings of the same run. `label`: its own name, where it has one. `concurrency`: most requests in flight, None
-    if there was no limit. `command`: how to repeat it.
+    if there was no limit. `client`: the machine that measured it. `replaced`: planned
+    prompts that did not fit a slot and were replaced by others, None if unknown. `command`: how to repeat it.
     """
 
     name: str
@@ -51,6 +52,8 @@ class MeasuredRun:
     identity: str = ""
     label: str = ""
     concurrency: int | None = None
+    client: str = ""
+    replaced: int | None = None
     command: str = ""
 
     def value(self, key: str) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks import (
     alive,
     answers,
@@ -13,18 +14,24 @@ from llama_load.metrics.checks import (
     client,
     completeness,
     conversations,
+    counted,
+    counters,
     hang_ups_felt,
     lengths,
     load_kept,
+    machine,
     probes_felt,
     same,
     server_side,
+    sources,
 )
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.one_cause import with_one_remedy
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
+CHANGED = "changed_ratio"
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     completeness.failures,
@@ -44,6 +51,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
+    sources.second_group,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
@@ -75,6 +83,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
+        completeness.changed_records(evidence),
         *hang_ups_felt.slots_freed(evidence),
         *probes_felt.probes(evidence),
         *load_kept.dropped(evidence),
@@ -94,8 +103,9 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.server_changes(evidence),
         *server_side.just_started(evidence),
         *load_kept.unused_rpc_workers(evidence),
-        *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
+        *_of_run(evidence, stages),
         *completeness.retried(evidence),
+        *machine.other_programs(evidence),
         client.core_wait(evidence),
         *client.cpu(evidence),
         *client.master_lag(evidence),
@@ -103,21 +113,42 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.clock(evidence),
         *client.swarm_clock(evidence),
         client.connections(evidence),
-        answers.count_gap(evidence),
-        *answers.counts(evidence),
+        counted.count_gap(evidence),
+        *counted.tool_calls(evidence),
+        *counted.tpot_known(evidence),
+        *counted.uncounted_output(evidence),
+        *counted.uncounted_prompts(evidence),
+        *counters.compared(evidence),
+        *counted.counts(evidence),
         *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]
     words = [word for word in WORDS if any(check.word == word for check in bad)] or [VALID]
     bad.sort(key=lambda check: words.index(check.word))
+    bad = with_one_remedy(bad, evidence)
     checks = [*bad, *(check for check in checks if check.ok)]
-    return Verdict(words[0], checks, words, _headline(words, bad) if bad else _headline_of_valid(checks))
+    headline = _headline(words, bad) if bad else _headline_of_valid(checks)
+    return Verdict(words[0], checks, words, _with_shared_machine(headline, checks))
 
 
 def stage_checks(evidence: Evidence) -> list[Check]:
     """The checks of one stage that are not ok."""
-    return [replace(check, stage=evidence.stage) for check in _of_each(evidence) if not check.ok]
+    return [check for check in judge_stage(evidence) if not check.ok]
+
+
+def judge_stage(evidence: Evidence) -> list[Check]:
+    """All checks of one stage."""
+    return [replace(check, stage=evidence.stage) for check in _of_each(evidence)]
+
+
+def _of_run(evidence: Evidence, stages: Sequence[StageFigures]) -> list[Check]:
+    """The checks of each for the whole run. Of a run in stages, those that need one load are left to the stages."""
+    if not stages:
+        return _of_each(evidence)
+    checks = _of_each(replace(evidence, is_steady=False, cut_ns=None, users=None))
+    kept = [check for check in checks if check.name != CHANGED]
+    return [*kept, *same.over_stages([stage.main for stage in stages])]
 
 
 def _of_each(evidence: Evidence) -> list[Check]:
@@ -142,3 +173,12 @@ def _headline_of_valid(checks: Sequence[Check]) -> str:
     text = questions[0].text if questions else f"{first.name} is not known"
     also = f"; also not known: {', '.join(statement.name for statement in others)}" if others else ""
     return f"{AS_FAR_AS_SEEN}: {text}{also}"
+
+
+def _with_shared_machine(headline: str, checks: Sequence[Check]) -> str:
+    """The head line, which says so where other programs belong to the measurement: `VALID on a shared machine`."""
+    shared = [check for check in checks if check.name == machine.NAME and check.limit is None]
+    if not shared or (shared[0].value or 0.0) <= LIMITS[machine.NAME].limit:
+        return headline
+    word, separator, rest = headline.partition(": ")
+    return f"{word} on a shared machine (others used {shared[0].value:.0%} of it){separator}{rest}"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from llama_load.analysis.keys import flat_result, percentile_word, uncertain
+from llama_load.analysis.keys import flat_result, own_tpot, percentile_word, uncertain, vllm_tpot
 from llama_load.analysis.results import Results
 from llama_load.metrics.check import Check
 from llama_load.metrics.definitions import DETAILS, of_group
@@ -28,7 +28,8 @@ from llama_load.units import plain_number
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    every = flat_result(manifest, results.total) | {"llama_load": _ours(results)}
+    of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
+    every = of_vllm | {"llama_load": _ours(results)}
     summary: dict[str, Any] = msgspec.to_builtins(every, enc_hook=_plain)
     return summary
 
@@ -51,6 +52,7 @@ def _ours(results: Results) -> dict[str, Any]:
         "thresholds": [_threshold(result) for result in results.thresholds],
         "uncertain": uncertain(manifest, results.total, checks=results.verdict.checks),
         **_figures(results.total),
+        **own_tpot(results.total),
         "failures": results.failures,
         "answers": results.answers,
         "answer_forms": results.forms,

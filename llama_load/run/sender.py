@@ -21,6 +21,7 @@ from llama_load.run.patience import wait_until_none
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
+from llama_load.wire.local_ports import is_loopback
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
@@ -79,7 +80,8 @@ class SenderRuntime:
         *,
         tls: TlsOptions,
     ) -> None:
-        self.monitor = HealthMonitor(worker, [target.address for target in config.targets])
+        addresses = [target.address for target in config.targets]
+        self.monitor = HealthMonitor(worker, addresses, _master_port(environment))
         self._users = ArrivalUsers(environment)
         self._others = OtherRequestsCounter(environment)
         self.lease_client = LeaseClient(
@@ -139,3 +141,11 @@ def settle() -> None:
     To be called before anything is measured; in a worker before it reports to the master."""
     gc.collect()
     gc.freeze()
+
+
+def _master_port(environment: Any) -> int | None:
+    """Where the master of this worker listens, if that is on this machine; None in one process."""
+    options = environment.parsed_options
+    host, port = getattr(options, "master_host", None), getattr(options, "master_port", None)
+    is_worker = bool(getattr(options, "worker", False))
+    return port if is_worker and host and port and is_loopback(host) else None

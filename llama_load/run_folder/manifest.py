@@ -10,6 +10,7 @@ import msgspec
 
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
@@ -17,6 +18,7 @@ from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.server_description import ServerDescription
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.run_folder.records_digest import RecordsDigest
 from llama_load.run_folder.whole_file import write_whole
 from llama_load.units import quantity
 
@@ -131,6 +133,7 @@ class Manifest:
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
     same_answer: bool = False  # answers under load are compared with those to the same prompts alone
+    shared_machine: bool = False  # other programs on the server's machine belong to the measurement (--shared-machine)
     probe_rate_rps: float | None = None  # --probe-rate
     probes_skipped: int = 0  # probes whose time passed while the client stood still
     probes_unwritten: int = 0  # records of probes that the disk did not take
@@ -172,6 +175,7 @@ class Manifest:
     hang_ups: list[HangUpCheck] = field(default_factory=list)  # with --abort-rate: one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
     damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
+    records: RecordsDigest | None = None  # of requests.parquet; None: there is none, or an older version wrote it
     end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
 
 
@@ -200,7 +204,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
     try:
-        return msgspec.json.decode(read_foreign(file), type=Manifest)
+        return decode_foreign(read_foreign(file), Manifest)
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # msgspec's exceptions are ValueErrors
@@ -213,7 +217,7 @@ def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = 
     runs = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
-            manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
+            manifest = decode_foreign(read_foreign(file), Manifest)
         except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):

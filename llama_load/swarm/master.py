@@ -311,15 +311,12 @@ class MasterRun(LocustRun):
 
 def _secret_names(target: Target) -> set[str]:
     """The names of the headers that hold a key, in lower case."""
-    return {name.lower() for name, value in target.headers if is_secret_header(name, value)}
+    return {name.lower() for name, value in target.headers.fields if is_secret_header(name, value)}
 
 
 def _redact_config(config: SenderConfig) -> SenderConfig:
     """The configuration without headers that hold a key, and with masked secrets in bodies: keys are not sent."""
-    public = [
-        replace(target, headers=tuple(header for header in target.headers if header[0].lower() not in _secret_names(target)))
-        for target in config.targets
-    ]
+    public = [replace(target, headers=target.headers.without(_secret_names(target))) for target in config.targets]
     body = config.settings.body_options
     return replace(config, targets=public, settings=replace(config.settings, body_options=replace(body, extra=masked(body.extra))))
 

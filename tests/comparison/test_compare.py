@@ -205,6 +205,15 @@ def test_a_fast_connect_does_not_matter() -> None:
     assert not compare([side("a", run(reused_ratio=0.0, connect_ms=0.1)), side("b", run(reused_ratio=1.0))]).reasons
 
 
+def test_another_machine_of_the_client_spoils_ttft_alone() -> None:
+    """Its way to the server is part of every first token, and of no gap. Where machines are not known nothing is said."""
+    comparison = compare([side("a", run(client="one")), side("b", run(client="other"))])
+    found = outcomes(comparison)
+    assert found["mean_ttft_ms"] == found["median_ttft_ms"] == NOT_RANKED and found["mean_tpot_ms"] == ONE_RUN
+    assert "the client ran on different machines (a on one, b on other)" in comparison.reasons[0].text
+    assert compare([side("a", run(client="one")), side("b", run())]).reasons == []
+
+
 # ---------------------------------------------------------------------- gates
 
 

@@ -87,6 +87,11 @@ def test_quantizations_in_labels_files_and_tables_are_spelled_alike() -> None:
     assert quantization("IQ4_XS") == "iq4_xs" and quantization("llama 7B") is None and quantization("q4_k_m_x") is None
 
 
+def test_prompts_that_were_replaced_are_named() -> None:
+    warnings = compare([side("a", run()), side("b", run(replaced=100), run(replaced=59))]).warnings
+    assert "b: 159 planned prompts did not fit a slot and were replaced by others" in warnings
+
+
 # ---------------------------------------------------------------------- commands
 
 

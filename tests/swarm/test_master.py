@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from locust import runners
 
+from llama_load.bound_headers import bound
 from llama_load.load.segments import LoadModel, Segment
 from llama_load.load.stages import Stage
 from llama_load.observed.foreign_records import check_integers
@@ -334,11 +335,11 @@ def test_batches_are_rarer_the_more_workers_there_are() -> None:
 def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     """Neither a header nor a field of --extra-body with a key is in the configuration; with its own the worker has the master's."""
     headers, extra = (("Authorization", "Bearer geheim"),), {"api_key": "geheim", "top_k": 1}
-    target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
+    target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=bound("http://127.0.0.1:1", headers))
     settings = SessionSettings(BodyOptions(extra=extra), Timeouts(), save_texts=False)
     config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
     sent = msgspec.msgpack.encode(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"], 0))
     assert b"geheim" not in sent
     own: Any = SimpleNamespace(headers=headers, extra_body=extra)
     with_keys = with_own_keys(msgspec.msgpack.decode(sent, type=messages.RunConfig), own)
-    assert (with_keys.targets[0].headers, with_keys.settings) == (headers, settings)
+    assert (with_keys.targets[0].headers.fields, with_keys.settings) == (headers, settings)

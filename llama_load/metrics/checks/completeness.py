@@ -24,7 +24,8 @@ def missing_records(evidence: Evidence) -> Check:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
     if evidence.planned is None:
         if evidence.interrupted:
-            text = f"interrupted after {quantity(ended, 'request')}, before the end of the run's time"
+            who = "you stopped it" if evidence.stopped_by_hand else "interrupted"
+            text = f"{who} after {quantity(ended, 'request')}, before the end of the run's time"
             return limited("missing_records", 1, text)
         return limited("missing_records", 0, f"{quantity(ended, 'request')} ended within the run's time")
     expected = evidence.planned - evidence.dropped
@@ -33,6 +34,9 @@ def missing_records(evidence: Evidence) -> Check:
     if not missing:
         return limited("missing_records", 0, f"{ended} of {expected} requests were recorded")
     of_all = f"{missing} of {evidence.planned} planned requests"
+    if evidence.stopped_by_hand:
+        text = f"you stopped it: {ended} of {evidence.planned} planned requests had ended"
+        return limited("missing_records", missing, text, advice="let it run to its end")
     if evidence.interrupted and not evidence.health:  # every run that comes to its end notes how its workers were
         return limited("missing_records", missing, f"{of_all} have no record: the run was killed, or its disk was full")
     return limited("missing_records", missing, f"{of_all} did not end")
@@ -42,6 +46,17 @@ def server_endings(evidence: Evidence) -> Iterator[Check]:
     """Servers that ended during the run, and why. The end of their log is in the section about the server."""
     for words in evidence.server_endings:
         yield limited("server_endings", 1, reason_of_an_end(words))
+
+
+def changed_records(evidence: Evidence) -> Check:
+    """Records that are not as the run wrote them. Evidence: the rows and the digest in run.json, and the latencies against the
+    timestamps, which they are computed from again. No statistics."""
+    name = "changed_records"
+    if evidence.changed is None:
+        return limited(name, None, "run.json has no digest of the records: that rows are missing or changed would not show")
+    if not evidence.changed:
+        return limited(name, 0, "the records are as they were written")
+    return limited(name, len(evidence.changed), "; ".join(evidence.changed))
 
 
 def lost_requests(evidence: Evidence) -> Iterator[Check]:

@@ -137,7 +137,7 @@ def _reasons(comparison: Comparison) -> list[str]:
     """Their texts; of many pairs that differ in the same way the first ones."""
     lines = [reason.text for reason in comparison.reasons if not reason.kind]
     for kind in dict.fromkeys(reason.kind for reason in comparison.reasons if reason.kind):
-        texts = [reason.text for reason in comparison.reasons if reason.kind == kind]
+        texts = list(dict.fromkeys(reason.text for reason in comparison.reasons if reason.kind == kind))
         lines += texts[:_MOST_PAIRS]
         if len(texts) > _MOST_PAIRS:
             lines.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")
