@@ -304,23 +304,37 @@ class Connection:
 
     def received(self, data: bytes | memoryview, ancillary: list[tuple[int, int, bytes]], batch: BatchClock) -> None:
         """A read of the socket: nothing if the server has ended the connection."""
-        exchange = self.exchange
-        if exchange is None:
+        if self.exchange is None:
             return
         if not data:
-            self._ended()
-            return
-        if ancillary:
-            at = batch.arrival_ns(ancillary[0][2], self.read_ns)
+            self.ended()
+        elif ancillary:
+            self.take(data, batch.arrival_ns(ancillary[0][2], self.read_ns), is_stamped=True)
         else:
+            self.take(data, time.monotonic_ns(), is_stamped=False)
+
+    def take(self, data: bytes | memoryview, at: int, *, is_stamped: bool) -> None:
+        """Bytes that arrived at `at`, by the kernel's stamp or without one."""
+        exchange = self.exchange
+        assert exchange is not None
+        if not is_stamped:
             exchange.counts.user_space_reads += 1
-            at = time.monotonic_ns()
         exchange.counts.reads += 1
         self.read_ns = at
         if self._tls is None:
             exchange.take(data, at)
         else:
             self._take_encrypted(self._tls, exchange, data, at)
+
+    def keep(self, slab: Slab, reads: Sequence[bytes], stamps: Sequence[int]) -> None:
+        """Keep reads that a thread received, to be understood later."""
+        exchange = self.exchange
+        assert exchange is not None
+        for data, stamp in zip(reads, stamps, strict=True):
+            if stamp < 0:
+                exchange.counts.user_space_reads += 1
+            self.read_ns = max(abs(stamp), self.read_ns)
+            slab.keep(data, self.read_ns)
 
     def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: bytes | memoryview, at: int) -> None:
         try:
@@ -350,7 +364,8 @@ class Connection:
         else:
             self.exchange.connection_lost(FailureKind.RESET, "connection reset by the server", self.read_ns)
 
-    def _ended(self) -> None:
+    def ended(self) -> None:
+        """The server has ended the connection."""
         assert self.exchange is not None
         if self.state == OPENING:
             self._fail(FailureKind.TLS, "the server closed the connection during the TLS handshake")
