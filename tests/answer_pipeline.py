@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 from gevent.hub import Waiter
 
@@ -21,6 +22,7 @@ from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import PhaseClock
 from llama_load.wire.request import Request, Timeouts
+from llama_load.workloads.prompt import Prompt
 from tests.make_records import from_batch
 from tests.server_kinds import OPENAI
 
@@ -34,9 +36,9 @@ class NoPool:
         return lambda *_, **__: None
 
 
-def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
+def exchange_of(pieces: Sequence[bytes], reader: AnswerReader | None = None) -> tuple[Exchange, AnswerReader]:
     """What becomes of an answer that comes in these reads and is closed then."""
-    reader = AnswerReader()
+    reader = reader or AnswerReader()
     exchange = Exchange(
         NoPool(), ADDRESS, Request("POST", "/"), PhaseClock(Timeouts()), AnswerBody(reader), Waiter(), lambda _: None
     )
@@ -61,11 +63,19 @@ def output_of(reader: AnswerReader) -> tuple[int | None, str | None]:
     return counts.output_tokens, counts.token_source
 
 
-def record_of(pieces: Sequence[bytes]) -> RequestRecord:
-    """The record of such an answer, through the columns of the journal and back."""
-    exchange, reader = exchange_of(pieces)
-    ticket = Ticket(Lease(0, False, "workload"), Target(ADDRESS, OPENAI, None))
-    asked = SentRequest("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
+def record_of(
+    pieces: Sequence[bytes],
+    reader: AnswerReader | None = None,
+    number: int = 0,
+    endpoint: str = "chat",
+    prompt: Prompt | None = None,
+    **asked_for: Any,
+) -> RequestRecord:
+    """The record of such an answer, through the columns of the journal and back. `asked_for`: fields of `SentRequest`."""
+    exchange, reader = exchange_of(pieces, reader)
+    reader.settle(exchange)
+    ticket = Ticket(Lease(number, False, "workload"), Target(ADDRESS, OPENAI, None))
+    asked = SentRequest("id", "User", "workload", "name", endpoint, None, "text", "", 8, prompt, **asked_for)
     record = make_record(SimpleNamespace(worker="w", save_texts=True, session_headers=NO_SESSIONS), ticket, asked, exchange, reader)
     (kept,) = from_batch(to_batch([record]))
     return kept

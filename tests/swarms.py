@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import gevent
 import requests
+from locust.rpc import Message
 
+from llama_load.swarm.sockets import Client
+from llama_load.swarm.swarm_key import CurveKeys
 from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, Finished, Program, end_with_parent, environment, start_program
 
@@ -213,3 +218,48 @@ def prompts_of(done: Finished) -> Sequence[tuple[int, str]]:
     records = done.records.measured()
     ended = records.where(~records.equals("status", "cancelled"))
     return sorted(zip(ended.table["prompt_index"].to_pylist(), ended.strings("prompt_sha256"), strict=True))
+
+
+class Stranger:
+    """A peer of the master's port that says what it likes: no Locust is behind it."""
+
+    def __init__(self, port: int, name: str = "stranger_1", keys: CurveKeys | None = None) -> None:
+        self.name = name
+        self.run = "0" * 16  # that of the master's last message that named one
+        self._heard: set[str] = set()
+        self._client = Client("127.0.0.1", port, name, keys)
+        with gevent.Timeout(30):
+            while not self._client.is_connected:
+                gevent.sleep(0.02)
+
+    def say(self, kind: str, body: Any) -> None:
+        """Send a message, whatever it is."""
+        self.send([Message(kind, body, self.name).serialize()])
+
+    def send(self, frames: list[bytes]) -> None:
+        """Send these frames."""
+        with gevent.Timeout(10):
+            while not self._client._send(self._client.socket, frames):
+                gevent.sleep(0.01)
+
+    def send_records(self, header: bytes, data: bytes) -> None:
+        """Send a batch of records."""
+        self._client.send_batch(header, data)
+
+    def listen(self, seconds: float) -> None:
+        """Take what the master says."""
+        with gevent.Timeout(seconds, False):
+            while True:
+                said = self._client.recv()
+                self._heard.add(said.type)
+                if isinstance(said.data, dict):
+                    self.run = said.data.get("run", self.run)
+
+    def heard(self, kind: str) -> bool:
+        """Whether the master has sent such a message by now."""
+        self.listen(0.05)
+        return kind in self._heard
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._client.close(linger=0)

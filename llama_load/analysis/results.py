@@ -26,7 +26,7 @@ from llama_load.metrics.rates import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
-from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
+from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, window_at_own_load, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
@@ -229,8 +229,11 @@ def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecor
     """The figures of a stage, and the checks of it that are not ok. `run`: the evidence of the whole run."""
     own, crossing = completed_within(run.records, number, record.ended_mono_ns)
     figures = summarize(own, run.percentiles, slos)
+    unsettled_s = 0.0
     if record.is_timed and record.ended_mono_ns is not None and record.begun_mono_ns is not None:
-        window = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
+        timed = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
+        window = window_at_own_load(run.records, number, timed, record.users)
+        unsettled_s = timed.seconds - window.seconds
         figures = with_window_rates(figures, run.records, window, slos)
     of_stage = run.records.where(run.records.equals("stage", number))
     return StageFigures(
@@ -240,6 +243,7 @@ def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecor
         figures,
         crossing,
         record.dropped,
+        unsettled_s=unsettled_s,
         is_whole=record.ended_mono_ns is not None,
         peak=peak_begun(of_stage),
         lost=record.lost,

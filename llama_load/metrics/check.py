@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.units import plain_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,12 @@ class Check:
     text: str
     stage: str | None = None  # the checked stage; None: the whole run
     advice: str | None = None  # instead of the general remedy of its limit; "": the sentence has it
+
+    def __post_init__(self) -> None:
+        """Numpy's numbers become Python's, which every writer takes; what is not a number (NaN) is unknown."""
+        object.__setattr__(self, "value", plain_number(self.value))
+        object.__setattr__(self, "limit", plain_number(self.limit))
+        object.__setattr__(self, "ok", bool(self.ok) or self.value is None)
 
     @property
     def word(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from llama_load.analysis.keys import flat_result, percentile_word, uncertain
 from llama_load.analysis.results import Results
@@ -21,13 +22,22 @@ from llama_load.reports.over_time_table import soak_json, steady_json
 from llama_load.reports.probe_section import probes_json
 from llama_load.reports.telemetry_section import telemetry_json
 from llama_load.run_folder import Manifest
+from llama_load.units import plain_number
 
 
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    summary: dict[str, Any] = msgspec.to_builtins(flat_result(manifest, results.total) | {"llama_load": _ours(results)})
+    every = flat_result(manifest, results.total) | {"llama_load": _ours(results)}
+    summary: dict[str, Any] = msgspec.to_builtins(every, enc_hook=_plain)
     return summary
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not take: numpy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return plain_number(value)
+    raise NotImplementedError(f"no JSON for {type(value)}")
 
 
 def _ours(results: Results) -> dict[str, Any]:

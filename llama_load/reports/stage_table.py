@@ -143,8 +143,17 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             yield f"{FAILED} {stage.name}: " + "; ".join([*missing, *bad])
         if stage.crossing:
             yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
+        if stage.unsettled_s > 0:
+            yield _unsettled(stage)
     if not are_alike(stages):
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
+
+
+def _unsettled(stage: StageFigures) -> str:
+    """The time at its begin that is no part of its rates."""
+    if not stage.figures.duration_s > 0:
+        return f"{stage.name}: requests of the stage before were in flight for all of its time, so it has no rates; make it longer"
+    return f"{stage.name}: its rates are without its first {stage.unsettled_s:.1f} s, when requests of the stage before ended"
 
 
 def stage_lines(table: Table) -> list[str]:

@@ -1,6 +1,7 @@
 """Checks each message of a worker before Locust or a run sees it: a malformed one costs that message and nothing else.
 
-Locust handles messages in one greenlet, which an exception would end: the master would never hear a worker again.
+Locust handles messages in one greenlet, which an exception would end: the master would never hear a worker again. Nor may a
+handler stop the test or quit in that greenlet, or end a test because no worker is left: the next one may be a good one.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import traceback
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+import gevent
 import msgspec
 from locust import runners
 from locust.rpc import Message
+from locust.runners import STATE_RUNNING, STATE_SPAWNING, STATE_STOPPED, STATE_STOPPING
 from msgspec import Meta
 
 from llama_load.swarm import messages
@@ -119,6 +122,8 @@ def install() -> None:
                 raise ValueError("logs of another worker")
             if msg.type in messages.TO_MASTER and msg.type in self.custom_messages:
                 self.custom_messages[msg.type][0](environment=self.environment, msg=msg)  # without Locust's walk over all workers
+            elif msg.type == "quit":
+                _remove(self, client_id)
             else:
                 handle(self, client_id, msg)
         except ValueError as error:
@@ -127,3 +132,32 @@ def install() -> None:
             self.server.name_once(client_id, traceback.format_exc())
 
     master.handle_message = guarded
+    master.check_stopped = _check_stopped
+
+
+def _remove(master: Any, client_id: str) -> None:
+    """The worker quits. The test is stopped if that was the last one, in another greenlet, because it waits for messages.
+
+    Locust's handler calls `quit()` there, which ends the greenlet itself: before a test the master would wait for workers
+    that it no longer hears.
+    """
+    worker = master.clients.pop(client_id, None)
+    if worker is None:
+        return
+    if master._users_dispatcher is not None:
+        master._users_dispatcher.remove_worker(worker)
+
+    is_test = master.state in (STATE_SPAWNING, STATE_RUNNING)
+    if is_test and master.worker_count == 0:
+        gevent.spawn(master.stop)
+
+
+def _check_stopped(master: Any) -> None:
+    """A test that is being stopped has stopped when no worker has users.
+
+    Locust also regards a test as stopped that nobody stops, as soon as no worker runs: `stop()` would do nothing afterwards,
+    and the run would never end.
+    """
+    has_users = any(worker.state in (STATE_SPAWNING, STATE_RUNNING) for worker in master.clients.all)
+    if master.state == STATE_STOPPING and not has_users:
+        master.update_state(STATE_STOPPED)

@@ -121,7 +121,8 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
         figures = done.summary["llama_load"]["by_stage"][stages[number]["name"]]
         inside = own.where(own.instants("ended_mono_ns") <= stages[number]["ended_mono_ns"])
         assert figures["completed"] == len(inside.ok())
-        assert figures["duration"] == pytest.approx(1)
+        # The last stage begins when at most two requests of the spike are left in flight.
+        assert figures["duration"] == pytest.approx(1) or (number == 2 and 0.5 < figures["duration"] < 1)
         assert figures["crossing"] == len(own) - len(inside)
     assert int(done.records.equals("warmup", True).sum()) == 1
     received = sorted(entry["received_mono_ns"] for entry in read_log(server.log))[1:]

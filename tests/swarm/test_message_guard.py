@@ -6,17 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
-from locust.rpc import Message
 from locust.stats import RequestStats
 
 from llama_load.swarm import messages
 from llama_load.swarm.message_guard import BODIES, check_body
-from llama_load.swarm.sockets import Client
 from llama_load.swarm.swarm_key import curve_keys
 from tests.conftest import Simulated, environment
-from tests.swarms import swarm
+from tests.swarms import Stranger, swarm, wait_until
 
 KEY = "swarm-key-0123456789"
 RUN = {"run": "0" * 16}
@@ -111,27 +108,48 @@ def test_nonsense_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
-        bad = Client("127.0.0.1", running.port, "bad_1", curve_keys(KEY))
-        with gevent.Timeout(30):
-            while not bad.is_connected:
-                gevent.sleep(0.05)
-
-        def say(kind: str, body: Any) -> None:
-            while not bad._send(bad.socket, [Message(kind, body, "bad_1").serialize()]):
-                gevent.sleep(0.01)
-
+        bad = Stranger(running.port, "bad_1", curve_keys(KEY))
         for kind in GOOD:
             for body in variants(kind):
-                say(kind, body)
+                bad.say(kind, body)
         for kind in (*messages.TO_WORKER, "spawn", "ack", "stop", "reconnect", "update_user_class", "\x1b[31m", "x" * 10_000):
-            say(kind, {"run": "x"})
-        say("logs", {"worker_id": "another", "logs": []})
-        say(messages.HELLO, GOOD[messages.HELLO])
+            bad.say(kind, {"run": "x"})
+        bad.say("logs", {"worker_id": "another", "logs": []})
+        bad.say(messages.HELLO, GOOD[messages.HELLO])
         running.add_worker()
         done = running.finish()
-        bad.close(linger=0)
+        bad.close()
     assert done.code == 0, done.err
     assert len(done.records.measured()) == 6
     assert done.err.count("a message of worker bad_1 is ignored") == 1
     assert "Traceback" not in done.err
     assert "\x1b" not in done.err
+
+
+def test_a_worker_that_leaves_before_the_test_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
+    """Locust quits in the greenlet that receives messages when its last worker does: the master never heard another one."""
+    server = simulate("--interval-ms", "1")
+    load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
+    with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
+        stranger = Stranger(running.port)
+        stranger.say("client_ready", GOOD["client_ready"])
+        stranger.say("quit", None)
+        running.add_worker()
+        done = running.finish()
+        stranger.close()
+    assert done.code == 0, done.err
+
+
+def test_a_test_whose_workers_have_all_stopped_goes_on_with_the_next(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
+    """Locust regards such a test as stopped, though nobody stops it: it started no users for the next worker, and did not end."""
+    server = simulate("--interval-ms", "1")
+    load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
+    with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
+        stranger = Stranger(running.port)
+        stranger.say("client_ready", GOOD["client_ready"])
+        wait_until(lambda: stranger.heard("spawn"))
+        stranger.say("client_stopped", None)
+        running.add_worker()
+        done = running.finish()
+        stranger.close()
+    assert done.code == 0, done.err

@@ -1,0 +1,102 @@
+"""The requests of a case: their prompts, and the answers that the model would give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.flaw_search.case import Case
+from llama_load.workloads.counting import EstimatedCounter
+
+# One token each, 3 to 7 characters with the blank before it.
+_BEGINS = ("ba", "co", "di", "fu", "le", "ma", "ne", "po", "ri", "su", "to", "wa")
+_ENDS = ("", "n", "st", "rd", "lly")
+WORDS = tuple(f" {begin}{end}" for begin, end in product(_BEGINS, _ENDS))
+SIGNS = tuple("你好天地人水火木山石田土日月星云风雨雪春夏秋冬东南西北上下左右大小多少来去开关门车马牛羊鱼鸟花草树林森")
+VOCABULARIES = {"english": WORDS, "chinese": SIGNS}
+TEMPLATE_TOKENS = 12
+DRAWS = 32
+LEAST_PROMPT, LEAST_ANSWER = 8, 4
+ESTIMATE = EstimatedCounter()
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request as the client plans it. `prompt_tokens` by the server's tokenizer, the chat template included; `planned_tokens` as
+    counted before the run, without it. `draws` are numbers from 0 to 1, the same whatever changes are made."""
+
+    index: int
+    text: str
+    prompt_tokens: int
+    planned_tokens: int
+    words: list[str]  # of the model's answer, a token each
+    max_tokens: int
+    finish: str
+    workload: str
+    stage: int
+    conversation: str | None
+    turn: int | None
+    prefill_factor: float
+    gap_factors: NDArray[np.float64]
+    draws: NDArray[np.float64]
+    place: float  # in the order of the plan (of its stage), from 0 to 1
+
+
+def asks_of(case: Case) -> list[Ask]:
+    """The requests of a case, in the order of the plan: turns of one conversation follow each other."""
+    return _asks(replace(case, changes=()))
+
+
+@lru_cache(maxsize=2)
+def _asks(case: Case) -> list[Ask]:
+    return [_ask(case, index) for index in range(case.requests)]
+
+
+def _ask(case: Case, index: int) -> Ask:
+    rng = np.random.default_rng((case.seed, index))
+    vocabulary = VOCABULARIES[case.language]
+    is_second = case.workloads > 1 and index // case.turns % 2 == 1
+    factor = 2 if is_second else 1
+    turn = index % case.turns + 1
+    stages = max(1, len(case.stages))
+    drawn = {"prompt": rng.random(3), "answer": rng.random(3)}
+    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"])))
+    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"])))
+    prompt = [vocabulary[place] for place in rng.integers(0, len(vocabulary), prompt_length)]
+    words = [vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)]
+    text = "".join(prompt).strip()
+    is_fixed = case.output_law == "fixed"
+    planned = prompt_length if case.counted_by == "tokenizer" else ESTIMATE.count([text])[0]
+    return Ask(
+        index=index,
+        text=text,
+        prompt_tokens=prompt_length + TEMPLATE_TOKENS,
+        planned_tokens=planned,
+        words=words,
+        max_tokens=answer_length if is_fixed else 8 * case.output_tokens,
+        finish="length" if is_fixed else "stop",
+        workload="second" if is_second else "first",
+        stage=index * stages // case.requests if case.stages else 0,
+        conversation=f"c{index // case.turns}" if case.turns > 1 else None,
+        turn=turn if case.turns > 1 else None,
+        prefill_factor=float(np.exp(0.1 * rng.standard_normal())),
+        gap_factors=np.exp(case.jitter * rng.standard_normal(answer_length - 1) - case.jitter**2 / 2),
+        draws=rng.random(DRAWS),
+        place=index * stages / case.requests % 1,
+    )
+
+
+def _length(law: str, mean: int, drawn: NDArray[np.float64]) -> float:
+    """A length of this law, from numbers from 0 to 1."""
+    if law == "fixed":
+        return mean
+    if law == "uniform":
+        return float(mean * (0.5 + drawn[0]))
+    if law == "bimodal":
+        return mean * (0.25 if drawn[0] < 0.8 else 4.0) * float(0.9 + 0.2 * drawn[1])
+    normal = np.sqrt(-2 * np.log(max(drawn[0], 1e-9))) * np.cos(2 * np.pi * drawn[1])
+    return min(float(mean * np.exp(0.5 * normal - 0.125)), 7.0 * mean)

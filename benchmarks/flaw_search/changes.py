@@ -1,0 +1,20 @@
+"""All changes by their names, and the effects of a case."""
+
+from __future__ import annotations
+
+from benchmarks.flaw_search.cache_flaws import CACHE_FLAWS
+from benchmarks.flaw_search.case import Case
+from benchmarks.flaw_search.count_flaws import COUNT_FLAWS
+from benchmarks.flaw_search.effect import Effect
+from benchmarks.flaw_search.gateway_flaws import GATEWAY_FLAWS
+from benchmarks.flaw_search.oddities import ODDITIES
+from benchmarks.flaw_search.time_flaws import TIME_FLAWS
+
+FLAWS: dict[str, type[Effect]] = {**COUNT_FLAWS, **CACHE_FLAWS, **TIME_FLAWS, **GATEWAY_FLAWS}
+CHANGES: dict[str, type[Effect]] = {**FLAWS, **ODDITIES}
+
+
+def effects_of(case: Case, *, flaws: bool) -> list[Effect]:
+    """New effects for one run of the case, with or without its flaws."""
+    chosen = [change for change in case.changes if flaws or not CHANGES[change.name].is_flaw]
+    return [CHANGES[change.name](change, case) for change in chosen]

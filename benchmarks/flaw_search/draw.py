@@ -1,0 +1,76 @@
+"""Draws a case from a seed: a workload, a load, a server, and up to three changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, OPENAI, TOKENIZER, VLLM, Case, Change
+from benchmarks.flaw_search.changes import CHANGES, FLAWS
+from benchmarks.flaw_search.effect import Effect
+from benchmarks.flaw_search.oddities import ODDITIES
+
+# Shares of the cases: without a flaw; with one; the rest has two.
+CLEAN_SHARE, ONE_SHARE = 0.5, 0.9
+PARTS = ((0.0, 0.3), (0.5, 1.0), (0.7, 1.0), (0.35, 0.65))
+
+
+def drawn(seed: int) -> Case:
+    """The case of this seed."""
+    rng = np.random.default_rng(seed)
+    case = _load(seed, rng)
+    which = rng.random()
+    wanted = []
+    if which >= CLEAN_SHARE:
+        wanted += [FLAWS] * (1 if which < ONE_SHARE else 2)
+    wanted += [ODDITIES] * int(rng.integers(0, 4 - len(wanted)))
+    for kinds in wanted:
+        case = _with(case, kinds, rng)
+    return case
+
+
+def _load(seed: int, rng: np.random.Generator) -> Case:
+    slots = int(rng.choice([1, 4, 8]))
+    per_slot = float(rng.choice([0, 1, 1, 2]))
+    requests = int(rng.choice([40, 80, 120, 200, 300], p=[0.1, 0.2, 0.3, 0.3, 0.1]))
+    case = Case(
+        seed=seed,
+        requests=requests,
+        users=round(per_slot * slots),
+        load=float(rng.choice([0.3, 0.5, 0.7, 0.8])),
+        slots=slots,
+        workloads=int(rng.choice([1, 1, 1, 2])),
+        prompt_tokens=int(rng.choice([30, 200, 800])),
+        prompt_law=str(rng.choice(["fixed", "uniform", "lognormal"])),
+        output_tokens=int(rng.choice([16, 30, 60])),
+        output_law=str(rng.choice(["fixed", "uniform", "lognormal"])),
+        prefill_ms=float(rng.choice([10, 40, 150])),
+        prefill_token_ms=float(rng.choice([0.05, 0.3, 1.0])),
+        gap_ms=float(rng.choice([8, 20, 50])),
+        jitter=float(rng.choice([0.03, 0.1, 0.3])),
+        batching=float(rng.choice([0.0, 0.02, 0.1])),
+        server=str(rng.choice([OPENAI, VLLM, LLAMA_SERVER])),
+        counted_by=str(rng.choice([TOKENIZER, ESTIMATE])),
+        template_known=bool(rng.random() < 0.5),
+        goodput=bool(rng.random() < 0.3),
+    )
+    if case.users and rng.random() < 0.15:
+        case = replace(case, stages=(1, slots, 2 * slots))
+    elif case.users and rng.random() < 0.15:
+        case = replace(case, turns=int(rng.choice([2, 4])))
+    return case
+
+
+def _with(case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator) -> Case:
+    """The case with one more change of this mapping that fits it and that it has not."""
+    taken = {change.name for change in case.changes}
+    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case)]
+    if not fitting:
+        return case
+    name = str(rng.choice(fitting))
+    kind = CHANGES[name]
+    begins, ends = PARTS[int(rng.integers(len(PARTS)))] if kind.in_part else (0.0, 1.0)
+    change = Change(name, float(rng.choice(kind.sizes)), float(rng.choice(kind.shares)), begins, ends)
+    return replace(kind.changed(case, change), changes=(*case.changes, change))

@@ -1,0 +1,58 @@
+"""The search for wrong verdicts: what it takes for true is true, and its cases repeat by their seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.flaw_search.case import Case, Change
+from benchmarks.flaw_search.draw import drawn
+from benchmarks.flaw_search.loop import Loop
+from benchmarks.flaw_search.outcome import CLEAN, NAMED, judged
+from benchmarks.flaw_search.shrink import shrunk
+from benchmarks.flaw_search.tally import wilson
+from benchmarks.flaw_search.truth import true_figures
+from llama_load.metrics.verdict_words import VALID
+
+CLOSED = Case(seed=1, requests=40)
+LOADS = {
+    "closed": CLOSED,
+    "open": replace(CLOSED, users=0),
+    "stages": replace(CLOSED, stages=(1, 4)),
+    "conversations and two workloads": replace(CLOSED, turns=2, workloads=2, goodput=True),
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_a_plain_run_prints_its_truth(name):
+    """Through bytes, parsers, records and figures, to a millionth."""
+    outcome = judged(LOADS[name], wrong=1e-6)
+    assert (outcome.kind, outcome.moved, outcome.words) == (CLEAN, {}, [VALID])
+
+
+def test_the_truth_of_a_flaw_is_the_run_without_it():
+    slow = Change("slower", 4.0, begins=0.5)
+    plain = true_figures(CLOSED, Loop(CLOSED, [], reads=False).play())
+    outcome = judged(replace(CLOSED, requests=80, changes=(slow,)))
+    assert outcome.kind == NAMED
+    true = {name: value for name, (_, value) in outcome.moved.items()}
+    assert true["median tpot"] == pytest.approx(plain["median tpot"], rel=0.02)
+
+
+def test_a_seed_repeats():
+    assert drawn(7) == drawn(7)
+    assert judged(drawn(7)) == judged(drawn(7))
+
+
+def test_a_case_shrinks_to_a_smaller_one_of_its_kind():
+    slow, chinese = Change("slower", 4.0, begins=0.5), Change("chinese")
+    outcome = judged(replace(CLOSED, requests=80, workloads=2, language="chinese", changes=(chinese, slow)))
+    small = shrunk(outcome, most_tries=8)
+    assert small.kind == outcome.kind == NAMED
+    assert small.case.changes == (slow,)
+    assert small.case.workloads == 1
+
+
+def test_the_interval_of_a_share():
+    assert wilson(95, 100) == pytest.approx((0.8882, 0.9785), abs=1e-4)
