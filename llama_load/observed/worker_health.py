@@ -26,10 +26,11 @@ class WorkerHealth:
     machine_busy: float | None = None  # used share of all cores' time, 0 to 1
     own_share: float | None = None  # of it, by this process
     server_share: float | None = None  # of it, by the servers under test; None where they do not run on this machine
-    core_wait_ms: float | None = None  # the event loop's thread was ready to run but waited for a core, by the kernel's account
+    core_wait_ms: float | None = None  # the thread that receives was ready to run but waited for a core, by the kernel's account
     core_wait_longest_ms: float | None = None  # between two samples
     core_wait_ratio: float | None = None  # share of the time
     priority: str | None = None  # of that thread
+    receiver: str | None = None  # "compiled": a thread apart, in C; "python": the event loop
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests, warm-ups included
 
 

@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -113,6 +114,8 @@ struct receiver {
     struct queue later;   /* streams that are full */
     int64_t offset_ns;    /* CLOCK_REALTIME - CLOCK_MONOTONIC of the batch of reads */
     int64_t before_ns;    /* the same before a step since the last batch; without one: equal */
+    pid_t thread_id;
+    sem_t has_begun;
     char may_real_time;
     char is_real_time;
     uint64_t reads;
@@ -360,13 +363,14 @@ static void receive(struct receiver *self, struct stream *stream)
 
 /* ------------------------------------------------------------------ the thread */
 
-static int set_real_time(int is_wanted)
+static void set_real_time(struct receiver *self, int is_wanted)
 {
     struct sched_param parameter = {.sched_priority = is_wanted ? 1 : 0};
     int policy = (is_wanted ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK;
 
-    /* Of the calling thread. The system call, because musl's function refuses. */
-    return syscall(SYS_sched_setscheduler, 0, policy, &parameter) == 0;
+    /* The system call, because musl's function refuses. */
+    if (is_wanted != self->is_real_time && syscall(SYS_sched_setscheduler, self->thread_id, policy, &parameter) == 0)
+        self->is_real_time = (char)is_wanted;
 }
 
 /* A thread that never sleeps would starve the machine: above MOST_BUSY of a core it runs at normal priority. */
@@ -374,14 +378,12 @@ static void adapt_priority(struct receiver *self, int64_t *since_ns, int64_t *us
 {
     int64_t now = clock_ns(CLOCK_MONOTONIC);
     int64_t used;
-    int is_wanted;
 
     if (now - *since_ns < BUSY_PERIOD_NS)
         return;
     used = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    is_wanted = used - *used_ns < MOST_BUSY * (now - *since_ns);
-    if (is_wanted != self->is_real_time && set_real_time(is_wanted))
-        self->is_real_time = (char)is_wanted;
+    if (self->may_real_time)
+        set_real_time(self, used - *used_ns < MOST_BUSY * (now - *since_ns));
     *since_ns = now;
     *used_ns = used;
 }
@@ -393,8 +395,8 @@ static void *run(void *argument)
     int64_t since_ns = clock_ns(CLOCK_MONOTONIC);
     int64_t used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
-    self->is_real_time = self->may_real_time && set_real_time(1);
-    self->may_real_time = self->is_real_time;
+    self->thread_id = (pid_t)syscall(SYS_gettid);
+    sem_post(&self->has_begun);
     for (;;) {
         int count = epoll_wait(self->epoll_fd, events, MOST_EVENTS, -1);
 
@@ -417,8 +419,7 @@ static void *run(void *argument)
         }
         if (self->stops)
             break;
-        if (self->may_real_time)
-            adapt_priority(self, &since_ns, &used_ns);
+        adapt_priority(self, &since_ns, &used_ns);
         self->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         pthread_mutex_unlock(&self->mutex);
     }
@@ -767,13 +768,29 @@ static PyObject *receiver_silent(PyObject *object, PyObject *arguments)
     return silent;
 }
 
+static PyObject *receiver_real_time(PyObject *object, PyObject *arguments)
+{
+    struct receiver *self = (struct receiver *)object;
+    int is_wanted;
+    int is_real_time;
+
+    if (!PyArg_ParseTuple(arguments, "p:real_time", &is_wanted) || !is_here(self))
+        return NULL;
+    pthread_mutex_lock(&self->mutex);
+    self->may_real_time = (char)is_wanted;
+    set_real_time(self, is_wanted);
+    is_real_time = self->is_real_time;
+    pthread_mutex_unlock(&self->mutex);
+    return PyBool_FromLong(is_real_time);
+}
+
 static PyObject *receiver_facts(PyObject *object, PyObject *Py_UNUSED(arguments))
 {
     struct receiver *self = (struct receiver *)object;
     unsigned long long reads;
     long long cpu_ns;
     long long longest_wait_ns;
-    int is_real_time;
+    long thread_id;
 
     if (!is_here(self))
         return NULL;
@@ -781,9 +798,9 @@ static PyObject *receiver_facts(PyObject *object, PyObject *Py_UNUSED(arguments)
     reads = self->reads;
     cpu_ns = self->cpu_ns;
     longest_wait_ns = self->longest_wait_ns;
-    is_real_time = self->is_real_time;
+    thread_id = self->thread_id;
     pthread_mutex_unlock(&self->mutex);
-    return Py_BuildValue("KLLi", reads, cpu_ns, longest_wait_ns, is_real_time);
+    return Py_BuildValue("lKLL", thread_id, reads, cpu_ns, longest_wait_ns);
 }
 
 static void stop(struct receiver *self)
@@ -836,32 +853,35 @@ static int start(struct receiver *self)
     if (failure)
         return failure;
     self->has_mutex = 1;
+    sem_init(&self->has_begun, 0, 0);
     self->offset_ns = self->before_ns = wall_minus_monotonic_ns();
     /* Signals are for the main thread: one that came here would not end its waits. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failure = pthread_create(&self->thread, NULL, run, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    self->is_running = failure == 0;
-    return failure;
+    if (failure)
+        return failure;
+    self->is_running = 1;
+    while (sem_wait(&self->has_begun) != 0)
+        continue; /* interrupted by a signal */
+    sem_destroy(&self->has_begun);
+    return 0;
 }
 
-static PyObject *receiver_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+static PyObject *receiver_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
-    static char *names[] = {"real_time", NULL};
     struct receiver *self;
-    int real_time = 0;
     int failure;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|p:Receiver", names, &real_time))
+    if (!PyArg_ParseTuple(arguments, ":Receiver"))
         return NULL;
     self = (struct receiver *)allocate(type, 0);
     if (self == NULL)
         return NULL;
     self->epoll_fd = self->wake_fd = self->stop_fd = -1;
     self->pid = getpid();
-    self->may_real_time = (char)real_time;
     failure = start(self);
     if (failure) {
         Py_DECREF(self);
@@ -910,13 +930,15 @@ static PyMethodDef receiver_methods[] = {
     {"receive", receiver_receive, METH_VARARGS, "receive(fd): read the socket once, now."},
     {"remove", receiver_remove, METH_VARARGS, "remove(fd): receive no more. Whether something was left: reads, or the end."},
     {"facts", receiver_facts, METH_NOARGS,
-     "(reads, CPU ns of the thread, longest time that a read waited for it in ns, whether it has real-time priority)."},
+     "(id of the thread, reads, its CPU time in ns, the longest time in ns that a read waited for it)."},
+    {"real_time", receiver_real_time, METH_VARARGS,
+     "real_time(is_wanted): give the thread the lowest real-time priority, or take it back. Whether it has it."},
     {"stop", receiver_stop, METH_NOARGS, "End the thread."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot receiver_slots[] = {
-    {Py_tp_doc, "Receiver(real_time=False): a thread that receives, see `llama_load.wire.receiver`."},
+    {Py_tp_doc, "Receiver(): a thread that receives, see `llama_load.wire.receiver`."},
     {Py_tp_new, receiver_new},
     {Py_tp_dealloc, receiver_dealloc},
     {Py_tp_methods, receiver_methods},

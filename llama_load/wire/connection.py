@@ -52,6 +52,15 @@ def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
     return taken
 
 
+def _is_connected(sock: _socket.socket) -> bool:
+    """Whether the connection is open; an error of opening it stays with the socket."""
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
 class Listener(Protocol):
     """The callbacks of a connection: an exchange. The connection sets its counts and timestamps."""
 
@@ -82,8 +91,11 @@ class Home(Protocol):
 
     good_endpoint: dict[Address, int]
 
-    def register(self, connection: Connection, *, writable: bool) -> None:
-        """Watch a new socket."""
+    def register(self, connection: Connection) -> None:
+        """A new socket, not connected yet."""
+
+    def receive(self, connection: Connection) -> None:
+        """The connection is about to send: bytes may come."""
 
     def unregister(self, connection: Connection) -> None:
         """Stop watching the connection's socket, which is about to be closed."""
@@ -162,9 +174,10 @@ class Connection:
         else:
             self._unsent = [memoryview(self._tls.encrypt(b"".join(pieces)))]
         exchange.on_start()
+        self.pool.receive(self)
         self._write()
-        if self._unsent:
-            self.pool.watch(self, writable=True)
+        if self.state != CLOSED:
+            self.pool.watch(self, writable=bool(self._unsent))
 
     def _connect(self) -> None:
         family, sockaddr = self.address.endpoints[self._endpoint]
@@ -181,6 +194,7 @@ class Connection:
         else:
             self._unsent = [memoryview(part) for part in self._outgoing if part]
         assert self.exchange is not None
+        self.pool.register(self)
         self.exchange.on_start()
         code = sock.connect_ex(sockaddr)
         if code and code not in _IN_PROGRESS:
@@ -188,7 +202,7 @@ class Connection:
             return
         self._write()
         if self.state != CLOSED and self._sock is sock:
-            self.pool.register(self, writable=bool(self._unsent))
+            self.pool.watch(self, writable=bool(self._unsent))
 
     def _new_socket(self, family: int) -> _socket.socket:
         try:
@@ -224,11 +238,12 @@ class Connection:
         assert self._sock is not None
         assert self.exchange is not None
         try:
+            if self.opening.connected_ns is None:
+                if not _is_connected(self._sock):
+                    return
+                self._connected(time.monotonic_ns())
             if self._unsent:
-                before = time.monotonic_ns() if self.opening.connected_ns is None else 0
                 count = self._sock.sendmsg(_at_most(self._unsent, MOST_WRITTEN))
-                if before:  # sending succeeded, so it was connected before
-                    self._connected(before)
                 if self.exchange.stamps.first_write_ns is None:
                     self.exchange.stamps.first_write_ns = time.monotonic_ns()
                 while self._unsent and count >= len(self._unsent[0]):
@@ -238,10 +253,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            if self.opening.connected_ns is None:
-                if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
-                    self._connect_failed(error.errno or 0)
-            elif error.errno in (errno.EPIPE, errno.ECONNRESET):
+            if error.errno in (errno.EPIPE, errno.ECONNRESET):
                 self._unsent.clear()  # an early answer may still be waiting to be read
                 self.pool.watch(self, writable=False)
             else:
@@ -256,6 +268,7 @@ class Connection:
         self.opening.connected_ns = at
         self.opening.handshake_ns = handshake_ns(self._sock)
         self.pool.good_endpoint[self.address] = self._endpoint
+        self.pool.receive(self)
         if self._tls is None:
             self.state = OPEN
 

@@ -101,6 +101,9 @@ class Poller(ABC):
 
     # Where a thread receives (`llama_load.wire.receiver`), what it holds is not all reported yet.
 
+    def receive(self, fd: int) -> None:
+        """`fd` is connected and about to send: a thread that receives reads it from now on."""
+
     def keep(self, fd: int) -> None:
         """Reads of whole events of `fd` may be kept: report only what has to be looked at."""
 
@@ -115,6 +118,15 @@ class Poller(ABC):
     def silent(self, before_ns: int) -> Sequence[int]:
         """The descriptors that have something to `gather`, all of which arrived before then."""
         return ()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread that receives; None where it is the caller's."""
+        return None
+
+    def take_real_time(self, is_wanted: bool) -> bool:
+        """Give the thread that receives real-time priority, or take it back. Whether it has it."""
+        return False
 
 
 class EpollPoller(Poller):

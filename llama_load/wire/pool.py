@@ -85,10 +85,13 @@ class ConnectionPool:
 
     # ------------------------------------------------------------------ for connections: see `connection.Home`
 
-    def register(self, connection: Connection, *, writable: bool) -> None:
-        """Watch a new socket."""
+    def register(self, connection: Connection) -> None:
+        """A new socket, not connected yet."""
         self.connections[connection.fd] = connection
-        self.poller.watch(connection.fd, writable=writable)
+
+    def receive(self, connection: Connection) -> None:
+        """The connection is about to send: bytes may come."""
+        self.poller.receive(connection.fd)
 
     def unregister(self, connection: Connection) -> None:
         """Stop watching the connection's socket, which is about to be closed."""

@@ -13,6 +13,7 @@ same in Python, and give the same records.
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 from typing import Any
@@ -21,6 +22,7 @@ from gevent import monkey
 
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.poller import READABLE, WRITABLE, Deliver, EpollPoller, GeventPoller, Handler, Poller, Received
+from llama_load.wire.priority import NORMAL, RECEIVER_REAL_TIME
 
 COMPILED = "compiled"
 PYTHON = "python"
@@ -35,10 +37,10 @@ def compiled_receiver() -> Any:
     if SO_TIMESTAMPNS is None or os.environ.get("LLAMA_LOAD_RECEIVER") == PYTHON:
         return None
     try:
-        from llama_load.wire._receiver import Receiver
+        # A name that import-linter does not resolve: there is no Python file behind it.
+        return importlib.import_module("llama_load.wire._receiver").Receiver
     except ImportError:
         return None
-    return Receiver
 
 
 def receiver_name() -> str:
@@ -68,14 +70,19 @@ class ReceiverPoller(Poller):
     def watch(self, fd: int, *, writable: bool) -> None:
         """See `Poller.watch`."""
         is_received = fd in self._generations
-        if writable:
-            self._watch_in_python(fd, WRITABLE if is_received else READABLE | WRITABLE)
+        if writable or not is_received:
+            readable = 0 if is_received else READABLE
+            self._watch_in_python(fd, readable | (WRITABLE if writable else 0))
         else:
             self._stop_watching(fd)
         if fd in self._held:
             self._held.discard(fd)
             self._receiver.hold(fd, False)
-        elif not writable and not is_received:
+
+    def receive(self, fd: int) -> None:
+        """See `Poller.receive`."""
+        if fd not in self._generations:
+            self._stop_watching(fd)
             self._generations[fd] = self._receiver.add(fd)
 
     def park(self, fd: int) -> bool:
@@ -118,6 +125,15 @@ class ReceiverPoller(Poller):
         """See `Poller.silent`."""
         return list(self._receiver.silent(before_ns))
 
+    @property
+    def thread_id(self) -> int:
+        """See `Poller.thread_id`."""
+        return int(self._receiver.facts()[0])
+
+    def take_real_time(self, is_wanted: bool) -> bool:
+        """See `Poller.take_real_time`."""
+        return bool(self._receiver.real_time(is_wanted))
+
     def _watch_in_python(self, fd: int, mask: int) -> None:
         if fd in self._watched:
             self._senders.modify(fd, mask)
@@ -158,10 +174,36 @@ class ReceiverPoller(Poller):
         return Received(fd, reads, stamps, plain, ended)
 
 
-def best_poller(loop: Any, handler: Handler, deliver: Deliver, *, real_time: bool) -> Poller:
-    """The best poller that this installation and platform support. `real_time`: the receiver's thread may take that priority."""
-    if (receiver := compiled_receiver()) is not None:
-        return ReceiverPoller(loop, handler, deliver, receiver(real_time=real_time))
+class ReceiverPriority:
+    """The priority of the thread that receives, where there is one (`llama_load.wire.receiver`): nothing else needs it.
+
+    The process itself stays at normal priority, so that a server on the same machine is not delayed by its Python. The thread gives
+    its priority back by itself while it uses most of a core.
+    """
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self.taken = NORMAL
+
+    def take(self) -> str:
+        """Raise the priority of the thread, if the system allows it; returns its name."""
+        if self._poller.take_real_time(True):
+            self.taken = RECEIVER_REAL_TIME
+        return self.taken
+
+    def give_back(self) -> None:
+        """Return to normal priority."""
+        self._poller.take_real_time(False)
+
+    def adapt(self) -> None:
+        """See `SenderPriority.adapt`: the thread does it."""
+
+
+def best_poller(loop: Any, handler: Handler, deliver: Deliver) -> Poller:
+    """The best poller that this installation and platform support."""
+    receiver = compiled_receiver()
+    if receiver is not None:
+        return ReceiverPoller(loop, handler, deliver, receiver())
     if SO_TIMESTAMPNS is not None and hasattr(select, "EPOLLIN"):
         return EpollPoller(loop, handler)
     return GeventPoller(loop, handler)

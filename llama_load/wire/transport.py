@@ -25,8 +25,9 @@ from llama_load.wire.fair_queue import BUDGET_NS, FairQueue
 from llama_load.wire.phase_clock import PhaseClock
 from llama_load.wire.poller import READABLE, WRITABLE, Received
 from llama_load.wire.pool import ConnectionPool
+from llama_load.wire.priority import SenderPriority
 from llama_load.wire.read_loop import ReadLoop
-from llama_load.wire.receiver import best_poller
+from llama_load.wire.receiver import ReceiverPriority, best_poller
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.slab import SILENT_NS
 
@@ -49,7 +50,7 @@ class Transport:
         loop: Any = gevent.get_hub().loop
         self.pid = os.getpid()
         self.active: set[Exchange] = set()
-        poller = best_poller(loop, self._handle, self._deliver, real_time=False)
+        poller = best_poller(loop, self._handle, self._deliver)
         self.pool = ConnectionPool(poller, self._understand_later)
         self.fair_queue = FairQueue(loop)
         self._slabs = FairQueue(loop)  # apart, because new requests wait in the other one
@@ -108,6 +109,17 @@ class Transport:
         if exchange.hang_up_timer is not None:
             exchange.hang_up_timer.close()
         self.fair_queue.wake(exchange.waiter)
+
+    @property
+    def receiver_thread(self) -> int | None:
+        """The id of the thread that receives; None where it is the event loop's."""
+        return self.pool.poller.thread_id
+
+    def priority(self) -> SenderPriority | ReceiverPriority:
+        """The priority of the thread that receives."""
+        if self.receiver_thread is None:
+            return SenderPriority()
+        return ReceiverPriority(self.pool.poller)
 
     # ------------------------------------------------------------------ called by the loop
 
