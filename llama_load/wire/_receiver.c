@@ -89,6 +89,7 @@ struct stream {
     int ended;
     char is_kept;       /* wake Python only for a read that is not plain, an end, or a full stream */
     char is_held;       /* Python asked for no more for now */
+    char end_is_reported;
     char is_paused;     /* its socket is not watched */
     struct queue *queue; /* in which it waits for Python, or NULL */
     struct stream *previous; /* in that queue */
@@ -545,7 +546,7 @@ static PyObject *receiver_hold(PyObject *object, PyObject *arguments)
     stream->is_held = (char)is_held;
     if (is_held)
         unqueue(stream);
-    else if (stream->count > 0 || stream->ended)
+    else if (stream->count > 0 || (stream->ended && !stream->end_is_reported))
         enqueue(self, stream, &self->urgent);
     pthread_mutex_unlock(&self->mutex);
     Py_RETURN_NONE;
@@ -693,6 +694,7 @@ static PyObject *receiver_collect(PyObject *object, PyObject *arguments)
             break;
         }
         take(self, stream, &taken);
+        stream->end_is_reported = stream->ended != NOT_ENDED;
         pthread_mutex_unlock(&self->mutex);
 
         tuple = converted(&taken);
@@ -724,7 +726,7 @@ static PyObject *receiver_take(PyObject *object, PyObject *arguments)
         return NULL;
     take(self, stream, &taken);
     /* Its end is reported by `collect`. */
-    if (stream->ended)
+    if (stream->ended && !stream->end_is_reported)
         enqueue(self, stream, &self->urgent);
     taken.ended = NOT_ENDED;
     pthread_mutex_unlock(&self->mutex);
