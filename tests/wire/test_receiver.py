@@ -125,6 +125,31 @@ def test_every_read_wakes_until_the_stream_is_kept(receiver: Any) -> None:
     stream.close()
 
 
+def test_a_part_of_an_event_wakes(receiver: Any) -> None:
+    """What follows may be the end of the answer, and nothing tells the thread so."""
+    stream = Stream(receiver)
+    receiver.keep(stream.fd)
+    stream.send(token()[:-3])
+    [(_, _, reads, _, plain, _)] = receiver.collect(64)
+    assert (reads, plain) == ([token()[:-3]], 0)
+    stream.close()
+
+
+def test_a_stream_that_is_held_leaves_the_others_their_places(receiver: Any) -> None:
+    """Four wait; the second and the last are held, the second is removed."""
+    streams = [Stream(receiver) for _ in range(4)]
+    for stream in streams:
+        stream.send(STREAM)
+    receiver.hold(streams[1].fd, True)
+    receiver.hold(streams[3].fd, True)
+    receiver.remove(streams[1].fd)
+    assert [found[0] for found in receiver.collect(64)] == [streams[0].fd, streams[2].fd]
+    receiver.hold(streams[3].fd, False)
+    assert [found[0] for found in receiver.collect(64)] == [streams[3].fd]
+    for stream in streams:
+        stream.close()
+
+
 def test_the_end_of_a_connection_is_handed_over_after_its_bytes(receiver: Any) -> None:
     """The peer's end, and a reset."""
     stream = Stream(receiver)
