@@ -30,14 +30,12 @@ FLAGS = ("-O2", "-g", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden", f"-DPy
 def compiled(root: Path) -> str | None:
     """The compiled module; None where it cannot be compiled. RuntimeError: it was required."""
     wanted = os.environ.get("LLAMA_LOAD_BUILD", "")
-    (root / MODULE).unlink(missing_ok=True)
-    if wanted == "python":
-        return None
-    failure = _compile(root)
+    failure = "LLAMA_LOAD_BUILD=python" if wanted == "python" else _compile(root)
     if failure is None:
         return str(MODULE)
     if wanted == "required":
         raise RuntimeError(f"the receiver was not compiled: {failure}")
+    (root / MODULE).unlink(missing_ok=True)  # one of an earlier source
     return None
 
 
@@ -50,9 +48,14 @@ def _compile(root: Path) -> str | None:
         return f"there is no {compiler[0]}"
     include = sysconfig.get_path("include")
     extra = shlex.split(os.environ.get("CFLAGS", ""))
-    command = [*compiler, *FLAGS, *extra, f"-I{include}", str(SOURCE), "-o", str(MODULE), "-lpthread"]
+    made = root / f"{MODULE}.{os.getpid()}"
+    command = [*compiler, *FLAGS, *extra, f"-I{include}", str(SOURCE), "-o", str(made), "-lpthread"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    return done.stderr.strip() or f"{compiler[0]} failed" if done.returncode else None
+    if done.returncode:
+        made.unlink(missing_ok=True)
+        return done.stderr.strip() or f"{compiler[0]} failed"
+    made.replace(root / MODULE)  # a process that starts meanwhile finds the old one or the new one
+    return None
 
 
 class CompiledReceiver(BuildHookInterface):  # type: ignore[misc]

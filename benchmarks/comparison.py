@@ -1,6 +1,6 @@
 """How often `compare` is wrong: pairs of equal servers (A/A), and pairs whose second server is 10 % slower, five runs a side each.
 
-Two simulated servers with known schedules on this machine; their sides take turns, run by run. Every difference called real between
+Two simulated servers with known schedules on this machine; their sides take turns, there and back (A B B A). Every difference called real between
 the equal ones is a false alarm; a difference is found if the mean or the median TPOT is called worse. The same runs, one a side, show what the
 scatter within a run would have claimed.
 
@@ -83,7 +83,7 @@ def main(pairs: int, repeats: int, root: Path) -> None:
         for pair in range(1, pairs + 1):
             runs: dict[str, list[MeasuredRun]] = {side: [] for side in SIDES}
             for repeat in range(repeats):
-                for side in SIDES:
+                for side in SIDES if repeat % 2 == 0 else SIDES[::-1]:
                     runs[side].append(measure(hosts[side], root / str(pair) / side / str(repeat)))
             equal, slower = alarms(judged(runs["a"], runs["b"])), judged(runs["a"], runs["slower"])
             tpot = [slower.changes[key, 1] for key in ("mean_tpot_ms", "median_tpot_ms")]

@@ -147,7 +147,10 @@ class Worker:
         while self.ended or self.unacknowledged:
             self.flush()
             gevent.sleep(0.1)
-        self.say(messages.FLUSHED, {"batches": self.number, "health": msgspec.to_builtins(WorkerHealth(self.name))})
+        self.say(
+            messages.FLUSHED,
+            {"batches": self.number, "open": [], "gave_up": False, "health": msgspec.to_builtins(WorkerHealth(self.name))},
+        )
 
     def flush(self) -> None:
         while self.ended and sum(size for _, size in self.unacknowledged.values()) < WINDOW_BYTES:

@@ -2,7 +2,7 @@
 # `llama-load …` and `locust …` are run as they are; flags alone are Locust's, as in Locust's own image.
 # Keys come from mounted secrets, never from arguments, which every process of the machine can read.
 set -eu
-for pair in swarm_key:LLAMA_LOAD_SWARM_KEY api_key:LLAMA_LOAD_API_KEY; do
+for pair in swarm_key:LLAMA_LOAD_SWARM_KEY api_key:LLAMA_LOAD_API_KEY web_token:LLAMA_LOAD_WEB_TOKEN; do
     file=/run/secrets/${pair%%:*}
     if [ -r "$file" ]; then
         export "${pair#*:}=$(cat "$file")"

@@ -1,21 +1,33 @@
-"""Reads files that others may have written: regular files alone, and never more than a limit, whatever their size."""
+"""Reads files that others may have written: the one door to every path that a person or the page names.
+
+Regular files alone (a pipe or device would be waited for, or has no end), at most a limit of bytes, whatever their size on disk
+says; JSON also by depth and memory (`llama_load.foreign_json`). `tests/test_foreign_doors.py` finds what opens files elsewhere.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
+from llama_load.foreign_json import decode_foreign
 
 # run.json and summary.json of the longest runs have some MB; decoded, JSON takes up to twenty times its size.
 MOST_JSON_BYTES = 32 << 20
+# More than any folder of documents, conversations or images.
+MOST_FILES = 1_000_000
 
 
 class TooLarge(ValueError):
     """A file of others exceeds a limit."""
+
+
+class LeadsOutsideError(ValueError):
+    """A link in a folder of others leads to a file outside of it."""
 
 
 def open_foreign(file: Path, most_bytes: float, *, follows_links: bool = True) -> IO[bytes]:
@@ -42,12 +54,46 @@ def read_foreign(file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links
     return data
 
 
+def begin_of(file: Path, most_bytes: int) -> bytes:
+    """Its first bytes, whatever its size. Raises OSError."""
+    with open_foreign(file, math.inf) as opened:
+        return opened.read(most_bytes)
+
+
+def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
+    """The regular files in a folder and its subfolders that are wanted, sorted; hidden ones are left out.
+
+    Raises TooLarge, and LeadsOutsideError for one whose link leads out of the folder: a data set of others could name any file of
+    this user.
+    """
+    root = folder.resolve()
+    found = []
+    for path in _visible(folder):
+        if not is_wanted(path) or not path.is_file():  # a pipe would be waited for
+            continue
+        if not path.resolve().is_relative_to(root):
+            raise LeadsOutsideError(f"{path} is a link that leads out of {folder}: put a copy in its place")
+        found.append(path)
+        if len(found) > MOST_FILES:
+            raise TooLarge(f"the folder {folder} has more than {MOST_FILES:,} files")
+    return found
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(root, name)
+
+
 def read_foreign_json(file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True) -> dict[str, Any]:
     """The JSON object in it. Raises OSError, and ValueError where it holds none or is too large."""
+    data = read_foreign(file, most_bytes, follows_links=follows_links)
     try:
-        document = msgspec.json.decode(read_foreign(file, most_bytes, follows_links=follows_links))
-    except RecursionError:
-        raise ValueError(f"{file.name} is nested too deeply") from None
+        document = decode_foreign(data)
+    except ValueError as error:
+        raise ValueError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{file.name} holds no JSON object")
     return document

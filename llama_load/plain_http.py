@@ -9,20 +9,20 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders, Headers, origin_of
+
 WITHIN_S = 30.0
 # Model lists with metadata and chat templates stay far below.
 MOST_BYTES = 32 << 20
 MOST_HEAD_BYTES = 64 << 10
 READ_BYTES = 1 << 16
-
-Headers = Sequence[tuple[str, str]]
 
 
 class NoAnswerError(Exception):
@@ -54,30 +54,29 @@ class Answer:
 
     def json(self) -> Any:
         """Its JSON value. Raises ValueError if it is not JSON, also for lone surrogates, NaN and Infinity."""
-        import msgspec  # the sampler of telemetry does without
+        from llama_load.foreign_json import decode_foreign  # the sampler of telemetry does without
 
-        try:
-            return msgspec.json.decode(self.content)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(str(error)) from None
+        return decode_foreign(self.content)
 
 
 def request(
     method: str,
     url: str,
-    headers: Headers = (),
+    headers: BoundHeaders = NO_HEADERS,
     body: bytes = b"",
     *,
+    harmless: Iterable[tuple[str, str]] = (),
     within_s: float = WITHIN_S,
     most_bytes: int = MOST_BYTES,
     tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> Answer:
-    """The answer of a server at a valid http(s) URL. `tls` makes the context of https,
-    by default one that trusts the system's CAs. Raises NoAnswerError."""
+    """The answer of a server at a valid http(s) URL. `harmless`: headers that hold no key. `tls` makes the context of https,
+    by default one that trusts the system's CAs. Raises NoAnswerError, and OtherServerError: the headers are for another server."""
     deadline_s = time.monotonic() + within_s
     try:
         parts = urlsplit(url)
-        return _exchange(parts, _message(method, parts, headers, body), deadline_s, most_bytes, tls)
+        message = _message(method, parts, (*headers.for_origin(origin_of(url)), *harmless), body)
+        return _exchange(parts, message, deadline_s, most_bytes, tls)
     except TimeoutError:
         raise LateError(f"no complete answer within {within_s:g} s") from None
     except OSError as error:  # ssl.SSLError is one
@@ -97,8 +96,9 @@ def tls_context(ca_file: str | None = None, *, insecure: bool = False) -> ssl.SS
 class Session:
     """Requests with the same headers and TLS context."""
 
-    def __init__(self, headers: Headers = (), tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        self._headers, self._tls = tuple(headers), None if tls is None else cache(tls)
+    def __init__(self, headers: BoundHeaders = NO_HEADERS, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        self._headers = headers
+        self._tls = None if tls is None else cache(tls)
 
     def get(self, url: str, *, within_s: float = WITHIN_S) -> Answer:
         """See `request`."""
@@ -109,8 +109,8 @@ class Session:
         import msgspec
 
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        headers = (*self._headers, ("Content-Type", "application/json"))
-        return request("POST", url, headers, body, within_s=within_s, most_bytes=MOST_BYTES, tls=self._tls)
+        about = (("Content-Type", "application/json"),)
+        return request("POST", url, self._headers, body, harmless=about, within_s=within_s, most_bytes=MOST_BYTES, tls=self._tls)
 
 
 def _message(method: str, parts: SplitResult, headers: Headers, body: bytes) -> bytes:
@@ -222,6 +222,8 @@ def _read(sock: socket.socket, most_bytes: int) -> Answer:
             raise NoAnswerError(f"sends more than {most_bytes >> 20} MiB")
         try:
             reader.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:  # it is no HttpParserError
+            raise NoAnswerError("tries to switch protocols") from None
         except httptools.HttpParserError:
             raise NoAnswerError("sends an answer that is no HTTP" if reader.has_head else "sends no HTTP answer") from None
         if not reader.has_head and size > MOST_HEAD_BYTES:

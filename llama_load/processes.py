@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import psutil
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
 _LISTENS = " 0A "  # a line of /proc/net/tcp in the state LISTEN
+_USER, _INODE = 7, 9  # fields of such a line
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -31,17 +32,27 @@ def listening(ports: Iterable[int]) -> list[psutil.Process]:
         return []
 
 
+def listens_as_we_do(port: int) -> bool:
+    """Whether every socket that listens on this port, at whatever address, is one of our own user. False where that cannot be seen
+    (other than on Linux), and where none listens."""
+    users = {fields[_USER] for fields in _listening_lines((port,))}
+    return users == {str(os.getuid())}
+
+
 def _listening_sockets(ports: Iterable[int]) -> set[str]:
-    """What descriptors of these sockets link to. (psutil decodes the addresses of all connections: during a load test thousands,
+    """What descriptors of these sockets link to."""
+    return {f"socket:[{fields[_INODE]}]" for fields in _listening_lines(ports)}
+
+
+def _listening_lines(ports: Iterable[int]) -> Iterator[list[str]]:
+    """The fields of the lines of these sockets. (psutil decodes the addresses of all connections: during a load test thousands,
     while the client stands still.)"""
     ends = {f":{port:04X}" for port in ports}
-    links = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError), Path("/proc/net", table).open(encoding="ascii") as lines:  # there may be no IPv6
             for line in lines:
                 if _LISTENS in line and line.split()[1][-5:] in ends:
-                    links.add(f"socket:[{line.split()[9]}]")
-    return links
+                    yield line.split()
 
 
 def _holders(links: set[str]) -> set[int]:

@@ -23,6 +23,7 @@ from llama_load.swarm.sockets import Client
 from llama_load.swarm.swarm_key import CurveKeys
 from llama_load.wire.local_ports import free_port
 from tests.conftest import SHAREGPT, Finished, Program, end_with_parent, environment, start_program
+from tests.web_client import TOKEN
 
 
 @dataclass
@@ -113,7 +114,7 @@ def own_port() -> list[str]:
 
 def web_ui(port: int) -> list[str]:
     """Flags for Locust's web page on this machine alone."""
-    return ["--web-port", str(port), "--web-host", "127.0.0.1"]
+    return ["--web-port", str(port), "--web-host", "127.0.0.1", "--web-token", TOKEN]
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 60) -> None:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import psutil
 import pytest
-import requests
 
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import SHAREGPT, Finished, Simulated, environment
 from tests.json_server import json_server
 from tests.swarms import own_port, wait_until, web_ui
@@ -90,9 +90,9 @@ def test_a_key_stands_nowhere(run_locust: Callable[..., Finished], simulate: Cal
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment() | key, cwd=tmp_path)
         try:
             page = f"http://127.0.0.1:{port}"
-            wait_until(lambda: requests.get(page, timeout=10).ok)
+            wait_until(lambda: web_client.get(page, timeout=10).ok)
             form = {"user_count": "1", "spawn_rate": "1", "host": server.url, "num_prompts": "2", "warmup": "0"}
-            said.append(requests.post(f"{page}/swarm", data=form, timeout=5).text)
+            said.append(web_client.post(f"{page}/swarm", data=form, timeout=5).text)
             wait_until(lambda: any((tmp_path / "runs").glob("*/summary.json")), 30)
             for path in (
                 "",
@@ -104,7 +104,7 @@ def test_a_key_stands_nowhere(run_locust: Callable[..., Finished], simulate: Cal
                 "stats/failures/csv",
                 "tasks",
             ):
-                said.append(requests.get(f"{page}/{path}", timeout=5).text)
+                said.append(web_client.get(f"{page}/{path}", timeout=5).text)
             command_lines |= {" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])}
         finally:
             process.terminate()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llama_load.bound_headers import bound
 from llama_load.plain_http import Answer, LateError, NoAnswerError, Session, request
 from tests.json_server import json_server
 from tests.scripted_server import ScriptedServer
@@ -77,18 +78,27 @@ def test_a_redirect_and_a_proxy_of_the_environment_are_not_followed(monkeypatch:
         json_server({"/to": {}}) as other,
         ScriptedServer([f"HTTP/1.1 302 Found\r\nLocation: {other.url}/to\r\n\r\n".encode()]) as server,
     ):
-        answer = Session([("Authorization", "Bearer k")]).get(server.url)
+        answer = Session(bound(server.url, [("Authorization", "Bearer k")])).get(server.url)
     assert (answer.status, answer.headers["location"]) == (302, f"{other.url}/to")
     assert not other.headers
 
 
 def test_json_is_sent_and_read_strictly() -> None:
     with ScriptedServer([OK + b"Content-Length: 3\r\n\r\nNaN"]) as server:
-        answer = Session([("X-Team", "a")]).post(f"{server.url}/p?q=1", {"text": "ü"})
+        answer = Session(bound(server.url, [("X-Team", "a")])).post(f"{server.url}/p?q=1", {"text": "ü"})
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /p?q=1 HTTP/1.1\r\n") and b"X-Team: a" in head and b"Content-Type: application/json" in head
     assert body == '{"text":"ü"}'.encode()
     with pytest.raises(ValueError, match="JSON"):
         answer.json()
     with pytest.raises(NoAnswerError, match="cannot be sent"):
-        Session([("X", "→")]).get("http://127.0.0.1:9/")
+        Session(bound("http://127.0.0.1:9", [("X", "→")])).get("http://127.0.0.1:9/")
+
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [SWITCH, SWITCH + OK + b"Content-Length: 0\r\n\r\n", SWITCH.replace(b"websocket", b"h2c")])
+def test_switching_protocols_is_no_answer(answer: bytes) -> None:
+    with ScriptedServer([answer]) as server, pytest.raises(NoAnswerError, match="tries to switch protocols"):
+        Session().get(server.url)

@@ -38,7 +38,7 @@ class Reported:
 @dataclass(slots=True)
 class Answer:
     """The answer to one request. The server's work comes first: `prefill_ns`, `gaps_ns`, `words`. Then its instants, then what is
-    sent of it. `truth_…` is what an unspoiled observer wants to know where that is not the server's work itself (see `truth`)."""
+    sent of it."""
 
     ask: Ask
     start_ns: int
@@ -64,10 +64,14 @@ class Answer:
     host: int = 0
     status: int = 200
     extra_events: list[tuple[int, bytes]] = field(default_factory=list)  # raw events besides the pieces
+    is_cut_off: bool = False  # the connection is closed after the pieces
+    shown: list[int] | None = None  # places of the tokens that the API shows; None: all
+    own_delay_ns: int = 0  # of the client, before it sends
     reads: list[tuple[int, bytes]] = field(default_factory=list)
 
     def time(self) -> None:
         """The server's instants, from its work."""
+        self.words = self.words[: len(self.gaps_ns) + 1]
         first = self.begin_ns + self.prefill_ns
         steps = np.concatenate(([0.0], np.cumsum(self.gaps_ns[: len(self.words) - 1])))
         self.instants = first + np.rint(steps).astype(np.int64)
@@ -76,3 +80,9 @@ class Answer:
         self.server_prompt_ms = self.prefill_ns / 1e6
         self.server_predict_ms = float(self.instants[-1] - self.instants[0]) / 1e6
         self.tail_ns = int(self.instants[-1]) + 100_000
+
+    def show(self, places: list[int]) -> None:
+        """The API shows these tokens alone: the others have no event."""
+        places = [place for place in places if 0 <= place < len(self.pieces)] or [0]
+        self.shown = places
+        self.pieces = [self.pieces[place] for place in places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -63,10 +64,11 @@ def _ask(case: Case, index: int) -> Ask:
     factor = 2 if is_second else 1
     turn = index % case.turns + 1
     stages = max(1, len(case.stages))
-    drawn = {"prompt": rng.random(3), "answer": rng.random(3)}
-    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"])))
-    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"])))
-    prompt = [vocabulary[place] for place in rng.integers(0, len(vocabulary), prompt_length)]
+    place = index * stages / case.requests % 1
+    drawn = {"prompt": _prompt_rng(case, index).random(3), "answer": rng.random(3)}
+    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"], place)))
+    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"], place)))
+    prompt = _prompt(case, index, prompt_length, vocabulary)
     words = [vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)]
     text = "".join(prompt).strip()
     is_fixed = case.output_law == "fixed"
@@ -77,7 +79,7 @@ def _ask(case: Case, index: int) -> Ask:
         prompt_tokens=prompt_length + TEMPLATE_TOKENS,
         planned_tokens=planned,
         words=words,
-        max_tokens=answer_length if is_fixed else 8 * case.output_tokens,
+        max_tokens=answer_length if is_fixed else 16 * case.output_tokens,
         finish="length" if is_fixed else "stop",
         workload="second" if is_second else "first",
         stage=index * stages // case.requests if case.stages else 0,
@@ -86,14 +88,31 @@ def _ask(case: Case, index: int) -> Ask:
         prefill_factor=float(np.exp(0.1 * rng.standard_normal())),
         gap_factors=np.exp(case.jitter * rng.standard_normal(answer_length - 1) - case.jitter**2 / 2),
         draws=rng.random(DRAWS),
-        place=index * stages / case.requests % 1,
+        place=place,
     )
 
 
-def _length(law: str, mean: int, drawn: NDArray[np.float64]) -> float:
-    """A length of this law, from numbers from 0 to 1."""
+def _prompt_rng(case: Case, index: int) -> np.random.Generator:
+    """Random numbers that are the same for the same prompt."""
+    return np.random.default_rng((case.seed, index % case.distinct if case.distinct else index, 1))
+
+
+def _prompt(case: Case, index: int, length: int, vocabulary: Sequence[str]) -> list[str]:
+    """The words of a prompt: the beginning that all have in common, and its own."""
+    common = min(round(case.common * case.prompt_tokens), length - LEAST_PROMPT // 2)
+    begin = np.random.default_rng((case.seed, 2**30)).integers(0, len(vocabulary), 4096)[:common]
+    own = _prompt_rng(case, index).integers(0, len(vocabulary), length - max(0, common))
+    return [vocabulary[place] for place in (*begin, *own)]
+
+
+def _length(law: str, mean: int, drawn: NDArray[np.float64], place: float) -> float:
+    """A length of this law, from numbers from 0 to 1 and the place in the plan."""
     if law == "fixed":
         return mean
+    if law == "growing":
+        return mean * (0.5 + 1.5 * place)
+    if law == "long tail":
+        return mean * (10.0 if drawn[0] < 0.02 else float(0.9 + 0.2 * drawn[1]))
     if law == "uniform":
         return float(mean * (0.5 + drawn[0]))
     if law == "bimodal":

@@ -55,8 +55,26 @@ class Case:
     counted_by: str = TOKENIZER
     template_known: bool = True
     language: str = "english"
+    hosts: int = 1  # replicas, with `slots` each
+    common: float = 0.0  # share of the mean prompt that all prompts begin with
+    distinct: int = 0  # prompts; 0: all are different
+    choices: int = 1  # answers to each prompt (`n`)
     goodput: bool = False
     changes: Sequence[Change] = field(default_factory=tuple)
+
+    @property
+    def at_once(self) -> float:
+        """How many requests are worked on at a time, about."""
+        slots = self.slots * self.hosts
+        users = sum(self.stages) / len(self.stages) if self.stages else self.users
+        return min(slots, users) if users else slots * self.load
+
+    @property
+    def nominal_s(self) -> float:
+        """About how long the run takes, s."""
+        tokens = self.workloads * self.output_tokens
+        service_ms = self.prefill_ms + self.prefill_token_ms * self.prompt_tokens + self.gap_ms * tokens
+        return self.requests * service_ms / self.at_once / 1e3
 
     @property
     def story(self) -> str:
@@ -64,11 +82,21 @@ class Case:
         load = f"{self.users} users" if self.users else f"Poisson arrivals at {self.load:.0%} of the capacity"
         if self.stages:
             load = "stages of " + ", ".join(map(str, self.stages)) + " users"
+        template = "known" if self.template_known else "unknown"
         lines = [
             f"seed {self.seed}: {self.requests} requests, {load}, {self.slots} slots, server {self.server}, "
-            f"prompts of {self.prompt_tokens} tokens ({self.prompt_law}, {self.language}, counted by {self.counted_by}), "
+            f"prompts of {self.prompt_tokens} tokens ({self.prompt_law}, {self.language}, counted by {self.counted_by}, template {template}), "
             f"answers of {self.output_tokens} ({self.output_law}), {self.turns} turns, {self.workloads} workloads, "
             f"prefill {self.prefill_ms:g} + {self.prefill_token_ms:g} ms/token, gap {self.gap_ms:g} ms (jitter {self.jitter:g}, "
-            f"batching {self.batching:g})"
+            f"batching {self.batching:g})" + "".join(f", {name} {value:g}" for name, value in self._more.items() if value)
         ]
         return "\n".join([*lines, *(f"  {change.story}" for change in self.changes)])
+
+    @property
+    def _more(self) -> dict[str, float]:
+        return {
+            "hosts": self.hosts if self.hosts > 1 else 0,
+            "common beginning": self.common,
+            "distinct prompts": self.distinct,
+            "answers each": self.choices if self.choices > 1 else 0,
+        }

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from benchmarks.flaw_search.cache_flaws import CACHE_FLAWS
 from benchmarks.flaw_search.case import Case
+from benchmarks.flaw_search.client_flaws import CLIENT_FLAWS
 from benchmarks.flaw_search.count_flaws import COUNT_FLAWS
 from benchmarks.flaw_search.effect import Effect
 from benchmarks.flaw_search.gateway_flaws import GATEWAY_FLAWS
-from benchmarks.flaw_search.oddities import ODDITIES
+from benchmarks.flaw_search.odd_servers import ODD_SERVERS
+from benchmarks.flaw_search.oddities import ODD_PLANS
 from benchmarks.flaw_search.time_flaws import TIME_FLAWS
 
-FLAWS: dict[str, type[Effect]] = {**COUNT_FLAWS, **CACHE_FLAWS, **TIME_FLAWS, **GATEWAY_FLAWS}
+FLAWS: dict[str, type[Effect]] = {**COUNT_FLAWS, **CACHE_FLAWS, **TIME_FLAWS, **GATEWAY_FLAWS, **CLIENT_FLAWS}
+ODDITIES: dict[str, type[Effect]] = {**ODD_PLANS, **ODD_SERVERS}
 CHANGES: dict[str, type[Effect]] = {**FLAWS, **ODDITIES}
 
 
 def effects_of(case: Case, *, flaws: bool) -> list[Effect]:
     """New effects for one run of the case, with or without its flaws."""
-    chosen = [change for change in case.changes if flaws or not CHANGES[change.name].is_flaw]
+    chosen = [change for change in case.changes if flaws or CHANGES[change.name].is_in_truth()]
     return [CHANGES[change.name](change, case) for change in chosen]

@@ -15,6 +15,7 @@ from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, OPENAI, VLLM, Ca
 from benchmarks.flaw_search.effect import Effect
 from benchmarks.flaw_search.loop import Played
 from llama_load.dispatch.leases import Lease
+from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -52,8 +53,8 @@ class NoPool:
 class Line:
     """Stands for the connection of one exchange: it was opened, and keeps the reads of whole events as `ReadLoop` does."""
 
-    def __init__(self, start_ns: int) -> None:
-        self.opening = Opening(start_ns + CONNECTED_NS, None, HANDSHAKE_NS)
+    def __init__(self, start_ns: int, own_delay_ns: int) -> None:
+        self.opening = Opening(start_ns + own_delay_ns + CONNECTED_NS, None, HANDSHAKE_NS)
         self.state = "open"
         self.slab: Slab | None = None
 
@@ -84,17 +85,18 @@ def record_of(case: Case, answer: Answer, scheduled_ns: int | None) -> RequestRe
     exchange = Exchange(POOL, ADDRESSES[answer.host], REQUEST, clock, AnswerBody(reader), NOBODY, lambda _: None)
     stamps = exchange.stamps
     stamps.started_ns = stamps.attempt_ns = start_ns
-    stamps.sent_ns = start_ns + SENT_NS
-    line: Any = Line(start_ns)
+    stamps.sent_ns = start_ns + answer.own_delay_ns + SENT_NS
+    line: Any = Line(start_ns, answer.own_delay_ns)
     exchange.connection = line
     for at_ns, data in answer.reads:
         if not line.keeps(data, at_ns):
             exchange.take(data, at_ns)
     exchange.understand()
+    if answer.is_cut_off:
+        exchange.connection_lost(FailureKind.CUT_OFF, "the server closed the connection", answer.end_ns)
     reader.settle(exchange)
     prompt = Prompt(ask.text, ask.planned_tokens, ask.max_tokens, conversation=ask.conversation, turn=ask.turn)
     lease = Lease(ask.index, False, ask.workload, prompt, stage=ask.stage, scheduled_ns=scheduled_ns)
-    choices = 1 + max(piece.choice for piece in answer.pieces)
     sent = SentRequest(
         f"r{ask.index}",
         "User",
@@ -106,7 +108,7 @@ def record_of(case: Case, answer: Answer, scheduled_ns: int | None) -> RequestRe
         text_digest(ask.text),
         ask.max_tokens,
         prompt,
-        choices=choices,
+        choices=case.choices,
         sent_bytes=200 + len(ask.text.encode()),
     )
     return make_record(SETTINGS, Ticket(lease, _target(case, answer.host)), sent, exchange, reader)
@@ -119,7 +121,8 @@ def _target(case: Case, host: int) -> Target:
 
 def run_of(case: Case, effects: Sequence[Effect], played: Played) -> Run:
     """The run as its folder would have it."""
-    answers = sorted(played.answers, key=lambda answer: answer.end_ns)
+    answers = [answer for answer in played.answers if all(effect.keeps(answer) for effect in effects)]
+    answers.sort(key=lambda answer: answer.end_ns)
     records = [record_of(case, answer, played.scheduled_ns.get(answer.ask.index)) for answer in answers]
     table = pa.Table.from_batches([to_batch(records)])
     manifest = _manifest(case, played)
@@ -187,7 +190,7 @@ def _health() -> WorkerHealth:
 def _counters(case: Case, answers: Sequence[Answer]) -> ServerCounters | None:
     """What the server counted: its own work, whatever it reported."""
     prompts = sum(answer.prompt_tokens for answer in answers)
-    tokens = sum(len(answer.words) for answer in answers)
+    tokens = sum(len(answer.words) for answer in answers) * case.choices
     if case.server == OPENAI:
         return None
     if case.server == LLAMA_SERVER:

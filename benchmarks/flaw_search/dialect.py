@@ -17,6 +17,8 @@ HEADERS_NS = 1_000_000
 
 def reads_of(case: Case, answer: Answer) -> list[tuple[int, bytes]]:
     """What the client reads, each with its arrival time: the headers, an event for each piece, the end."""
+    if answer.status != 200:
+        return [(answer.tail_ns, refusal(answer.status))]
     headers_ns = answer.headers_ns or _headers_ns(case, answer)
     events = [(headers_ns, role_event(answer.model))]
     so_far = 0
@@ -25,10 +27,13 @@ def reads_of(case: Case, answer: Answer) -> list[tuple[int, bytes]]:
         usage = Reported(answer.prompt_tokens, so_far) if answer.usage_each else None
         events.append((piece.at_ns, event_of(piece, usage)))
     events += answer.extra_events
-    events += [(answer.tail_ns, data) for data in _tail(case, answer)]
+    if not answer.is_cut_off:
+        events += [(answer.tail_ns, data) for data in _tail(case, answer)]
     events.sort(key=lambda event: event[0])
     reads = [(at_ns, chunk(data)) for at_ns, data in events]
     first_ns, first = reads[0]
+    if answer.is_cut_off:
+        return [(first_ns, HEAD + first), *reads[1:]]
     return [(first_ns, HEAD + first), *reads[1:-1], (reads[-1][0], reads[-1][1] + LAST_CHUNK)]
 
 
@@ -36,6 +41,12 @@ def _headers_ns(case: Case, answer: Answer) -> int:
     if case.server == LLAMA_SERVER:
         return answer.begin_ns
     return answer.start_ns + HEADERS_NS
+
+
+def refusal(status: int) -> bytes:
+    """A refused request."""
+    body = b'{"error": {"message": "the server is busy"}}'
+    return b"HTTP/1.1 %d Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
 def chunk(data: bytes) -> bytes:

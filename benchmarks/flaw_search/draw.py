@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, OPENAI, TOKENIZER, VLLM, Case, Change
-from benchmarks.flaw_search.changes import CHANGES, FLAWS
+from benchmarks.flaw_search.changes import CHANGES, FLAWS, ODDITIES
 from benchmarks.flaw_search.effect import Effect
-from benchmarks.flaw_search.oddities import ODDITIES
 
 # Shares of the cases: without a flaw; with one; the rest has two.
 CLEAN_SHARE, ONE_SHARE = 0.5, 0.9
@@ -66,7 +65,8 @@ def _load(seed: int, rng: np.random.Generator) -> Case:
 def _with(case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator) -> Case:
     """The case with one more change of this mapping that fits it and that it has not."""
     taken = {change.name for change in case.changes}
-    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case)]
+    has_form = any(CHANGES[name].is_form for name in taken)
+    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case) and not (has_form and kind.is_form)]
     if not fitting:
         return case
     name = str(rng.choice(fitting))

@@ -14,6 +14,8 @@ from benchmarks.flaw_search.case import Case, Change
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.run_folder import Manifest
 
+# When a run begins, virtual ns.
+BEGIN_NS = 10**12
 Reads = list[tuple[int, bytes]]
 
 
@@ -30,12 +32,19 @@ class Effect:
     sizes: ClassVar[tuple[float, ...]] = (1.0,)
     shares: ClassVar[tuple[float, ...]] = (1.0,)
     in_part: ClassVar[bool] = False
+    is_form: ClassVar[bool] = False  # it changes which tokens have which events; one of these to a case
+    in_truth: ClassVar[bool] = False  # of a flaw: the API works like that, and the truth with it
 
     def __init__(self, change: Change, case: Case) -> None:
         self.change = change
         self.case = case
         self.size = change.size
         self.number = crc32(change.name.encode()) % DRAWS
+
+    @classmethod
+    def is_in_truth(cls) -> bool:
+        """Whether it is also made to the run that is the truth."""
+        return cls.in_truth or not cls.is_flaw
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -73,6 +82,10 @@ class Effect:
     def count(self, counters: ServerCounters) -> ServerCounters:
         """Change the server's counters."""
         return counters
+
+    def keeps(self, answer: Answer) -> bool:
+        """Whether the answer's record is kept."""
+        return True
 
     def note(self, manifest: Manifest) -> None:
         """Change what the run notes of itself."""

@@ -13,9 +13,8 @@ from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.asks import Ask, asks_of
 from benchmarks.flaw_search.case import Case
 from benchmarks.flaw_search.dialect import reads_of
-from benchmarks.flaw_search.effect import Effect
+from benchmarks.flaw_search.effect import BEGIN_NS, Effect
 
-BEGIN_NS = 10**12
 MS = 1_000_000
 # From the start of a request until the server has it; from an answer's end until its user sends the next request.
 WAY_NS, NEXT_NS = 400_000, 200_000
@@ -47,7 +46,7 @@ class Loop:
         self.case = case
         self.effects = effects
         self.makes_reads = reads
-        self.slots = [LONG_AGO] * case.slots
+        self.slots = [[LONG_AGO] * case.slots for _ in range(case.hosts)]
         self.played = Played()
 
     def play(self) -> Played:
@@ -92,7 +91,7 @@ class Loop:
         rng = np.random.default_rng((self.case.seed, 2**31))
         service_ms = np.mean([self._prefill_ms(ask) + self.case.gap_ms * (len(ask.words) - 1) for ask in asks])
         gap_ms = float(service_ms) * (1 + self.case.batching * self.case.load * (self.case.slots - 1))
-        gap_ms /= self.case.slots * self.case.load
+        gap_ms /= self.case.slots * self.case.hosts * self.case.load
         arrivals_ns = BEGIN_NS + np.rint(np.cumsum(rng.exponential(gap_ms * MS, len(asks)))).astype(np.int64)
         for ask, scheduled_ns in zip(asks, arrivals_ns.tolist(), strict=True):
             self.played.scheduled_ns[ask.index] = scheduled_ns
@@ -105,9 +104,11 @@ class Loop:
     def _answer(self, ask: Ask, ready_ns: int) -> Answer:
         case = self.case
         start_ns = ready_ns + sum(effect.start_delay_ns(ask, ready_ns) for effect in self.effects)
-        free_ns = heapq.heappop(self.slots)
+        host = ask.index % case.hosts
+        slots = self.slots[host]
+        free_ns = heapq.heappop(slots)
         begin_ns = max(start_ns + WAY_NS, free_ns)
-        beside = sum(slot_ns > begin_ns for slot_ns in self.slots)
+        beside = sum(slot_ns > begin_ns for slot_ns in slots)
         gaps_ns = ask.gap_factors * (case.gap_ms * MS * (1 + case.batching * beside))
         answer = Answer(
             ask,
@@ -118,11 +119,12 @@ class Loop:
             list(ask.words),
             ask.finish,
             ask.prompt_tokens,
+            host=host,
         )
         for effect in self.effects:
             effect.serve(answer)
         answer.time()
-        heapq.heappush(self.slots, int(answer.instants[-1]))
+        heapq.heappush(slots, int(answer.instants[-1]))
         for effect in self.effects:
             effect.send(answer)
         answer.end_ns = answer.tail_ns

@@ -9,14 +9,17 @@ from benchmarks.flaw_search.case import Case
 from benchmarks.flaw_search.changes import CHANGES, effects_of
 from benchmarks.flaw_search.client import run_of
 from benchmarks.flaw_search.loop import Loop
-from benchmarks.flaw_search.truth import WRONG, moved_figures, printed_figures, true_figures
+from benchmarks.flaw_search.truth import WRONG, Moved, moved_figures, printed_figures, true_figures
 from llama_load.analysis.results import analyze
-from llama_load.metrics.verdict_words import BLURRED
 
-# What becomes of a case: nothing to name, and nothing named; figures moved and named; and the four kinds of counterexamples.
-CLEAN, NAMED, UNMOVED = "clean", "named", "unmoved"
-MISSED, DOUBTED, MISNAMED, WRONG_THOUGH_CLEAN = "missed", "doubted", "named by another cause", "wrong though clean"
-COUNTEREXAMPLES = (MISSED, DOUBTED, MISNAMED, WRONG_THOUGH_CLEAN)
+# What becomes of a case without counterexample: nothing to name; a flaw that moved figures, all marked; one that moved none; one of
+# which the verdict says that it could not be seen ("VALID as far as seen", by the check that should have named it).
+CLEAN, NAMED, UNMOVED, UNSEEN = "clean", "named", "unmoved", "said to be unseen"
+# Counterexamples: a flaw is not named; it is, but figures that it moved are not marked; others are named; a clean plan is doubted, or
+# a figure of it is wrong.
+MISSED, UNMARKED, MISNAMED = "missed", "named, figures left unmarked", "named by another cause"
+DOUBTED, WRONG_THOUGH_CLEAN = "doubted", "wrong though clean"
+COUNTEREXAMPLES = (MISSED, UNMARKED, MISNAMED, DOUBTED, WRONG_THOUGH_CLEAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Outcome:
     kind: str
     words: Sequence[str]
     failed: Mapping[str, str]  # checks that are not ok, with their sentences
-    moved: Mapping[str, tuple[float, float]]
+    open_questions: Mapping[str, str]  # main checks that are unknown
+    moved: Moved
 
     @property
     def is_counterexample(self) -> bool:
@@ -43,6 +47,7 @@ class Outcome:
             lines.append(f"  should be named by: {', '.join(sorted(expected))}")
         lines += [f"  {name}: printed {printed:.6g}, true {true:.6g}" for name, (printed, true) in list(self.moved.items())[:6]]
         lines += [f"  ✗ {name}: {text}" for name, text in self.failed.items()]
+        lines += [f"  ? {name}: {text}" for name, text in self.open_questions.items()]
         return "\n".join(lines)
 
 
@@ -53,24 +58,47 @@ def judged(case: Case, *, wrong: float = WRONG) -> Outcome:
     played = Loop(case, effects).play()
     results = analyze(run_of(case, effects, played))
     true = true_figures(case, Loop(case, effects_of(case, flaws=False), reads=False).play() if flaws else played)
-    printed = printed_figures(case, results)
-    checks = [check for check in results.verdict.checks if not check.ok]
-    if any(check.word == BLURRED for check in checks):
-        printed = {name: value for name, value in printed.items() if not name.endswith(" itl")}
-    moved = moved_figures(printed, true, wrong)
-    failed = {check.name: check.sentence for check in checks}
-    return Outcome(case, _kind(case, failed, moved, has_flaws=bool(flaws)), results.verdict.words, failed, moved)
+    plain, marked = printed_figures(case, results)
+    found = _Found(
+        failed={check.name: check.sentence for check in results.verdict.checks if not check.ok},
+        open_questions={
+            check.name: check.text for check in results.verdict.checks if check.is_main and not check.passed and check.ok
+        },
+        unmarked=moved_figures(plain, true, wrong),
+        marked=moved_figures(marked, true, wrong),
+    )
+    kind = _kind_of_flawed(case, found) if flaws else _kind_of_clean(case, found)
+    return Outcome(case, kind, results.verdict.words, found.failed, found.open_questions, found.unmarked or found.marked)
 
 
-def _kind(case: Case, failed: Mapping[str, str], moved: Mapping[str, object], *, has_flaws: bool) -> str:
-    names = {name for change in case.changes for name in CHANGES[change.name].checks}
-    tolerated = {name for change in case.changes if not CHANGES[change.name].is_flaw for name in CHANGES[change.name].checks}
-    if not has_flaws:
-        if set(failed) - tolerated:
-            return DOUBTED
-        return WRONG_THOUGH_CLEAN if moved and not failed else CLEAN
-    if names & set(failed) - tolerated or (names & set(failed) and not moved):
-        return NAMED if moved else UNMOVED
-    if set(failed) - tolerated:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the verdict says of a case, and which figures moved."""
+
+    failed: Mapping[str, str]
+    open_questions: Mapping[str, str]
+    unmarked: Moved
+    marked: Moved
+
+
+def _checks(case: Case, *, of_flaws: bool) -> set[str]:
+    kinds = [CHANGES[change.name] for change in case.changes]
+    return {name for kind in kinds if kind.is_flaw == of_flaws for name in kind.checks}
+
+
+def _kind_of_clean(case: Case, found: _Found) -> str:
+    if set(found.failed) - _checks(case, of_flaws=False):
+        return DOUBTED
+    return WRONG_THOUGH_CLEAN if found.unmarked else CLEAN
+
+
+def _kind_of_flawed(case: Case, found: _Found) -> str:
+    expected, tolerated = _checks(case, of_flaws=True), _checks(case, of_flaws=False)
+    others = set(found.failed) - expected - tolerated
+    if expected & set(found.failed):
+        return UNMARKED if found.unmarked else NAMED if found.marked else UNMOVED
+    if others:
         return MISNAMED
-    return MISSED if moved else UNMOVED
+    if not found.unmarked:
+        return UNMOVED
+    return UNSEEN if expected & set(found.open_questions) else MISSED

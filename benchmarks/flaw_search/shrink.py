@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 
 from benchmarks.flaw_search.case import OPENAI, TOKENIZER, Case
@@ -40,7 +41,7 @@ def shrunk(outcome: Outcome, most_tries: int = MOST_TRIES) -> Outcome:
     is_smaller = True
     while is_smaller and tries < most_tries:
         is_smaller = False
-        for case in _smaller(outcome.case):
+        for case in filter(_fits, _smaller(outcome.case)):
             tries += 1
             if tries > most_tries:
                 break
@@ -54,13 +55,28 @@ def shrunk(outcome: Outcome, most_tries: int = MOST_TRIES) -> Outcome:
 
 def _smaller(case: Case) -> Iterator[Case]:
     for place in range(len(case.changes)):
-        yield replace(case, changes=(*case.changes[:place], *case.changes[place + 1 :]))
+        yield _without(case, place)
     wanted = {name for change in case.changes for name, value in _wanted(case, change.name).items() if value}
     for name, value in PLAIN.items():
         if name not in wanted and getattr(case, name) != value:
             yield replace(case, **{name: value})  # type: ignore[arg-type]
     if case.requests // 2 >= LEAST_REQUESTS:
         yield replace(case, requests=case.requests // 2)
+
+
+def _fits(case: Case) -> bool:
+    """Whether each change can be made to the case without it."""
+    return all(CHANGES[change.name].fits(_without(case, place)) for place, change in enumerate(case.changes))
+
+
+def _without(case: Case, place: int) -> Case:
+    """The case without one of its changes, and without what that wanted of the workload."""
+    plain = Case(seed=case.seed)
+    kind = CHANGES[case.changes[place].name]
+    changed = kind.changed(plain, case.changes[place])
+    fields = {each.name: getattr(plain, each.name) for each in dataclass_fields(Case)}
+    own = {name: value for name, value in fields.items() if getattr(changed, name) != value}
+    return replace(case, **own, changes=(*case.changes[:place], *case.changes[place + 1 :]))
 
 
 def _wanted(case: Case, name: str) -> dict[str, bool]:

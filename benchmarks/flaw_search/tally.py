@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.flaw_search.changes import FLAWS
-from benchmarks.flaw_search.outcome import DOUBTED, MISNAMED, MISSED, NAMED, WRONG_THOUGH_CLEAN, Outcome
+from benchmarks.flaw_search.outcome import CLEAN, DOUBTED, MISNAMED, MISSED, NAMED, UNMARKED, UNSEEN, WRONG_THOUGH_CLEAN, Outcome
 
 Z95 = 1.96
 PLAIN = "plain"
+WRONG_KINDS = (MISSED, UNMARKED, MISNAMED)
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
@@ -44,25 +45,26 @@ class Tally:
 
     @property
     def named(self) -> tuple[int, int]:
-        """Flaws that moved a figure and were named rightly, and all that moved one."""
-        return self.kinds[NAMED], self.kinds[NAMED] + self.kinds[MISSED] + self.kinds[MISNAMED]
+        """Flaws that moved a figure and were named rightly, and all that moved one, less those that were said to be unseen."""
+        return self.kinds[NAMED], _moved(self.kinds)
 
     @property
     def doubted(self) -> tuple[int, int]:
         """Clean plans that were doubted or have a wrong figure, and all clean plans."""
         wrong = self.kinds[DOUBTED] + self.kinds[WRONG_THOUGH_CLEAN]
-        return wrong, wrong + self.kinds["clean"]
+        return wrong, wrong + self.kinds[CLEAN]
 
     def lines(self) -> Iterator[str]:
         """Two tables in Markdown."""
-        yield "| flaw | size | moved a figure | named | another cause | missed | named, 95 % interval |"
-        yield "|---|---:|---:|---:|---:|---:|---:|"
+        yield (
+            "| flaw | size | cases | moved a figure | said to be unseen | named | named, 95 % interval | "
+            + " | ".join(WRONG_KINDS)
+            + " |"
+        )
+        yield "|---|---:|---:|---:|---:|---:|---:|" + "---:|" * len(WRONG_KINDS)
         for (name, size), counts in sorted(self.by_flaw.items()):
-            of = counts[NAMED] + counts[MISSED] + counts[MISNAMED]
-            shares = f"| {name} | {size:g} | {of} of {counts.total()} | {counts[NAMED]} | {counts[MISNAMED]} | {counts[MISSED]} |"
-            yield f"{shares} {_interval(counts[NAMED], of)} |"
-        named, of = self.named
-        yield f"| **all** | | {of} | {named} | {self.kinds[MISNAMED]} | {self.kinds[MISSED]} | {_interval(named, of)} |"
+            yield f"| {name} | {size:g} {_row(counts)}"
+        yield f"| **all** | {_row(self.of_flaws)}"
         yield ""
         yield "| clean plan | cases | doubted | wrong figure | doubted, 95 % interval |"
         yield "|---|---:|---:|---:|---:|"
@@ -72,6 +74,22 @@ class Tally:
             yield f"{row} {_interval(wrong, counts.total())} |"
         doubted, of = self.doubted
         yield f"| **all** | {of} | {self.kinds[DOUBTED]} | {self.kinds[WRONG_THOUGH_CLEAN]} | {_interval(doubted, of)} |"
+
+    @property
+    def of_flaws(self) -> Counter[str]:
+        """The outcomes of cases with flaws, each once."""
+        return Counter({kind: count for kind, count in self.kinds.items() if kind not in (CLEAN, DOUBTED, WRONG_THOUGH_CLEAN)})
+
+
+def _moved(counts: Counter[str]) -> int:
+    return sum(counts[kind] for kind in (NAMED, *WRONG_KINDS))
+
+
+def _row(counts: Counter[str]) -> str:
+    moved = _moved(counts)
+    wrong = " | ".join(str(counts[kind]) for kind in WRONG_KINDS)
+    all_moved = moved + counts[UNSEEN]
+    return f"| {counts.total()} | {all_moved} | {counts[UNSEEN]} | {counts[NAMED]} | {_interval(counts[NAMED], moved)} | {wrong} |"
 
 
 def _interval(hits: int, of: int) -> str:

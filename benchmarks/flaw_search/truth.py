@@ -10,8 +10,9 @@ the tokens of the prompts with the chat template. So the truth is
   preemption or another client: the times without it;
 - for a gateway that buffers, merges, delays, doubles or drops events: the instants at the server;
 - for a count that is rewritten, estimated or left out: the server's own count;
-- for hidden thinking, tool calls, several tokens an event: TPOT is the server's time per token, TTFT that of the first token that
-  the API shows (thoughts in their own field are shown), ITL the gaps between the tokens that it shows;
+- for hidden thinking, tool calls, several tokens an event: TTFT is that of the first token that the API shows (thoughts in their
+  own field are shown), ITL the gaps between the tokens that it shows, TPOT the server's time per token from the first shown token
+  to the last one, whether those between are shown or not;
 - for a client that pauses, reads or sends late: the instants at the server under the load that was planned.
 
 A printed figure is off by |printed / true - 1|. Not compared: figures that are not printed (percentiles of too few values), and
@@ -27,7 +28,10 @@ import numpy as np
 from benchmarks.flaw_search.answers import Answer
 from benchmarks.flaw_search.case import Case
 from benchmarks.flaw_search.loop import Played
+from llama_load.analysis.keys import failed_checks, flat_result, uncertain
 from llama_load.analysis.results import Results
+from llama_load.metrics.spoiled import are_whole
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import Summary
 
 # Latencies under --goodput, ms.
@@ -36,10 +40,14 @@ LATENCIES = ("ttft", "tpot", "itl", "e2el")
 # A figure is wrong if it is off by more than this share.
 WRONG = 0.05
 Figures = dict[str, float]
+Moved = dict[str, tuple[float, float]]
+COUNTS = ("completed", "total_input_tokens", "total_output_tokens")
+RATES = ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput")
+KEYS = (*COUNTS, *RATES, *(f"{word}_{latency}_ms" for latency in LATENCIES for word in ("mean", "median", "p99")))
 
 
 def true_figures(case: Case, played: Played) -> Figures:
-    """The figures of a run by the server's instants, by the names of `printed_figures`."""
+    """The figures of a run by the server's instants, by the keys of summary.json (`KEYS`)."""
     answers = played.answers
     whole_s = _seconds(answers)
     figures = {} if case.stages else dict(_figures("", case, answers, whole_s))
@@ -62,57 +70,68 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
     tokens = sum(len(answer.words) for answer in answers)
     prompts = sum(answer.prompt_tokens for answer in answers)
     yield f"{prefix}completed", len(answers)
-    yield f"{prefix}input tokens", prompts
-    yield f"{prefix}output tokens", tokens
-    yield f"{prefix}requests/s", len(answers) / seconds
-    yield f"{prefix}output tokens/s", tokens / seconds
-    yield f"{prefix}tokens/s", (tokens + prompts) / seconds
-    ttft_ms = np.array([answer.instants[0] - answer.start_ns for answer in answers]) / 1e6
-    e2el_ms = np.array([answer.instants[-1] - answer.start_ns for answer in answers]) / 1e6
-    steps = np.array([len(answer.words) - 1 for answer in answers])
+    yield f"{prefix}total_input_tokens", prompts
+    yield f"{prefix}total_output_tokens", tokens
+    yield f"{prefix}request_throughput", len(answers) / seconds
+    yield f"{prefix}output_throughput", tokens / seconds
+    yield f"{prefix}total_token_throughput", (tokens + prompts) / seconds
+    shown = [answer.instants if answer.shown is None else answer.instants[answer.shown] for answer in answers]
+    starts = [answer.start_ns for answer in answers]
+    ttft_ms = np.array([instants[0] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
+    e2el_ms = np.array([instants[-1] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
+    steps = np.array([_steps(answer) for answer in answers])
     tpot_ms = (e2el_ms - ttft_ms) / np.maximum(1, steps)
-    gaps_ms = np.concatenate([np.diff(answer.instants) for answer in answers]) / 1e6
+    gaps_ms = np.concatenate([np.diff(instants) for instants in shown]) / 1e6
     if case.goodput:
-        yield f"{prefix}goodput/s", int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum()) / seconds
+        yield f"{prefix}request_goodput", int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum()) / seconds
     for name, values in zip(LATENCIES, (ttft_ms, tpot_ms[steps > 0], gaps_ms, e2el_ms), strict=True):
-        yield f"{prefix}mean {name}", float(values.mean())
-        yield f"{prefix}median {name}", float(np.median(values))
-        yield f"{prefix}p99 {name}", float(np.percentile(values, 99))
+        yield f"{prefix}mean_{name}_ms", float(values.mean())
+        yield f"{prefix}median_{name}_ms", float(np.median(values))
+        yield f"{prefix}p99_{name}_ms", float(np.percentile(values, 99))
 
 
-def printed_figures(case: Case, results: Results) -> Figures:
-    """The figures that a report of this run prints, without those that it marks."""
-    figures: Figures = {}
+def _steps(answer: Answer) -> int:
+    """Tokens that the server generates after the first one that is shown, up to the last one."""
+    return len(answer.words) - 1 if answer.shown is None else answer.shown[-1] - answer.shown[0]
+
+
+def printed_figures(case: Case, results: Results) -> tuple[Figures, Figures]:
+    """The figures that a report of this run prints: those that it leaves unmarked, and those that a failed check spoils.
+    Percentiles of too few values are in neither."""
+    printed = _Printed(results)
     if case.stages:
         for number, stage in enumerate(results.stages):
-            figures |= _printed(f"stage {number + 1} ", stage.figures)
-        return figures
-    figures |= _printed("", results.total)
+            printed.add(f"stage {number + 1} ", stage.figures, stage)
+        return printed.plain, printed.marked
+    printed.add("", results.total)
     if case.workloads > 1:
         for workload, part in results.by_workload.items():
-            figures |= _printed(f"{workload} ", part)
-    return figures
+            printed.add(f"{workload} ", part, is_part=True)
+    return printed.plain, printed.marked
 
 
-def _printed(prefix: str, summary: Summary) -> Figures:
-    known: dict[str, float | None] = {
-        "completed": summary.completed,
-        "input tokens": summary.total_input_tokens,
-        "output tokens": summary.total_output_tokens,
-        "requests/s": summary.request_throughput,
-        "output tokens/s": summary.output_throughput,
-        "tokens/s": summary.total_token_throughput,
-        "goodput/s": summary.request_goodput,
-    }
-    for latency in LATENCIES:
-        sample = summary.distributions[latency]
-        known[f"mean {latency}"] = sample.mean
-        known[f"median {latency}"] = sample.median
-        known[f"p99 {latency}"] = sample.percentile(99.0) if 99.0 in sample.percentiles else None
-    return {prefix + name: float(value) for name, value in known.items() if value is not None}
+class _Printed:
+    """Gathers the figures of a run and of its parts."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.plain: Figures = {}
+        self.marked: Figures = {}
+
+    def add(self, prefix: str, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> None:
+        manifest, checks = self.results.run.manifest, self.results.verdict.checks
+        flat = flat_result(manifest, figures, stage, is_part=is_part)
+        lacking = uncertain(manifest, figures, stage, is_part=is_part)
+        spoiled = uncertain(manifest, figures, stage, is_part=is_part, checks=checks)
+        is_all = any(are_whole(check.spoils) for check in failed_checks(checks, stage))
+        for key in KEYS:
+            value = flat.get(key)
+            if value is not None and key not in lacking:
+                to = self.marked if is_all or key in spoiled else self.plain
+                to[prefix + key] = float(value)
 
 
-def moved_figures(printed: Mapping[str, float], true: Mapping[str, float], wrong: float) -> dict[str, tuple[float, float]]:
+def moved_figures(printed: Mapping[str, float], true: Mapping[str, float], wrong: float) -> Moved:
     """The figures that are off by more than `wrong`, as (printed, true), the one that is off most first."""
     moved = {name: (value, true[name]) for name, value in printed.items() if name in true and _off(value, true[name]) > wrong}
     return dict(sorted(moved.items(), key=lambda item: -_off(*item[1])))

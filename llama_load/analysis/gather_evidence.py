@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from llama_load.metrics.probe_figures import ProbeFigures, probe_figures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.time_sums import TimeParts
-from llama_load.metrics.token_counts import CountGap
+from llama_load.metrics.token_counts import TokenCounts
 from llama_load.observed.other_requests import in_all
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -26,6 +26,8 @@ from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
+# How a run ended that somebody stopped (Ctrl-C, the web UI).
+BY_HAND = ("stopped", "interrupted")
 # Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40
 
@@ -36,7 +38,7 @@ def evidence_of_run(
     figures: Summary,
     *,
     parts: TimeParts | None,
-    count_gaps: Sequence[CountGap],
+    counted: TokenCounts,
     probes: ProbeFigures | None,
 ) -> Evidence:
     """The evidence of a whole run: its measured requests, their figures, the prompts of all requests."""
@@ -57,6 +59,8 @@ def evidence_of_run(
         dropped=manifest.dropped,
         interrupted=manifest.end in ("interrupted", "running", "aborted", "server")
         or (manifest.end == "stopped" and manifest.run_time_s is not None),
+        stopped_by_hand=manifest.end in BY_HAND and bool(manifest.workers),  # a run that was killed has no health of its workers
+        shared_machine=manifest.shared_machine,
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,
@@ -77,7 +81,8 @@ def evidence_of_run(
         draft_models=[server.url for server in manifest.servers if kind_named(server.backend).draft_flags & _flags(server.command)],
         failure_context=_failure_context(run),
         prompts=PromptTable(run.records, cache),
-        count_gaps=count_gaps,
+        count_gaps=counted.gaps,
+        tpot_bounds=counted.tpot_bounds,
         probes=probes,
         recorded_history=manifest.options.get("history") == "recorded",
         shortened_conversations=_shortened(manifest),

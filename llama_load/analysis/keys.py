@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from llama_load.metrics.check import Check
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
+from llama_load.metrics.spoiled import spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
@@ -28,12 +30,21 @@ def threshold_keys(percentiles: Sequence[float]) -> list[str]:
     return [*keys, "dropped", *(f"count_{key}" for key in latencies)]
 
 
+def _statistics(key: str, sample: Distribution) -> dict[str, Any]:
+    """Statistics of a latency under vLLM's keys: mean_tpot_ms, p99_tpot_ms, count_tpot."""
+    named: dict[str, Any] = {f"mean_{key}_ms": sample.mean, f"median_{key}_ms": sample.median, f"std_{key}_ms": sample.std}
+    for p, value in sample.percentiles.items():
+        named[f"{percentile_word(p)}_{key}_ms"] = value
+    named[f"count_{key}"] = sample.count
+    return named
+
+
 def flat_result(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, the count of each latency, and in an open loop the latencies
-    from the scheduled instants. Every key has the number that vLLM's formula gives, None where nothing was measured; `uncertain`
-    names those that do not mean what they seem to.
+    from the scheduled instants. Every key but those of TPOT (see `vllm_tpot`) has the number that vLLM's formula gives, None where
+    nothing was measured; `uncertain` names those that do not mean what they seem to.
 
     `is_part`: the figures are of one workload, host, model or turn; dropped arrivals were never sent and belong to none."""
     most, rate = configured_load(manifest, stage)
@@ -52,13 +63,7 @@ def flat_result(
     }
     scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
     for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
-        sample = figures.distributions[key]
-        flat[f"mean_{key}_ms"] = sample.mean
-        flat[f"median_{key}_ms"] = sample.median
-        flat[f"std_{key}_ms"] = sample.std
-        for p in sample.percentiles:
-            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentiles[p]
-        flat[f"count_{key}"] = sample.count
+        flat |= _statistics(key, figures.distributions[key])
     dropped = manifest.dropped if stage is None else stage.dropped
     flat["dropped"] = None if is_part and dropped else dropped
     if (drafts := speculation_of(manifest, figures, stage, is_part=is_part)) is not None:
@@ -73,10 +78,31 @@ def flat_result(
     return flat
 
 
-def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
-    """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
-    whole of a run in stages."""
+def vllm_tpot(figures: Summary) -> dict[str, Any]:
+    """TPOT by vLLM's formula, under its keys: (E2EL - TTFT) / (output tokens - 1). The figures' own TPOT leaves out tokens that did
+    not come in that time (see `metrics.token_span`)."""
+    return _statistics("tpot", figures.vllm_tpot)
+
+
+def own_tpot(figures: Summary) -> dict[str, Any]:
+    """TPOT by the tokens between the first and the last event, under the same keys."""
+    return _statistics("tpot", figures.distributions["tpot"])
+
+
+def uncertain(
+    manifest: Manifest,
+    figures: Summary,
+    stage: StageFigures | None = None,
+    *,
+    is_part: bool = False,
+    checks: Iterable[Check] = (),
+) -> dict[str, str]:
+    """Keys of `flat_result` whose number does not mean what it seems to, and why: figures that failed ones of these `checks` spoil;
+    rates over the whole of a run in stages; percentiles of too few values."""
     reasons: dict[str, str] = {}
+    for check in failed_checks(checks, stage):
+        for key in spoiled_keys(check.spoils, manifest.percentiles):
+            reasons.setdefault(key, check.text)
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
         reasons |= dict.fromkeys(RATES, why)
@@ -85,6 +111,12 @@ def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None =
         for p in sample.lacking:
             reasons[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
     return reasons
+
+
+def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[Check]:
+    """Those that spoil figures: of the run all that failed; of a stage its own and those of the whole run."""
+    failed = [check for check in checks if not check.ok]
+    return failed if stage is None else [check for check in failed if check.stage in (None, stage.name)]
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:

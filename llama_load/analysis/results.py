@@ -32,7 +32,7 @@ from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
-from llama_load.metrics.token_counts import as_seen, count_gaps
+from llama_load.metrics.token_counts import as_seen, token_counts
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.verdict_words import INCOMPLETE
 from llama_load.observed.other_requests import OtherTraffic
@@ -102,8 +102,8 @@ def analyze(run: Run) -> Results:
     run = without_probes(run)
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
-    gaps = count_gaps(run.records, None if manifest.hands_over else manifest.counters)
-    run = replace(run, records=as_seen(run.records, gaps))
+    counted = token_counts(run.records, None if manifest.hands_over else manifest.counters)
+    run = replace(run, records=as_seen(run.records, counted))
     measured = run.records.measured()
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
@@ -138,7 +138,7 @@ def analyze(run: Run) -> Results:
 
     parts = time_parts(run)
     probes = probes_of(run, window)
-    evidence = evidence_of_run(run, measured, total, parts=parts.total, count_gaps=gaps, probes=probes)
+    evidence = evidence_of_run(run, measured, total, parts=parts.total, counted=counted, probes=probes)
     constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     stages = [
         _stage(evidence, slos, number, record, parts.by_stage.get(record.name)) for number, record in enumerate(manifest.stages)

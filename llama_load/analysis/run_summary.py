@@ -17,6 +17,8 @@ import msgspec
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable_json
+from llama_load.metrics.check import word_of
+from llama_load.metrics.check_limits import LIMITS
 
 SUMMARY = "summary.json"
 OURS = "llama_load"
@@ -31,6 +33,13 @@ class SummaryCheck(msgspec.Struct):
     ok: bool = True
     text: str = ""
     stage: str | None = None
+    spoils: list[str] = []
+
+    @property
+    def word(self) -> str | None:
+        """The word where it fails; None where this version does not know the check."""
+        limit = LIMITS.get(self.name)
+        return None if limit is None else word_of(self.name, self.spoils or limit.spoils)
 
 
 class SummaryVerdict(msgspec.Struct):

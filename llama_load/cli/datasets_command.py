@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,12 +148,12 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
 
 def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
     """From the server: context of a slot (None: not reported), tokens of the chat template, token counter."""
+    from llama_load.options.server_keys import environment_key_for
     from llama_load.preflight.checks import slot_budget
     from llama_load.targets.apis import CHAT
     from llama_load.targets.probe import Probe, ProbeSettings
 
-    key = os.environ.get("LLAMA_LOAD_API_KEY")
-    probe = Probe(ProbeSettings(host, (("Authorization", f"Bearer {key}"),) if key else ()))
+    probe = Probe(ProbeSettings(host, environment_key_for(host)))
     target = probe.ask()
     budget = slot_budget([target], CHAT)
     return budget.context, budget.overhead, probe.counter()

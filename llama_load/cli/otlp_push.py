@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from llama_load.bound_headers import bound
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import keep_secret, printable, redacted
 from llama_load.plain_http import NoAnswerError, Session
@@ -31,7 +32,7 @@ def push_run(folder: Path, url: str) -> str:
         base = parse_url(url).url
     except ValueError as error:
         raise UsageError(f"--push {error}") from None
-    session = Session(tuple(_headers()))
+    session = Session(bound(base, _headers()))
     results = analyze(load_run(folder))
     sent = 0
     messages: Iterable[tuple[str, Any]] = chain(
@@ -49,7 +50,7 @@ def _headers() -> Iterator[tuple[str, str]]:
         if not sign or not name.strip():
             raise UsageError(f"{HEADERS} must be NAME=VALUE,NAME=VALUE")
         value = unquote(value.strip())
-        keep_secret(value)
+        keep_secret([value])
         yield name.strip(), value
 
 

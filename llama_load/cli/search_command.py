@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.parser import LARGEST_SEED, Parser, number, whole
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
@@ -99,11 +101,33 @@ def _add_common(parser: Parser) -> None:
 def _capacity(arguments: argparse.Namespace) -> int:
     from llama_load.lab.search.run_search import find_server
 
-    url = arguments.url or find_server()
+    url = arguments.url
+    if not url:
+        url = find_server()
+        _withhold_keys(url)
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"llama-load capacity takes the URL of a server, such as http://127.0.0.1:8080, got {url!r}")
     say(f"{url}: how many users get 90 % of their first tokens within 2 s and the others within 100 ms each?")
     return _run(arguments, _settings(arguments, url, [CAPACITY_GOALS]))
+
+
+def _withhold_keys(url: str) -> None:
+    """Nobody named the server that was found at this URL: it gets keys only if its process is ours and the person agrees."""
+    from llama_load.options.server_keys import KEY_VARIABLES, KEYS_FOR, NOBODY, may_have_keys
+    from llama_load.processes import listens_as_we_do
+    from llama_load.wire.address import parse_url
+
+    given = [name for name in KEY_VARIABLES if os.environ.get(name)]
+    if os.environ.get(KEYS_FOR, "").strip() and may_have_keys(url):
+        return  # the person has named it there
+    is_ours = listens_as_we_do(parse_url(url).port)
+    if given and is_ours and is_there() and agrees(f"Send {' and '.join(given)} to the server at {url}, which you run?"):
+        os.environ[KEYS_FOR] = url
+        return
+    os.environ[KEYS_FOR] = NOBODY
+    if given:
+        whose = "" if is_ours else ", whose process another user may run"
+        say(f"{url} was found and not named{whose}: it gets no key; to send it one: llama-load capacity {url}")
 
 
 def _search(arguments: argparse.Namespace) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
 
@@ -56,7 +56,6 @@ def _share(arguments: argparse.Namespace) -> int:
 
 def _agreed(files: list[Path]) -> bool:
     """Whether the person at the terminal wants these files. UsageError: there is none."""
-    if not sys.stdin.isatty():
+    if not is_there():
         raise UsageError("this is all that would be shared; to write it without being asked add --yes")
-    print(f"Write this to {files[0]} and {files[1]}? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agrees(f"Write this to {files[0]} and {files[1]}?")

@@ -173,7 +173,8 @@ def _dry_run(cells: list[Cell], out: Path | None) -> int:
 def _perplexity(arguments: argparse.Namespace) -> int:
     from llama_load.lab.perplexity.perplexity_servers import score_text
     from llama_load.lab.sweep.plan import PerplexityPlan
-    from llama_load.lab.sweep.quality import by_binary, headers_from_environment, read_text
+    from llama_load.lab.sweep.quality import by_binary, read_text
+    from llama_load.options.server_keys import environment_key_for
     from llama_load.targets.probe import ProbeSettings
 
     file, text = read_text(arguments.text)
@@ -190,7 +191,7 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     if not arguments.host:
         raise UsageError("give --host, the URL of a vLLM or llama-cpp-python server, or --binary with --model")
     stride = arguments.stride or arguments.context // 2
-    score = score_text(ProbeSettings(arguments.host, headers_from_environment()), text, arguments.context, stride)
+    score = score_text(ProbeSettings(arguments.host, environment_key_for(arguments.host)), text, arguments.context, stride)
     print(f"Perplexity:    {score.perplexity:.4f}")
     print(f"Bits per byte: {'NA' if score.bits_per_byte is None else f'{score.bits_per_byte:.4f}'}")
     print(

@@ -14,6 +14,10 @@ from llama_load.metrics.statistics import CONFIDENCE
 
 # Least relative standard deviation between runs that is believed: identical values are copies or rounded, not exact.
 LEAST_SPREAD = 0.001
+# Shares of comparisons for which `found_from` is given.
+POWERS = (0.95, 0.8)
+MOST_LOG = 700.0  # of a ratio: exp of more is no float
+MOST_RUNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,38 @@ class Ratio:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the ratio."""
-        reach = t_quantile(1 - (1 - CONFIDENCE) / 2, self.freedom) * self.error
-        return math.exp(self.log - reach), math.exp(min(self.log + reach, 700.0))
+        return math.exp(self.log - self.reach), math.exp(min(self.log + self.reach, MOST_LOG))
+
+    @property
+    def reach(self) -> float:
+        """Half the width of the interval of the logarithm."""
+        return t_quantile(1 - (1 - CONFIDENCE) / 2, self.freedom) * self.error
 
     def p_value(self) -> float:
         """Two-sided p of "the ratio is 1"."""
         return min(1.0, 2 * t_tail(abs(self.log) / self.error, self.freedom))
+
+    def found_from(self, power: float, judged: int = 1, limit: float = 1.0) -> float:
+        """The least ratio that would have been found beyond `limit` with this power, at this scatter and number of runs.
+
+        exp(|ln limit| + (t(1 - 2.5 % / judged) + t(power)) * error), by Student's t with the same degrees of freedom. `judged`: how
+        many differences are judged together; each is held to its share of the 5 % (Bonferroni), so Holm finds no less. Exact for
+        normal logarithms that scatter alike on both sides: had this ratio been planted into runs with the scatter that was seen,
+        the test would have found it in `power` of such comparisons. Checked by benchmarks/power.py.
+        """
+        significance = (1 - CONFIDENCE) / 2 / judged
+        steps = t_quantile(1 - significance, self.freedom) + t_quantile(power, self.freedom)
+        return math.exp(min(abs(math.log(limit)) + steps * self.error, MOST_LOG))
+
+    def runs_for(self, limit: float, runs: tuple[int, int]) -> int | None:
+        """How many runs a side would have an interval no wider than the distance to `limit`, at the scatter of these `runs`; None
+        for over 1000."""
+        variance = self.error**2 / (1 / runs[0] + 1 / runs[1])
+        for count in range(2, MOST_RUNS + 1):
+            error = math.sqrt(2 * variance / count)
+            if t_quantile(1 - (1 - CONFIDENCE) / 2, 2 * count - 2) * error <= abs(math.log(limit)):
+                return count
+        return None
 
     def p_above(self, limit: float) -> float:
         """One-sided p of "the ratio is at most `limit`": small where it is larger with confidence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, holm
+from llama_load.comparison.change_intervals import POWERS, Ratio, RatioWithZeros, holm
 from llama_load.comparison.compared_metrics import Metric, metric_of, metrics_in
 from llama_load.comparison.gates import Gate, GateResult, judge_gates
 from llama_load.comparison.llama_bench import BenchTest
@@ -42,12 +42,14 @@ HEADLINE = (
 @dataclass(frozen=True, slots=True)
 class Change:
     """A metric of one side against the first side. `ratio`: theirs / first; `interval`: its 95 % confidence interval from the
-    scatter between repeats; `p`: two-sided, adjusted for the number of metrics and sides judged. None where not known."""
+    scatter between repeats; `p`: two-sided, adjusted for the number of metrics and sides judged; `found_from`: the least ratios
+    that would have been found with 95 % and with 80 % (`Ratio.found_from`). None where not known."""
 
     outcome: str
     ratio: float | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
+    found_from: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,10 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
                 ratios[metric, index] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
     for ((metric, index), ratio), p in zip(ratios.items(), adjusted, strict=True):
-        changes[metric.key, index] = Change(_outcome(metric, ratio, p), ratio.ratio, ratio.interval, p)
+        found_from = None
+        if isinstance(ratio, Ratio):
+            found_from = tuple(ratio.found_from(power, len(ratios)) for power in POWERS)
+        changes[metric.key, index] = Change(_outcome(metric, ratio, p), ratio.ratio, ratio.interval, p, found_from)
     return changes
 
 

@@ -21,7 +21,8 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.verdict_words import VALID, WORDS
+from llama_load.metrics.spoiled import spoiled_latencies
+from llama_load.metrics.verdict_words import BLURRED, VALID, WORDS
 from llama_load.targets.apis import APIS, COMPLETIONS
 
 MOST_BYTES = 256 * 1024 * 1024  # of a result with the times of every token
@@ -103,7 +104,9 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
             known = f"its stages are {', '.join(map(text, summary.stages))}" if summary.stages else "it has no stages"
             raise UsageError(f"{name} has no stage {part!r}: {known}")
         figures = more = stage = summary.stages[part]
-    values = values_of(figures) | values_of(summary.telemetry(part))
+    # TPOT by the tokens between the events, where summary.json has it: its top level has that of vLLM's formula.
+    own_tpot = {key: value for key, value in more.items() if key.endswith(("_tpot_ms", "count_tpot"))}
+    values = values_of({**figures, **own_tpot}) | values_of(summary.telemetry(part))
     completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
     ended = completed + failed
     reused = whole(more.get("reused_connections"))
@@ -122,6 +125,7 @@ def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: st
         tool=LLAMA_LOAD,
         words=words,
         why=why,
+        spoiled=_spoiled(summary.verdict, part),
         cached_tokens=whole(more.get("total_cached_tokens")),
         reused_ratio=reused / ended if reused is not None and ended else None,
         connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
@@ -166,8 +170,8 @@ def _verdict(verdict: SummaryVerdict | None, part: str) -> tuple[tuple[str, ...]
         return ("without a verdict",), "its summary.json has no verdict that can be read"
     if not part:
         return tuple(word for word in verdict.words if word in WORDS and word != VALID), text(verdict.headline)
-    bad = [check for check in verdict.checks if not check.ok and check.stage in (None, part) and check.name in LIMITS]
-    words = {LIMITS[check.name].word for check in bad}
+    bad = [check for check in verdict.checks if not check.ok and check.stage in (None, part) and check.word is not None]
+    words = {check.word for check in bad}
     return tuple(word for word in WORDS if word in words), text(bad[0].text if bad else "")
 
 
@@ -238,3 +242,14 @@ def identity_of(values: Mapping[str, float | None], part: str = "") -> str:
     and have the same mean TTFT and TPOT."""
     figures = [values.get(key) for key in _IDENTIFYING]
     return hashlib.sha256(json.dumps([figures, part]).encode()).hexdigest() if any(figures) else ""
+
+
+def _spoiled(verdict: SummaryVerdict | None, part: str) -> tuple[str, ...]:
+    """The latencies that failed checks spoil, where the run can be compared otherwise.
+
+    Of a stage: by its own checks and those of the whole run."""
+    checks = [] if verdict is None else verdict.checks
+    failed = [check for check in checks if check.word == BLURRED and not check.ok]
+    own = [check for check in failed if not part or check.stage in (None, part)]
+    keys = [key for check in own for key in spoiled_latencies(check.spoils or LIMITS[check.name].spoils)]
+    return tuple(dict.fromkeys(keys))

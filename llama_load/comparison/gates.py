@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, holm
+from llama_load.comparison.change_intervals import POWERS, Ratio, RatioWithZeros, holm
 from llama_load.comparison.compared_metrics import Metric, metric_of
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason
@@ -15,9 +16,12 @@ from llama_load.errors import UsageError, did_you_mean
 from llama_load.exit_codes import GOOD, INCOMPLETE, THRESHOLD_FAILED
 from llama_load.metrics.definitions import EVERY, RATES, of_group
 from llama_load.metrics.statistics import CONFIDENCE
-from llama_load.tables.numbers import change, change_between
+from llama_load.tables.numbers import change as percent_change
+from llama_load.tables.numbers import change_between
 
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "cannot be judged"
+# Of one side of the interval.
+SIGNIFICANCE = (1 - CONFIDENCE) / 2
 # Metrics that a message suggests for a misspelt one.
 GATED = (*(f"{word}_{latency.key}_ms" for latency in of_group(EVERY) for word in ("p99", "median", "mean")), *RATES)
 _PATTERN = re.compile(r"\s*(?P<key>\w[\w.]*)\s*:\s*(?P<sign>[+-]?)(?P<percent>\d{1,6}(?:\.\d{1,6})?)\s*%\s*")
@@ -65,15 +69,73 @@ def judge_gates(gates: Sequence[Gate], sides: Sequence[Side], reasons: Sequence[
     """Each gate on each side but the first, which is the base.
 
     A gate fails if the ratio is beyond its limit with a one-sided p of at most 2.5 % (the 95 % interval lies beyond it), adjusted
-    by Holm over all of them. It cannot be judged without two runs a side that took turns, or where the sides must not be ranked by
-    this metric.
+    by Holm over all of them. It passes if the whole interval is within the limit; or if the ratio is, and the interval reaches no
+    farther to each side than the limit is from 1: then a change of twice the limit passes in at most 2.5 % of comparisons. Else
+    it cannot be judged, nor without two runs a side in a good order, nor where the sides must not be ranked by this metric.
     """
     places = [(gate, index) for gate in gates for index in range(1, len(sides))]
-    against = {(gate, index): _against(gate.metric, sides, index, reasons) for gate, index in places}
-    ratios = {(gate, index): ratio_between(sides[0], sides[index], gate.metric.key) for gate, index in places}
-    known = {place: ratio for place, ratio in ratios.items() if ratio is not None and against[place] is None}
-    adjusted = dict(zip(known, holm([_p(gate, ratio) for (gate, _), ratio in known.items()]), strict=True))
-    return [_result(place, sides, against[place], known.get(place), adjusted.get(place)) for place in places]
+    against: dict[tuple[Gate, int], str] = {}
+    ratios: dict[tuple[Gate, int], Ratio | RatioWithZeros] = {}
+    for gate, index in places:
+        why = _against(gate.metric, sides, index, reasons)
+        ratio = ratio_between(sides[0], sides[index], gate.metric.key)
+        if why is not None or ratio is None:
+            against[gate, index] = why or "it needs two runs a side or more"
+        else:
+            ratios[gate, index] = ratio
+    adjusted = iter(holm([_p(gate, ratio) for (gate, _), ratio in ratios.items()]))
+    p_values = {place: next(adjusted) for place in ratios}
+
+    results = []
+    for gate, index in places:
+        if (gate, index) in against:
+            outcome, text = NOT_JUDGED, against[gate, index]
+        else:
+            numbers = [len(side.values(gate.metric.key)) for side in (sides[0], sides[index])]
+            judged = _Judged(gate, ratios[gate, index], p_values[gate, index], len(ratios), (numbers[0], numbers[1]))
+            outcome, text = judged.result()
+        results.append(GateResult(gate, sides[index].label, outcome, text))
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A gate with what is known of its metric. `p`: adjusted, of "not worse than the limit"; `together`: how many gates are judged
+    together; `runs`: of the base and of the other side."""
+
+    gate: Gate
+    ratio: Ratio | RatioWithZeros
+    p: float
+    together: int
+    runs: tuple[int, int]
+
+    def result(self) -> tuple[str, str]:
+        """The outcome and a sentence."""
+        change = _change(self.ratio)
+        if self.p <= SIGNIFICANCE:
+            return FAILED, f"worse with confidence: {change}"
+        if isinstance(self.ratio, RatioWithZeros):
+            within = _p_within(self.gate, self.ratio) <= SIGNIFICANCE
+            return (PASSED, change) if within else (NOT_JUDGED, f"some values are 0, and the others scatter too much: {change}")
+
+        change += f"; {self._failing(self.ratio)} would have failed (95 %)"
+        if _p_within(self.gate, self.ratio) <= SIGNIFICANCE:
+            return PASSED, change
+        if self.ratio.reach > abs(math.log(self.gate.limit)):
+            return NOT_JUDGED, f"the interval is wider than the gate ({self._needed(self.ratio)}): {change}"
+        if _p(self.gate, self.ratio) < 0.5:
+            return NOT_JUDGED, f"beyond the limit, but not with confidence; repeat more: {change}"
+        return PASSED, change
+
+    def _failing(self, ratio: Ratio) -> str:
+        """`+12.3% or worse`: the changes that would have failed in 95 of 100 comparisons."""
+        found = ratio.found_from(POWERS[0], self.together, self.gate.limit)
+        return f"{percent_change(found if self.gate.metric.sign() < 0 else 1 / found)} or worse"
+
+    def _needed(self, ratio: Ratio) -> str:
+        """What would narrow the interval to the gate."""
+        needed = ratio.runs_for(self.gate.limit, self.runs)
+        return "widen it: no number of runs would do" if needed is None else f"about {needed} runs a side would do"
 
 
 def _against(metric: Metric, sides: Sequence[Side], index: int, reasons: Sequence[Reason]) -> str | None:
@@ -92,29 +154,16 @@ def _p(gate: Gate, ratio: Ratio | RatioWithZeros) -> float:
     return ratio.p_above(gate.limit) if gate.metric.sign() < 0 else ratio.p_below(gate.limit)
 
 
-def _result(
-    place: tuple[Gate, int], sides: Sequence[Side], against: str | None, ratio: Ratio | RatioWithZeros | None, p: float | None
-) -> GateResult:
-    gate, index = place
-    side = sides[index].label
-    if against is not None:
-        return GateResult(gate, side, NOT_JUDGED, against)
-    if ratio is None or p is None:
-        return GateResult(gate, side, NOT_JUDGED, "it needs two runs a side or more; five find a difference of 10 %")
-    change = _change(ratio)
-    if p <= (1 - CONFIDENCE) / 2:
-        return GateResult(gate, side, FAILED, f"worse with confidence: {change}")
-    is_beyond = _p(gate, ratio) < 0.5
-    return GateResult(
-        gate, side, PASSED, f"beyond the limit, but not with confidence: {change}; repeat more" if is_beyond else change
-    )
+def _p_within(gate: Gate, ratio: Ratio | RatioWithZeros) -> float:
+    """One-sided p of "worse than the limit"."""
+    return ratio.p_below(gate.limit) if gate.metric.sign() < 0 else ratio.p_above(gate.limit)
 
 
 def _change(ratio: Ratio | RatioWithZeros) -> str:
     """`+7.8% (+2.1% to +13.9%)`; of a ratio with zeros both means."""
     if isinstance(ratio, RatioWithZeros):
         return f"{ratio.base:.4g} to {ratio.other:.4g}"
-    return f"{change(ratio.ratio)} ({change_between(*ratio.interval)})"
+    return f"{percent_change(ratio.ratio)} ({change_between(*ratio.interval)})"
 
 
 def exit_code(results: Sequence[GateResult]) -> int:

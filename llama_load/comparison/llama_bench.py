@@ -11,6 +11,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable_json
 
 MOST_BYTES, MOST_TESTS = 64 << 20, 100_000
@@ -59,7 +60,7 @@ class BenchTest(msgspec.Struct, frozen=True, kw_only=True):
 def bench_tests(file: Path) -> list[BenchTest]:
     """The tests in a file. UsageError: it cannot be read, or is no output of llama-bench."""
     try:
-        document = printable_json(msgspec.json.decode(read_foreign(file, MOST_BYTES)))
+        document = printable_json(decode_foreign(read_foreign(file, MOST_BYTES)))
         tests: list[BenchTest] = msgspec.convert(document, Annotated[list[BenchTest], msgspec.Meta(max_length=MOST_TESTS)])
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None

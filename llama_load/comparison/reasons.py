@@ -23,6 +23,8 @@ MOST_UNEQUAL = 0.001
 MOST_CONNECT = 0.01
 # Flags that give both sides the load of the first.
 _LOAD_FLAGS = {"concurrency": "-u", "request rate": "--request-rate", "burstiness": "--burstiness"}
+# Latencies that the network to the server is a large part of.
+_WITH_NETWORK = ("ttft", "scheduled_ttft", "answer_ttft")
 MOST_FAILED = LIMITS["failure_ratio"].limit
 
 
@@ -65,9 +67,17 @@ def _own(index: int, side: Side) -> Iterator[Reason]:
         flags = ("--processes", "2") if any(CLIENT_BOUND in run.words for run in flawed) else ()
         why = flawed[0].why or " and ".join(flawed[0].words)
         yield Reason(f"{_named(side, flawed)}: {why}", (index,), flags=flags)
-    if blurred := [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]:
-        text = f"{_named(side, blurred)} is {BLURRED}: single gaps between its tokens cannot be told apart"
-        yield Reason(text, (index,), "itl")
+    blurred = [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]
+    for latency in dict.fromkeys(key for run in blurred for key in run.spoiled or ("itl",)):
+        runs = [run for run in blurred if latency in (run.spoiled or ("itl",))]
+        yield Reason(f"{_named(side, runs)} is {BLURRED}: {_blurred(latency, runs[0])}", (index,), latency)
+
+
+def _blurred(latency: str, run: MeasuredRun) -> str:
+    """Why this latency of a run is not ranked."""
+    if latency == "itl":
+        return "single gaps between its tokens cannot be told apart"
+    return f"its {latency.upper()} is not what it seems ({run.why})"
 
 
 def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:
@@ -102,6 +112,18 @@ def _between(a: int, side_a: Side, b: int, side_b: Side) -> Iterator[Reason]:
         text = f"{names}: {cached_a:.0%} and {cached_b:.0%} of the prompt tokens came from a cache, which costs no prefill"
         yield Reason(text, pair, flags=("--bust-prefix-cache",), kind="cached prompts")
     yield from _connects(pair, side_a, side_b)
+    yield from _other_clients(pair, side_a, side_b)
+
+
+def _other_clients(pair: tuple[int, int], side_a: Side, side_b: Side) -> Iterator[Reason]:
+    """Another machine of the client has another network to the server, which is part of every first token and of no gap."""
+    clients = [{run.client for run in side.runs} for side in (side_a, side_b)]
+    if any("" in names for names in clients) or not all(clients) or clients[0] == clients[1]:
+        return
+    where = f"{side_a.label} on {_listed(clients[0])}, {side_b.label} on {_listed(clients[1])}"
+    text = f"the client ran on different machines ({where}): its way to the server is part of TTFT"
+    for latency in _WITH_NETWORK:
+        yield Reason(text, pair, latency, kind="different clients")
 
 
 def _other_load(pair: tuple[int, int], names: str, a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> Iterator[Reason]:

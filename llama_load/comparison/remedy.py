@@ -10,7 +10,8 @@ from llama_load.comparison.side import Side
 from llama_load.options.flag import Role
 from llama_load.options.flags import flags_with
 
-REPEATS = 5
+# Passes of the loop, each with two runs of every side in the order A B B A (`order`).
+PASSES = 3
 # Used for runs of other tools, whose command is not known.
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
 # Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
@@ -22,23 +23,24 @@ _MOST_COMMANDS = 4
 
 
 def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, is_proof: bool) -> list[str]:
-    """The lines of a shell command: a loop that runs the sides in turns, with the flags that the reasons ask for, then the
-    comparison. Of many sides each different command once. `is_proof`: the sides have repeats that took turns. Empty where nothing
-    is to be repeated."""
+    """The lines of a shell command: a loop that runs the sides in the order A B B A, with the flags that the reasons ask for,
+    then the comparison. Of many sides each different command once. `is_proof`: the sides have repeats that took turns. Empty
+    where nothing is to be repeated."""
     if len(sides) < 2 or (not reasons and is_proof):
         return []
     flags = [flag for reason in reasons for flag in reason.flags]
     commands = [_command(side, flags) for side in sides]
     if len(sides) > _MOST_COMMANDS:
-        lines = [f"{command} --run-dir runs/NAME/$i" for command in dict.fromkeys(commands)]
+        different = [(command, "NAME", "") for command in dict.fromkeys(commands)]
         folders = "runs/NAME …"
     else:
-        lines = [
-            f"{command} --run-dir runs/side-{number}/$i  # {side.label}"
-            for number, (side, command) in enumerate(zip(sides, commands, strict=True), start=1)
-        ]
-        folders = " ".join(f"runs/side-{number}" for number in range(1, len(sides) + 1))
-    return [f"for i in $(seq {REPEATS}); do", *(f"  {line}" for line in lines), "done", f"llama-load compare {folders}"]
+        names = [f"side-{number}" for number in range(1, len(sides) + 1)]
+        notes = [f"  # {side.label}" for side in sides]
+        different = list(zip(commands, names, notes, strict=True))
+        folders = " ".join(f"runs/{name}" for name in names)
+    there = [f"  {command} --run-dir runs/{name}/${{i}}a{note}" for command, name, note in different]
+    back = [f"  {command} --run-dir runs/{name}/${{i}}b{note}" for command, name, note in reversed(different)]
+    return [f"for i in $(seq {PASSES}); do", *there, *back, "done", f"llama-load compare {folders}"]
 
 
 def _command(side: Side, flags: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from llama_load.comparison.foreign_results import read_json, run_of, stages_in, 
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import printable
 from llama_load.options.flag import Role
 from llama_load.options.flags import flags_with
@@ -39,6 +40,7 @@ _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
 # Commands of servers: how many are read, and how much of each.
 MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
+_CONTAINER = re.compile(r"[0-9a-f]{12}")  # the name that Docker and Podman give a machine
 _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
 _ROOM = 10  # times MOST_SAMPLES values are read
 # Names of flags by their roles. The load is named by itself.
@@ -72,6 +74,8 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         load=load,
         samples=_samples(folder / TABLE, stage) if with_samples else {},
         setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
+        client=_client(manifest.host),
+        replaced=_replaced(manifest.prompts),
         command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
     )
 
@@ -102,6 +106,22 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     return {name: text(value) for name, value in settings.items() if value is not None}
 
 
+def _client(host: Mapping[str, Any]) -> str:
+    """The machine that measured, by its name; by its processor where the name is that of a container, which is new in each run."""
+    name = str(host.get("name") or "")
+    if name and not _CONTAINER.fullmatch(name):
+        return text(name)
+    return text(f"{host.get('cpu')}, {host.get('cores')} cores") if host.get("cpu") else ""
+
+
+def _replaced(prompts: Mapping[str, Any]) -> int | None:
+    """How many planned prompts did not fit a slot and were replaced by others, over all workloads; None where it is not known."""
+    facts = [prompts] if "replaced" in prompts else [each for each in prompts.values() if isinstance(each, dict)]
+    counts = [each.get("replaced") for each in facts]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known else None
+
+
 def _load_flags(manifest: Manifest) -> dict[str, str]:
     """What shapes the load besides concurrency and rate."""
     shape = {"arrivals": manifest.arrival or "closed loop"}
@@ -124,8 +144,8 @@ def _server_flags(folder: Path) -> dict[str, str]:
     for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
         name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
         try:
-            with file.open("rb") as opened:
-                words = shlex.split(opened.read(MOST_COMMAND_BYTES).decode("utf-8", "replace"))
+            command = begin_of(file, MOST_COMMAND_BYTES).decode("utf-8", "replace")
+            words = shlex.split(command)
         except (OSError, ValueError):
             continue
         for word, following in zip(words, [*words[1:], "-"], strict=True):

@@ -21,12 +21,14 @@ class MeasuredRun:
     """One run: its figures and what is needed to judge whether they can be compared.
 
     `values`: by key of summary.json, None where not measured. `planned`: requests that were to be sent (None: unknown, or limited
-    by time). `words` and `why`: the verdict's words but VALID, and its sentence. `samples`: values of a latency, one per request
-    (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown or if each run has its own beginnings; `plan`: equal
-    for runs that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
+    by time). `words` and `why`: the verdict's words but VALID, and its sentence. `spoiled`: latencies that are not what they
+    seem. `samples`: values of a latency, one per request (ms), for charts. `prompts`: hashes of the prompts sent, None if
+    unknown or if each run has its own beginnings; `plan`: equal for runs
+    that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
     value, as far as it is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value. `identity`:
     equal for two readings of the same run. `label`: its own name, where it has one. `concurrency`: most requests in flight, None
-    if there was no limit. `command`: how to repeat it.
+    if there was no limit. `client`: the machine that measured it. `replaced`: planned
+    prompts that did not fit a slot and were replaced by others, None if unknown. `command`: how to repeat it.
     """
 
     name: str
@@ -35,6 +37,7 @@ class MeasuredRun:
     planned: int | None = None
     words: tuple[str, ...] = ()
     why: str = ""
+    spoiled: tuple[str, ...] = ()
     cached_tokens: int | None = None
     reused_ratio: float | None = None
     connect_ms: float | None = None
@@ -49,6 +52,8 @@ class MeasuredRun:
     identity: str = ""
     label: str = ""
     concurrency: int | None = None
+    client: str = ""
+    replaced: int | None = None
     command: str = ""
 
     def value(self, key: str) -> float | None:

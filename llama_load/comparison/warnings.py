@@ -20,7 +20,30 @@ _FILE = "model file"
 
 def warnings_about(sides: Sequence[Side], bench: Sequence[BenchTest] = ()) -> list[str]:
     """A sentence for each. `bench`: tests of llama-bench."""
-    return [*_other_file(sides), *_same_file(sides), *_against_bench(sides, bench), *_in_blocks(sides)]
+    return [
+        *_other_file(sides),
+        *_same_file(sides),
+        *replaced_in(sides),
+        *_against_bench(sides, bench),
+        *_in_blocks(sides),
+    ]
+
+
+def replaced_in(sides: Sequence[Side]) -> list[str]:
+    """A sentence for each side whose server could not take all planned prompts."""
+    sentences = []
+    for side in sides:
+        replaced = sum(run.replaced or 0 for run in side.runs)
+        if replaced:
+            text = (
+                f"{side.label}: {quantity(replaced, 'planned prompt')} did not fit a slot and {_was(replaced)} replaced by others"
+            )
+            sentences.append(text)
+    return sentences
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def copies_in(sides: Sequence[Side]) -> list[str]:

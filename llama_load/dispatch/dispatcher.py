@@ -113,6 +113,12 @@ class Dispatcher:
         self._put_back(unsent)
         self.serve()
 
+    def give_up(self, worker: str, keys: Iterable[Key]) -> None:
+        """The worker has begun these requests and will deliver no record of them: they are named as possibly sent, not repeated."""
+        for key in self.ledger.give_up(worker, keys):
+            self.assigner.end(key)
+        self.serve()
+
     def leave(self, worker: str) -> None:
         """The worker has delivered all records and takes no more leases. Leases on their way to it go to others."""
         self._put_back(self.ledger.leave(worker))

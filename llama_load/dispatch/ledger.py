@@ -144,6 +144,20 @@ class Ledger:
             self._free_user(leases.pop(key))
         return sent, self._release(worker)
 
+    def give_up(self, worker: str, keys: Iterable[Key]) -> set[Key]:
+        """The worker has begun these requests and will deliver no record of them. Those whose leases it still had."""
+        unnamed = [key for key in keys if self._loss_of(worker, key) is None]
+        if unnamed:
+            measured = sorted(index for is_warmup, index in unnamed if not is_warmup)
+            warmup = sorted(index for is_warmup, index in unnamed if is_warmup)
+            self.lost.append(LostWorker(worker, measured, 0, warmup, gave_up=True))
+
+        leases = self.workers[worker].leases
+        held = leases.keys() & set(unnamed)
+        for key in held:
+            self._free_user(leases.pop(key))
+        return held
+
     def leave(self, worker: str) -> list[Lease]:
         """The worker takes no more leases. Those on their way to it go to others."""
         self.workers[worker].has_left = True

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.spoiled import are_whole
+from llama_load.metrics.verdict_words import BLURRED, NOT_COMPARABLE
 from llama_load.units import plain_number
+
+PASSED, NOT_PASSED, UNKNOWN, NO_MARK = "✓", "✗", "?", " "
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A value, the limit it must not exceed, and a sentence."""
+    """A value, the limit it must not exceed, and a sentence.
+
+    `ok` is False where the check failed. A check that did not fail passed only if it `is_known`.
+    """
 
     name: str
     value: float | None
@@ -19,22 +27,42 @@ class Check:
     text: str
     stage: str | None = None  # the checked stage; None: the whole run
     advice: str | None = None  # instead of the general remedy of its limit; "": the sentence has it
+    detects: float | None = None  # detection limit: the smallest value that it would have named with 95 %; None: exact
+    spoils: tuple[str, ...] = ()  # the figures that its failure spoils (see `metrics.spoiled`)
 
     def __post_init__(self) -> None:
         """Numpy's numbers become Python's, which every writer takes; what is not a number (NaN) is unknown."""
         object.__setattr__(self, "value", plain_number(self.value))
         object.__setattr__(self, "limit", plain_number(self.limit))
+        object.__setattr__(self, "detects", plain_number(self.detects))
         object.__setattr__(self, "ok", bool(self.ok) or self.value is None)
 
     @property
     def word(self) -> str:
-        """The verdict's word if this check is not ok."""
-        return LIMITS[self.name].word
+        """The verdict's word if this check is not ok (see `word_of`)."""
+        return word_of(self.name, self.spoils)
 
     @property
     def statement(self) -> str | None:
         """The statement that it tests (see `STATEMENTS`); None for information."""
         return None if self.limit is None else LIMITS[self.name].statement
+
+    @property
+    def is_main(self) -> bool:
+        """Whether its statement holds only if this check passed."""
+        return self.limit is not None and LIMITS[self.name].is_main
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is evidence, and enough to see a flaw that matters."""
+        if self.value is None or self.limit is None:
+            return False
+        return self.detects is None or self.detects <= max(self.limit, LIMITS[self.name].most_detects)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the flaw is absent, and would have been seen."""
+        return self.ok and self.is_known
 
     @property
     def remedy(self) -> str | None:
@@ -45,8 +73,13 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """✓ passed, ✗ failed, ? without evidence; a space for information."""
-        return " " if self.limit is None else "?" if self.value is None else "✓" if self.ok else "✗"
+        """✓ passed, ✗ failed, ? unknown: without evidence, or without enough to see a flaw that matters; a space for
+        information."""
+        if self.limit is None:
+            return NO_MARK
+        if not self.ok:
+            return NOT_PASSED
+        return PASSED if self.is_known else UNKNOWN
 
     @property
     def limit_text(self) -> str:
@@ -59,11 +92,34 @@ class Check:
         return self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"
 
 
-def limited(name: str, value: float | None, text: str, *, limit: float | None = None, advice: str | None = None) -> Check:
+def word_of(name: str, spoils: Collection[str]) -> str:
+    """The verdict's word where the check of this name fails. Where some figures are spoiled and the others can be compared, the run
+    is not NOT COMPARABLE but BLURRED."""
+    word = LIMITS[name].word
+    is_partial = word == NOT_COMPARABLE and not are_whole(spoils)
+    return BLURRED if is_partial else word
+
+
+def limited(
+    name: str,
+    value: float | None,
+    text: str,
+    *,
+    limit: float | None = None,
+    advice: str | None = None,
+    detects: float | None = None,
+    spoils: tuple[str, ...] | None = None,
+) -> Check:
     """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value (None) is ok; its sentence
-    must say which evidence is missing."""
-    limit = LIMITS[name].limit if limit is None else max(limit, LIMITS[name].limit)
-    return Check(name, value, limit, value is None or value <= limit, text, advice=advice)
+    must say which evidence is missing.
+
+    `detects`: the detection limit, the smallest value that it would have named at this sample with 95 % probability; None for an
+    exact count. `spoils`: instead of the figures in `LIMITS`."""
+    row = LIMITS[name]
+    limit = row.limit if limit is None else max(limit, row.limit)
+    ok = value is None or bool(value <= limit)
+    spoils = row.spoils if spoils is None else spoils
+    return Check(name, value, limit, ok, text, advice=advice, detects=detects, spoils=spoils)
 
 
 def information(name: str, value: float | None, text: str) -> Check:

@@ -23,6 +23,19 @@ class CpuShares:
     client: float
     server: float | None
 
+    @classmethod
+    def of(cls, workers: Sequence[WorkerHealth]) -> CpuShares | None:
+        """The shares on the machine of these workers, by the one that saw it busiest; None where none measured them.
+
+        The client's share: what a worker saw of all the client's processes there, and at least the sum of the workers' own."""
+        known = [worker for worker in workers if worker.machine_busy is not None]
+        if not known:
+            return None
+        busiest = max(known, key=lambda worker: worker.machine_busy or 0.0)
+        own = sum(worker.own_share or 0.0 for worker in known)
+        seen = max(worker.client_share or 0.0 for worker in known)
+        return cls(busiest.machine_busy or 0.0, max(own, seen), busiest.server_share)
+
     @property
     def others(self) -> float:
         """The share of all other programs."""
@@ -55,12 +68,16 @@ class CpuShares:
 
 def cpu_shares(health: Sequence[WorkerHealth]) -> CpuShares | None:
     """The shares on the busiest machine of the workers; None where they were not measured."""
-    known = [worker for worker in health if worker.machine_busy is not None]
-    if not known:
-        return None
-    busiest = max(known, key=lambda worker: worker.machine_busy or 0.0)
-    here = [worker for worker in known if _machine_of(worker) == _machine_of(busiest)]
-    return CpuShares(busiest.machine_busy or 0.0, sum(worker.own_share or 0.0 for worker in here), busiest.server_share)
+    every = [shares for workers in machines(health) if (shares := CpuShares.of(workers)) is not None]
+    return max(every, key=lambda shares: shares.machine, default=None)
+
+
+def machines(health: Sequence[WorkerHealth]) -> list[list[WorkerHealth]]:
+    """The workers of each machine."""
+    groups: dict[str, list[WorkerHealth]] = {}
+    for worker in health:
+        groups.setdefault(_machine_of(worker), []).append(worker)
+    return list(groups.values())
 
 
 def _machine_of(worker: WorkerHealth) -> str:

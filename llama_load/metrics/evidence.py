@@ -10,7 +10,7 @@ from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.token_counts import CountGap
+from llama_load.metrics.token_counts import CountGap, TpotBounds
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
 from llama_load.observed.other_requests import OtherTraffic
@@ -43,6 +43,7 @@ class Evidence:
     unsent: int | None = None  # arrivals that were scheduled before the end but not sent; None: nothing was cut
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
     interrupted: bool = False  # the run was stopped before its end
+    stopped_by_hand: bool = False  # by Ctrl-C or in the web UI
     percentiles: Sequence[float] = (99.0,)
     shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
@@ -54,6 +55,7 @@ class Evidence:
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()
+    shared_machine: bool = False  # --shared-machine: other programs on the server's machine belong to the measurement
     master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90; None without a swarm
 
     # the run folder
@@ -63,6 +65,7 @@ class Evidence:
     prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`
     cache: CacheEvidence = field(default_factory=CacheEvidence)
     count_gaps: Sequence[CountGap] = ()  # output tokens by the server's counts and by events, for each server
+    tpot_bounds: TpotBounds | None = None  # None: no answer has a TPOT
     stage_number: int | None = None
     probes: ProbeFigures | None = None  # with --probe-rate
 

@@ -48,31 +48,17 @@ def itl_ms(token_ns: Sequence[int]) -> list[float]:
     return [ns_to_ms(later - earlier) for earlier, later in pairwise(token_ns)]
 
 
-def tpot_ms(
-    ttft: float | None,
-    e2el: float | None,
-    output_tokens: int | None,
-    *,
-    token_events: int | None = None,
-    first_event_tokens: int | None = None,
-    blank_events: int = 0,
-) -> float | None:
-    """Mean time per output token after the first, ms: (E2EL - TTFT) / (output tokens - 1); None below two tokens.
+def tpot_ms(ttft: float | None, e2el: float | None, tokens_between: float | None) -> float | None:
+    """Mean time per output token after the first, ms: (E2EL - TTFT) / tokens between the first and the last token event.
 
-    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics. Also None where
-    the time after the first event does not cover most tokens: the answer came in one event, or its first event held (or
-    followed) more than half of the tokens. 60 tokens in one event: None, not 0.0. TTFT is that of the first visible text: tokens
-    of blanks before it (`blank_events`, as far as the tokens exceed the other events) are before that time too, and not counted.
+    These are the output tokens - 1, as in vLLM's formula (benchmarks/serve.py, calculate_metrics), where the stream brings all of
+    them: first token at 50 ms, last at 250 ms, 11 tokens: 20.0. Tokens that came at other times are left out: hidden reasoning and
+    blanks before the first event, all of the first event, the end token (see `metrics.token_span`). None below two events, and
+    where the time after the first event does not cover most tokens: 60 tokens in one event: None, not 0.0.
     """
-    if ttft is None or e2el is None or output_tokens is None or output_tokens < 2:
+    if ttft is None or e2el is None or not tokens_between:
         return None
-    if token_events is not None and token_events < 2:
-        return None
-    if first_event_tokens is not None and first_event_tokens > output_tokens / 2:
-        return None
-    before = min(blank_events, output_tokens - token_events) if token_events is not None else 0
-    after = output_tokens - 1 - max(0, before)
-    return (e2el - ttft) / after if after > 0 else None
+    return (e2el - ttft) / tokens_between
 
 
 def connect_ms(started_ns: int, connected_ns: int | None) -> float | None:

@@ -78,7 +78,8 @@ def cache_checks(table: PromptTable, counters: ServerCounters | None = None, sta
         text = "answers report no cached tokens; the server's counters do"
         if (again := prompts.sent_again(silent)).any():
             text += f"; {prompts.again_text(again, silent)}"
-        checks += [_unknown(text), counted]
+        is_known = counted.value is not None
+        checks += [information("cached_prompt_ratio", None, text) if is_known else _unknown(text), counted]
     elif silent.any():
         checks.append(_unknown("the server does not report cached prompt tokens"))
     is_unseen = counted is None and not evidence.is_off

@@ -20,6 +20,7 @@ from llama_load.metrics.rates import (
 )
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.statistics import Distribution, describe
+from llama_load.metrics.token_counts import tokens_per_event
 from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.speculation import Speculation
@@ -72,6 +73,7 @@ class Summary(Rates):
     tokens_per_image: float | None
     total_cached_tokens: int | None
     tokens_per_event: Distribution
+    vllm_tpot: Distribution  # by vLLM's formula, ms
     speculation: Speculation | None
     retried_requests: int  # sent more than once (--retry), and how often in addition
     retries: int
@@ -134,7 +136,8 @@ def summarize(
         total_images=_sum(ok.numbers("images")),
         tokens_per_image=_per_image(ok.numbers("image_tokens"), ok.numbers("images")),
         total_cached_tokens=_total(ok.numbers("cached_tokens")),
-        tokens_per_event=_tokens_per_event(ok, percentiles),
+        tokens_per_event=describe(tokens_per_event(ok), percentiles),
+        vllm_tpot=describe(_vllm_tpot_ms(ok), percentiles),
         speculation=_speculation(ok),
         retried_requests=int((records.numbers("tries") > 1).sum()),
         retries=int(np.nansum(np.maximum(0, records.numbers("tries") - 1))),
@@ -248,17 +251,12 @@ def _total(values: NDArray[np.float64]) -> int | None:
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
 
 
-def all_events(ok: Records) -> NDArray[np.float64]:
-    """The events of each answer that brought tokens: token events, and those of blanks before them. 0: it was not streamed."""
-    events = ok.numbers("token_events")
-    return np.where(events > 0, events + np.nan_to_num(ok.numbers("blank_events")), 0.0)
-
-
-def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution:
-    """Output tokens / events of each streamed answer whose tokens the server counted. 1.0: one token per event."""
-    tokens, events = ok.numbers("output_tokens"), all_events(ok)
-    counted = (events > 0) & ~ok.equals("token_source", "events")
-    return describe(tokens[counted] / events[counted], percentiles)
+def _vllm_tpot_ms(ok: Records) -> NDArray[np.float64]:
+    """TPOT by vLLM's formula , ms: (E2EL - TTFT) / (output tokens - 1); NaN below two tokens. Source: benchmarks/serve.py,
+    calculate_metrics."""
+    took_ms, tokens = ok.numbers("e2el_ms") - ok.numbers("ttft_ms"), ok.numbers("output_tokens")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(tokens > 1, took_ms / (tokens - 1), np.nan)
 
 
 def _speculation(ok: Records) -> Speculation | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks import (
     alive,
     answers,
@@ -13,16 +14,21 @@ from llama_load.metrics.checks import (
     client,
     completeness,
     conversations,
+    counted,
+    counters,
     hang_ups_felt,
     lengths,
     load_kept,
+    machine,
     probes_felt,
     same,
     server_side,
 )
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.one_cause import with_one_remedy
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.verdict_words import VALID, WORDS
+from llama_load.metrics.statements import arranged
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
@@ -95,6 +101,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.unused_rpc_workers(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *completeness.retried(evidence),
+        *machine.other_programs(evidence),
         client.core_wait(evidence),
         *client.cpu(evidence),
         *client.master_lag(evidence),
@@ -102,15 +109,23 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.clock(evidence),
         *client.swarm_clock(evidence),
         client.connections(evidence),
-        answers.count_gap(evidence),
-        *answers.counts(evidence),
+        counted.count_gap(evidence),
+        *counted.tool_calls(evidence),
+        *counted.tpot_known(evidence),
+        *counted.uncounted_output(evidence),
+        *counted.uncounted_prompts(evidence),
+        *counters.compared(evidence),
+        *counted.counts(evidence),
         *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]
     words = [word for word in WORDS if any(check.word == word for check in bad)] or [VALID]
     bad.sort(key=lambda check: words.index(check.word))
-    return Verdict(words[0], [*bad, *(check for check in checks if check.ok)], words, _headline(words, bad))
+    bad = with_one_remedy(bad, evidence)
+    checks = [*bad, *(check for check in checks if check.ok)]
+    headline = _headline(words, bad) if bad else _headline_of_valid(checks)
+    return Verdict(words[0], checks, words, _with_shared_machine(headline, checks))
 
 
 def stage_checks(evidence: Evidence) -> list[Check]:
@@ -125,8 +140,27 @@ def _of_each(evidence: Evidence) -> list[Check]:
 
 def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:
     """`FAILED: 12 of 20 requests failed (60%): 12 × no first token in time …; also CLIENT-BOUND`."""
-    if not bad:
-        return VALID
     also = f"; also {', '.join(words[1:])}" if words[1:] else ""
     where = f"stage {bad[0].stage}: " if bad[0].stage is not None else ""
     return f"{words[0]}: {where}{bad[0].sentence}{also}"
+
+
+def _headline_of_valid(checks: Sequence[Check]) -> str:
+    """`VALID`; where main checks are unknown: `VALID as far as seen: 64 requests show only …; also not known: Alone`."""
+    statements = [statement for statement in arranged(checks) if statement.ok is None]
+    if not statements:
+        return VALID
+    first, *others = statements
+    questions = first.open_questions
+    text = questions[0].text if questions else f"{first.name} is not known"
+    also = f"; also not known: {', '.join(statement.name for statement in others)}" if others else ""
+    return f"{AS_FAR_AS_SEEN}: {text}{also}"
+
+
+def _with_shared_machine(headline: str, checks: Sequence[Check]) -> str:
+    """The head line, which says so where other programs belong to the measurement: `VALID on a shared machine`."""
+    shared = [check for check in checks if check.name == machine.NAME and check.limit is None]
+    if not shared or (shared[0].value or 0.0) <= LIMITS[machine.NAME].limit:
+        return headline
+    word, separator, rest = headline.partition(": ")
+    return f"{word} on a shared machine (others used {shared[0].value:.0%} of it){separator}{rest}"

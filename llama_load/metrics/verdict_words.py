@@ -8,9 +8,11 @@ INCOMPLETE, FAILED, NOT_COMPARABLE, CLIENT_BOUND, BLURRED, VALID = WORDS = (
     "FAILED",  # over 1 % of the requests failed
     "NOT COMPARABLE",  # the measured traffic was not the configured traffic
     "CLIENT-BOUND",  # the client was too busy for accurate figures
-    "BLURRED",  # single gaps between tokens cannot be distinguished
+    "BLURRED",  # some figures, which are marked, are not what they seem; the others are right
     "VALID",  # none of these
 )
+# Of a valid run in which a main check is unknown.
+AS_FAR_AS_SEEN = f"{VALID} as far as seen"
 
 # The statements that make a run valid, in the order of reports. Every check tests one of them.
 SAME, ASKED, COUNTED, ALIVE, ALONE, SEEN = "Same", "Asked", "Counted", "Alive", "Alone", "Seen"

@@ -77,7 +77,7 @@ class RequestRecord:
     first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None  # the last one arrived
     ended_mono_ns: int  # the answer was complete, or the request had failed
-    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970
+    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970 (in a swarm the master's)
 
     # how long
     client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
@@ -110,7 +110,11 @@ class RequestRecord:
     first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
     output_chars: int = 0  # characters of the generated text
     output_bytes: int | None = None  # of the same text, in UTF-8
+    first_event_chars: int | None = None  # characters of the first token event; None: it is no text
+    call_chars: int | None = None  # characters of the names and arguments of tool calls
+    stop_bytes: int | None = None  # of the longest `stop` that was sent, in UTF-8
     prompt_chars: int = 0  # characters of the prompt
+    prompt_bytes: int | None = None  # of the same text, in UTF-8
     images: int | None = None  # number of images
     image_tokens: int | None = None  # part of prompt_tokens: all images together
     inputs: int | None = None  # texts of an embeddings request, documents of a rerank request

@@ -26,6 +26,9 @@ class WorkerHealth:
     machine_busy: float | None = None  # used share of all cores' time, 0 to 1
     own_share: float | None = None  # of it, by this process
     server_share: float | None = None  # of it, by the servers under test; None where they do not run on this machine
+    client_share: float | None = None  # of it, by all processes of the client on its machine: workers, master, telemetry
+    is_server_here: bool | None = None  # whether a server under test runs on its machine
+    busiest_others: list[str] = field(default_factory=list)  # other programs with their shares: `yes 48%`
     core_wait_ms: float | None = None  # the thread that receives was ready to run but waited for a core, by the kernel's account
     core_wait_longest_ms: float | None = None  # between two samples
     core_wait_ratio: float | None = None  # share of the time

@@ -283,6 +283,9 @@ FLAGS = (
          "shared key of master and workers, at least 16 characters; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: "
          "--processes generates one)",
          begins="Keys and access"),
+    Flag("--web-token", Kind.SECRET, None, "",
+         "token that the web page, /metrics there and --metrics-port ask for, at least 16 characters; safer in the environment as "
+         "LLAMA_LOAD_WEB_TOKEN (default: the page makes one up and prints it in its URL; --web-login replaces it)"),
     Flag("--ui-folder", Kind.FOLDER, None, "",
          "folder that must contain the paths given in the web UI (default: the working directory)",
          role=Role.REPORT),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from llama_load.bound_headers import Headers, bearer
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
 from llama_load.languages import ENGLISH
@@ -37,7 +38,6 @@ from llama_load.targets.balance import ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
-from llama_load.users.request_headers import Headers
 from llama_load.users.session_tokens import TAKEN, SessionHeaders
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
@@ -175,7 +175,7 @@ def _authorization(flags: FlagReader) -> Headers:
         return ()
     if not (api_key.isascii() and api_key.isprintable()):
         flags.faults.append("--api-key contains characters that cannot be sent in a header")
-    return (("Authorization", f"Bearer {api_key}"),)
+    return bearer(api_key)
 
 
 def _endpoint(given: str | None, faults: list[str]) -> str:
@@ -268,6 +268,7 @@ class RunOptions:
     retries: int = _read(lambda flags: flags.number("retry", int, 0, most=MOST_RETRIES))
     wait_at_end_s: float = _read(lambda flags: LONGEST_WAIT_S if flags.chosen("at_end") == WAIT else 0)
     client_priority: str = _read(lambda flags: flags.chosen("client_priority") or AUTO)  # one of CLIENT_PRIORITIES
+    shared_machine: bool = _of_flag(FlagReader.switch)
     server_grace_s: float = _read(lambda flags: flags.number("server_grace", float, 0, most=LONGEST_S))
     save_texts: bool = _of_flag(FlagReader.switch)
     telemetry: TelemetryOptions = _read(read_telemetry)
@@ -278,6 +279,7 @@ class RunOptions:
     no_report_html: bool = _of_flag(FlagReader.switch)
     # Where to serve /metrics.
     metrics_address: tuple[str, int] | None = _read(lambda flags: _address(flags.text("metrics_port"), flags.faults))
+    web_token: str | None = _of_flag(FlagReader.text)
     given_flags: dict[str, Any] = _read(_given)  # for the manifest
 
     def body_options(self) -> BodyOptions:

@@ -65,6 +65,10 @@ RESULT_FLAGS = (
          "priority of the sending processes: real-time where the system allows it (else the best nice value), or normal; "
          "real-time keeps timestamps exact when the server uses all cores of this machine",
          CLIENT_PRIORITIES),
+    Flag("--shared-machine", Kind.SWITCH, ADVANCED, "",
+         "other programs on the server's machine belong to what is measured: the verdict names their share instead of "
+         "NOT COMPARABLE",
+         title="Shared machine"),
     Flag("--server-grace", Kind.NUMBER, ADVANCED, "10",
          "seconds that a run goes on after its last server on this machine has ended, in case it is started again"),
     Flag("--connect-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),

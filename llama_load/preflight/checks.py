@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.bound_headers import AUTHORIZATION
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.options.result_flags import AUTO
@@ -83,7 +84,7 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
         if uptime_s is not None and uptime_s < JUST_STARTED_S:
             text = f"{uptime_s:.0f} s at {target.address.url}: first requests may be slow (raise --warmup)"
             rows.append(PreflightRow("uptime", text, "note"))
-    key = any(name.lower() == "authorization" for name, _ in first.headers)
+    key = any(name.lower() == AUTHORIZATION.lower() for name, _ in first.headers.fields)
     rows.append(PreflightRow("key", "accepted" if key else "none given, none required"))
     models = [_loads(target) for target in targets if target.load_s] or [first.model or "the server lists none"]
     rows += [PreflightRow("model", text) for text in models]

@@ -67,6 +67,7 @@ def make_manifest(
         stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
         same_prompts=model.same_prompts,
         same_answer=options.same_answer,
+        shared_machine=options.shared_machine,
         probe_rate_rps=options.probe_rate_rps,
         hands_over=model.hands_over,
         percentiles=options.goals.percentiles,

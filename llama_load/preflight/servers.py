@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import secrets_in
 from llama_load.options.options import RunOptions
+from llama_load.options.server_keys import KEYS_FOR, headers_for, may_have_keys
 from llama_load.preflight.checks import Budget, slot_budget
 from llama_load.targets.adapters import adapter_fields, check_adapters
 from llama_load.targets.apis import APIS, CHAT
@@ -33,9 +35,13 @@ def hosts_of(environment: Any) -> list[str]:
 
 def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe], list[Target]]:
     """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
-    settings = (options.headers, options.backend, options.models.names, options.connection_reuse, options.tls)
+    if secrets_in(options.extra_body):
+        for host in hosts:
+            if not may_have_keys(host):
+                raise UsageError(f"--extra-body holds a key, and keys are not for {shown_url(host)} ({KEYS_FOR})")
+    settings = (options.backend, options.models.names, options.connection_reuse, options.tls)
     # All at the same time: replicas far away answer in as long as one. The first server's error is reported first.
-    probes = side_by_side([partial(Probe, ProbeSettings(host, *settings)) for host in hosts])
+    probes = side_by_side([partial(Probe, ProbeSettings(host, headers_for(host, options.headers), *settings)) for host in hosts])
     targets = side_by_side([probe.ask for probe in probes])
     if options.adapters.names:
         for probe, target in zip(probes, targets, strict=True):

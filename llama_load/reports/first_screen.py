@@ -16,6 +16,7 @@ from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
+from llama_load.metrics.verdict import Verdict
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.baseline import against_last
@@ -79,8 +80,7 @@ def first_screen(results: Results) -> list[Line]:
 def _verdict(results: Results) -> Iterator[Line]:
     """The verdict's headline and the next checks that are not ok."""
     verdict = results.verdict
-    style = GOOD if verdict.word == VALID else BAD if verdict.word in (INCOMPLETE, FAILED) else DOUBTFUL
-    yield from _wrapped(verdict.headline, style)
+    yield from _wrapped(verdict.headline, _style_of(verdict))
     bad = [check for check in verdict.checks if not check.ok][1:]
     for check in bad[:MOST_CAUSES]:
         where = "" if check.stage is None else f"stage {check.stage}: "
@@ -90,6 +90,13 @@ def _verdict(results: Results) -> Iterator[Line]:
     for threshold in results.thresholds:
         if threshold.failed and not (FAILED in verdict.words and threshold.text == DEFAULT):
             yield Line(f"  {printable(threshold.line)}, FAILED", BAD)
+
+
+def _style_of(verdict: Verdict) -> str:
+    """Green is for runs in which every statement holds, and not for those in which a main check is unknown."""
+    if verdict.word == VALID:
+        return GOOD if verdict.headline == VALID else STRONG
+    return BAD if verdict.word in (INCOMPLETE, FAILED) else DOUBTFUL
 
 
 def _what_ran(results: Results) -> list[str]:

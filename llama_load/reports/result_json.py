@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from llama_load.analysis.keys import flat_result, percentile_word, uncertain
+from llama_load.analysis.keys import flat_result, own_tpot, percentile_word, uncertain, vllm_tpot
 from llama_load.analysis.results import Results
+from llama_load.metrics.check import Check
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
@@ -21,14 +22,14 @@ from llama_load.reports.check_lines import statements_json
 from llama_load.reports.over_time_table import soak_json, steady_json
 from llama_load.reports.probe_section import probes_json
 from llama_load.reports.telemetry_section import telemetry_json
-from llama_load.run_folder import Manifest
 from llama_load.units import plain_number
 
 
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    every = flat_result(manifest, results.total) | {"llama_load": _ours(results)}
+    of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
+    every = of_vllm | {"llama_load": _ours(results)}
     summary: dict[str, Any] = msgspec.to_builtins(every, enc_hook=_plain)
     return summary
 
@@ -49,8 +50,9 @@ def _ours(results: Results) -> dict[str, Any]:
         "recovered": results.run.recovered,
         "verdict": _verdict(results.verdict),
         "thresholds": [_threshold(result) for result in results.thresholds],
-        "uncertain": uncertain(manifest, results.total),
+        "uncertain": uncertain(manifest, results.total, checks=results.verdict.checks),
         **_figures(results.total),
+        **own_tpot(results.total),
         "failures": results.failures,
         "answers": results.answers,
         "answer_forms": results.forms,
@@ -83,7 +85,7 @@ def _ours(results: Results) -> dict[str, Any]:
         "by_adapter": _parts(results, results.by_adapter),
         "switching": results.switching,
         "affinity": results.affinity,
-        "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
+        "by_stage": {stage.name: _stage(results, stage) for stage in results.stages},
         "same_prompts": manifest.same_prompts,
         "repeated_prompts": results.repeated_prompts,
         "conversations": results.conversations,
@@ -107,11 +109,17 @@ def _same_answers(results: Results) -> dict[str, Any] | None:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """The verdict; each check with the statement that it tests and what to do where it fails."""
-    checks = [asdict(check) | {"statement": check.statement, "remedy": check.remedy} for check in verdict.checks]
-    for check in checks:
-        del check["advice"]
+    """The verdict, its checks and its statements."""
+    checks = [_check(check) for check in verdict.checks]
     return asdict(verdict) | {"checks": checks, "statements": statements_json(verdict.checks)}
+
+
+def _check(check: Check) -> dict[str, Any]:
+    """A check with its mark, the statement that it tests, whether it is a main check of it, and what to do where it fails."""
+    fields = asdict(check) | {"mark": check.mark, "statement": check.statement}
+    fields |= {"is_main": check.is_main, "remedy": check.remedy}
+    del fields["advice"]
+    return fields
 
 
 def _figures(figures: Summary) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def _threshold(result: ThresholdResult) -> dict[str, Any]:
     return threshold | {"value": result.value, "failed": result.failed, "why": result.why}
 
 
-def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
+def _stage(results: Results, stage: StageFigures) -> dict[str, Any]:
     about: dict[str, Any] = {
         "users": stage.users,
         "rate_rps": stage.rate_rps,
@@ -162,7 +170,7 @@ def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
         "is_whole": stage.is_whole,
         "conversations": stage.conversations,
     }
-    return about | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.figures.tok_per_s_per_user}
+    return about | _part(results, stage.figures, stage) | {"tok_per_s_per_user": stage.figures.tok_per_s_per_user}
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
@@ -170,12 +178,12 @@ def _percentiles(sample: Distribution) -> dict[str, float | None]:
 
 
 def _parts(results: Results, parts: Mapping[Any, Summary]) -> dict[str, Any]:
-    manifest = results.run.manifest
-    return {str(name): _part(manifest, part, is_part=part is not results.total) for name, part in parts.items()}
+    return {str(name): _part(results, part, is_part=part is not results.total) for name, part in parts.items()}
 
 
-def _part(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+def _part(results: Results, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+    manifest, checks = results.run.manifest, results.verdict.checks
     flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
-    about = {"uncertain": uncertain(manifest, figures, stage, is_part=is_part)}
+    about = {"uncertain": uncertain(manifest, figures, stage, is_part=is_part, checks=checks)}
     return {key: flat[key] for key in measured} | about | _figures(figures)

@@ -29,6 +29,7 @@ from llama_load.version import __version__
 
 VERSION = 1
 OTHER = "other"
+TOO_FEW, SPOILED = "too few values", "spoiled by a failed check"
 MOST_GPUS = 64
 # Forms of texts that may be shown. A product's name must begin with a vendor or a family: it comes from drivers and exporters.
 _GPU = re.compile(r"(?:NVIDIA|AMD|Intel|Apple|Tesla|GeForce|Quadro|Radeon|Instinct)(?: [A-Za-z0-9()+-]{1,16}){1,8}")
@@ -74,6 +75,9 @@ def shared_run(results: Results) -> dict[str, Any]:
         "date": date if (date := manifest.date[:8]).isdigit() else "",
     }
     total = results.total
+    few = uncertain(manifest, total)
+    doubts = uncertain(manifest, total, checks=verdict.checks)
+    reasons = {key: TOO_FEW if key in few else SPOILED for key in doubts}
     return (
         about
         | _figures(results)
@@ -83,7 +87,7 @@ def shared_run(results: Results) -> dict[str, Any]:
                 "verdict": {"words": words, "headline": headline, "checks": checks},
                 "total_cached_tokens": _number(total.total_cached_tokens),
                 "reused_connections": _number(total.reused_connections),
-                "uncertain": {key: "too few values" for key in uncertain(manifest, total) if key in _figures(results)},
+                "uncertain": {key: why for key, why in reasons.items() if key in _figures(results)},
             },
             "share": {
                 "format": VERSION,

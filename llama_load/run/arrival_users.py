@@ -14,6 +14,7 @@ import gevent
 from gevent.pool import Group
 
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
+from llama_load.run.patience import wait_until_none
 
 
 class ArrivalUsers:
@@ -30,9 +31,11 @@ class ArrivalUsers:
             (chosen,) = random.choices(classes, [user.weight for user in classes])
             self._group.spawn(self._start, chosen)
 
-    def stop(self, within_s: float) -> None:
+    def stop(self) -> None:
         """Kill the users that still run, except the calling greenlet: a user may be the one that ends the run."""
-        gevent.killall([greenlet for greenlet in self._group if greenlet is not gevent.getcurrent()], timeout=within_s)
+        others = [greenlet for greenlet in self._group if greenlet is not gevent.getcurrent()]
+        gevent.killall(others, block=False)
+        wait_until_none(lambda: sum(not greenlet.dead for greenlet in others))
 
     def _start(self, user_class: Any) -> None:
         user_class(self._environment).start(self._group)

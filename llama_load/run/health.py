@@ -14,6 +14,7 @@ import numpy as np
 import numpy.ma
 
 from llama_load.observed.worker_health import LAG_EVERY_NS, WorkerHealth
+from llama_load.run.client_cpu import ClientCpu
 from llama_load.run.core_wait import CoreWait
 from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
@@ -45,11 +46,14 @@ class _Counters:
 
 
 class HealthMonitor:
-    """Samples from `start` to `stop`: the lag every 20 ms, the CPU share every second. `servers` are the addresses under test."""
+    """Samples from `start` to `stop`: the lag every 20 ms, the CPU share every second. `servers` are the addresses under test;
+    `master_port`: where the swarm's master listens on this machine."""
 
-    def __init__(self, worker: str, servers: Sequence[Address] = ()) -> None:
+    def __init__(self, worker: str, servers: Sequence[Address] = (), master_port: int | None = None) -> None:
         self._health = WorkerHealth(worker)
         self._servers = ServerCpu(servers)
+        self._client = ClientCpu(master_port)
+        self._created_s = machine_cpu_s()[1]
         self._core_wait = CoreWait()
         self._lags_ms = array("d")
         self._late: list[tuple[float, int]] = []  # a heap: the shortest lag first
@@ -70,6 +74,7 @@ class HealthMonitor:
         self._window = (time.monotonic(), time.process_time())
         self._begin = _Counters()
         self._servers.start()
+        self._client.start()
         self._core_wait.start()
         self._present = PresentHealth()
         self._woke_ns = time.monotonic_ns()
@@ -142,4 +147,8 @@ class HealthMonitor:
             health.stolen_ratio = stolen_s / total_s
             health.machine_busy = min(1.0, max(0.0, 1 - idle_s / total_s))
             health.own_share = min(1.0, (end.own_s - begin.own_s) / total_s)
+            servers = self._servers.pids
+            health.client_share = min(1.0, self._client.used_s(servers) / total_s)
+            health.busiest_others = self._client.busiest_others(end.machine_s[1] - self._created_s, servers)
         health.server_share = self._servers.share()
+        health.is_server_here = self._servers.is_here

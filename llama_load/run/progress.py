@@ -62,16 +62,9 @@ class Progress(Watcher):
         """See `Watcher.start`."""
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
-            columns = (
-                TextColumn("{task.description:<9}"),
-                BarColumn(),
-                TextColumn("{task.fields[line]}"),
-                TimeElapsedColumn(),
-            )
-            bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+            bar = Bar(*bar_columns(), console=Console(stderr=True), auto_refresh=False, transient=True)
             self._greenlet = gevent.spawn(self._run_live, bar)
         else:
             self._greenlet = gevent.spawn(self._run_plain)
@@ -123,3 +116,12 @@ class Progress(Watcher):
             gevent.sleep(PLAIN_EVERY_S)
             counts = self.counts()
             print(f"{counts.phase}: {counts.line()}", file=sys.stderr, flush=True)
+
+
+def bar_columns() -> list[Any]:
+    """The parts of the live line: the phase, a bar, counts, the time."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+
+    phase = TextColumn("{task.description:<9}")
+    counts = TextColumn("{task.fields[line]}")
+    return [phase, BarColumn(), counts, TimeElapsedColumn()]

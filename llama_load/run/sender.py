@@ -17,9 +17,11 @@ from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_request_counter import OtherRequestsCounter
+from llama_load.run.patience import wait_until_none
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
+from llama_load.wire.local_ports import is_loopback
 from llama_load.wire.receiver import receiver_name
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
@@ -27,9 +29,6 @@ from llama_load.workloads.expect import load_checks
 
 if TYPE_CHECKING:
     from llama_load.preflight.prepare import Prepared  # which a worker does not need
-
-# Time limit for stopped users to write their last records.
-LAST_RECORDS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,8 @@ class SenderRuntime:
         *,
         tls: TlsOptions,
     ) -> None:
-        self.monitor = HealthMonitor(worker, [target.address for target in config.targets])
+        addresses = [target.address for target in config.targets]
+        self.monitor = HealthMonitor(worker, addresses, _master_port(environment))
         self._users = ArrivalUsers(environment)
         self._others = OtherRequestsCounter(environment)
         self.lease_client = LeaseClient(
@@ -116,7 +116,7 @@ class SenderRuntime:
         self._waits_no_more = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
-        """Drain, cancel the requests still in flight, and wait for their records."""
+        """Drain, cancel the requests still in flight, and wait for their records while some come. The link names the others."""
         self.drain(wait_s)
         self.monitor.stop()
         self._priority.give_back()
@@ -124,11 +124,9 @@ class SenderRuntime:
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
         Transport.of_this_process().pool.close_parked()
-        with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
-            while self.lease_client.in_flight > 0:
-                gevent.sleep(0.01)
+        wait_until_none(lambda: self.lease_client.in_flight)
         self._overdue.kill(block=False)
-        self._users.stop(LAST_RECORDS_WITHIN_S)
+        self._users.stop()
         self.lease_client.close_records()
         return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken, receiver=receiver_name())
 
@@ -144,3 +142,11 @@ def settle() -> None:
     To be called before anything is measured; in a worker before it reports to the master."""
     gc.collect()
     gc.freeze()
+
+
+def _master_port(environment: Any) -> int | None:
+    """Where the master of this worker listens, if that is on this machine; None in one process."""
+    options = environment.parsed_options
+    host, port = getattr(options, "master_host", None), getattr(options, "master_port", None)
+    is_worker = bool(getattr(options, "worker", False))
+    return port if is_worker and host and port and is_loopback(host) else None

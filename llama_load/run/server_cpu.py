@@ -21,12 +21,18 @@ class ServerCpu:
         self._since: dict[int, float] = {}
         self._total_since_s = 0.0
         ports = {address.port for address in addresses if is_here(address)}
+        self.is_here = bool(ports)  # a server is on this machine, whether or not its processes can be seen
         if ports:
             gevent.spawn(self._look, ports)
 
     def start(self) -> None:
         """Count from now on, or from the time the processes are found."""
         self._since, self._total_since_s = self._cpu_s(), machine_cpu_s()[1]
+
+    @property
+    def pids(self) -> set[int]:
+        """The servers' processes."""
+        return {process.pid for process in self._processes}
 
     def share(self) -> float | None:
         """CPU time of the servers' processes since `start`, 0 to 1 of all cores; None if there are none on this machine."""

@@ -11,6 +11,7 @@ import gevent
 import msgspec
 from gevent import subprocess
 
+from llama_load.bound_headers import bearer, bound
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
@@ -83,14 +84,14 @@ class TelemetryRun(Watcher):
 def sampler_config(prepared: Prepared) -> SamplerConfig:
     """What to sample in this run."""
     options, tls, targets = prepared.options.telemetry, prepared.options.tls, prepared.targets
-    token = (("Authorization", f"Bearer {options.scrape_token}"),) if options.scrape_token else ()
+    token = bearer(options.scrape_token)
     return SamplerConfig(
         file=str(prepared.writer.path / SAMPLES),
         interval_s=options.interval_s,
         ports=sorted({target.address.port for target in targets if is_here(target.address)}),
         servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
         slots=[page for target in targets if (path := target.kind.slots_path) for page in _pages(target, path)],
-        exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
+        exporters=[Endpoint(name=url, url=url, headers=bound(url, token)) for url in options.scrape],
         gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
         power_command=list(options.power_command),
         ca_file=None if tls.ca_file is None else str(tls.ca_file),

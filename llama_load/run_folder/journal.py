@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from llama_load.foreign_files import TooLarge
+from llama_load.foreign_files import TooLarge, open_foreign
 from llama_load.observed.foreign_records import BadRecords, check_integers, unpacked
 from llama_load.observed.record import aligned, schema
 from llama_load.run_folder.whole_file import new_file
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SEARCH_BYTES = 1 << 20
+# On disk and unpacked.
+MOST_JOURNAL_BYTES = 4 << 30
 # Frames are at most this long, also unpacked: the master's queue of records and one batch more.
 MOST_FRAME_BYTES = 256 << 20
 # Batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
@@ -92,15 +94,12 @@ class JournalContents:
         return sum(end - begin for begin, end in self.gaps)
 
 
-def read_journal(path: Path, most_bytes: int | None = None) -> JournalContents:
-    """The contents of a journal; empty without a file. Raises OSError, TooLarge: over `most_bytes` of unpacked batches."""
+def read_journal(path: Path, most_bytes: int = MOST_JOURNAL_BYTES) -> JournalContents:
+    """The contents of a journal; empty without a file. Raises OSError, TooLarge: over `most_bytes`, on disk or unpacked."""
     if not path.is_file():
         return parse(b"")
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _contents(_file(fd), most_bytes)
-    finally:
-        os.close(fd)
+    with open_foreign(path, most_bytes) as opened:
+        return _contents(_file(opened.fileno()), most_bytes)
 
 
 def parse(data: bytes) -> JournalContents:

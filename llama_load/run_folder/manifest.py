@@ -10,6 +10,7 @@ import msgspec
 
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
@@ -131,6 +132,7 @@ class Manifest:
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
     same_answer: bool = False  # answers under load are compared with those to the same prompts alone
+    shared_machine: bool = False  # other programs on the server's machine belong to the measurement (--shared-machine)
     probe_rate_rps: float | None = None  # --probe-rate
     probes_skipped: int = 0  # probes whose time passed while the client stood still
     probes_unwritten: int = 0  # records of probes that the disk did not take
@@ -177,11 +179,14 @@ class Manifest:
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset. `is_complete`: it
-    holds every record of this worker that the master has not acknowledged."""
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset.
+
+    `wall_offset_ns`: the master's wall clock less its monotonic one; None: the records have the master's wall clock already.
+    `is_complete`: it holds every record of this worker that the master has not acknowledged."""
 
     worker: str
     clock_offset_ns: int | None = None
+    wall_offset_ns: int | None = None
     is_complete: bool = False
 
 
@@ -197,7 +202,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
     try:
-        return msgspec.json.decode(read_foreign(file), type=Manifest)
+        return decode_foreign(read_foreign(file), Manifest)
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # msgspec's exceptions are ValueErrors
@@ -210,7 +215,7 @@ def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = 
     runs = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
-            manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
+            manifest = decode_foreign(read_foreign(file), Manifest)
         except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):

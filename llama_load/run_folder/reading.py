@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.observed.foreign_records import BadRecords
 from llama_load.observed.losses import DamagedJournal
 from llama_load.observed.record import CANCELLED, INSTANTS
@@ -149,9 +148,14 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
+    if about.wall_offset_ns is not None:
+        place = table.schema.get_field_index("started_wall_ns")
+        started_ns = pc.add_checked(table["started_mono_ns"], about.wall_offset_ns)
+        table = table.set_column(place, table.schema.field(place), started_ns)
     returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
-        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps  # what it sent is on record now
+        # What it sent is on record now, except what it gave up itself.
+        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps and not gone.gave_up
         gone.possibly_sent = [index for index in gone.possibly_sent if not is_all and (False, index) not in returned]
         gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if not is_all and (True, index) not in returned]
     if run.manifest.end == RUNNING:
@@ -165,8 +169,10 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
 def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
     file = spool / MANIFEST
     try:
-        about = msgspec.json.decode(read_foreign(file) if file.is_file() else b"", type=SpoolManifest)
+        about = decode_foreign(read_foreign(file) if file.is_file() else b"", SpoolManifest)
         contents = read_journal(spool / JOURNAL)
+    except TooLarge as error:
+        raise UsageError(f"{spool} cannot be read: {error}") from None
     except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         raise UsageError(f"{spool} is not a worker's spool: its {MANIFEST} is missing or names no worker") from None
     if about.clock_offset_ns is None:

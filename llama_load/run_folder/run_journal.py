@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load.run_folder.journal import Journal, JournalContents, parse, read_journal
+from llama_load.run_folder.journal import MOST_JOURNAL_BYTES, Journal, JournalContents, parse, read_journal
 from llama_load.run_folder.manifest import JOURNAL, PACKED
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class RunJournal:
             self._packed.close()
 
 
-def read_run_journal(folder: Path, most_bytes: int | None = None) -> RunContents:
+def read_run_journal(folder: Path, most_bytes: int = MOST_JOURNAL_BYTES) -> RunContents:
     """The contents of both files on disk, also while another process writes them. Raises OSError if one cannot be read at all."""
     recent = read_journal(folder / JOURNAL, most_bytes)  # first: what is packed meanwhile is in both, not in none
     return RunContents(read_journal(folder / PACKED, most_bytes), recent)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
+from llama_load.foreign_files import open_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.run_folder.foreign_tables import TableLimits, open_table
@@ -34,6 +35,8 @@ METADATA = b"llama_load"
 # The sampler stops writing far below these.
 MOST_LINE_BYTES = 4 << 20
 MOST_SAMPLES = 16_000_000
+# A sample takes fewer than 30 bytes.
+MOST_SAMPLES_BYTES = 1 << 30
 LIMITS = TableLimits(cells=5 * MOST_SAMPLES, decoded_bytes=2 << 30)
 MOST_SERIES = 20_000
 MOST_NOTES, MOST_LABELS, MOST_CHARS = 200, 32, 300
@@ -87,10 +90,10 @@ def read_samples(file: Path) -> Telemetry:
     notes: list[str] = []
     left = MOST_SAMPLES
     bad = 0
-    with file.open("rb") as lines:
+    with open_foreign(file, MOST_SAMPLES_BYTES) as lines:
         while line := lines.readline(MOST_LINE_BYTES):
             try:
-                left -= _add_line(msgspec.json.decode(line, type=list), series, notes)
+                left -= _add_line(decode_foreign(line, list), series, notes)
             except _DAMAGES:
                 bad += 1
             if left <= 0:
@@ -188,7 +191,7 @@ def _read_table(file: Path) -> Telemetry:
 
 def _notes(text: bytes) -> list[str]:
     try:
-        notes = msgspec.json.decode(text[:MOST_LINE_BYTES], type=dict[str, list[str]]).get("notes", [])
+        notes = decode_foreign(text[:MOST_LINE_BYTES], dict[str, list[str]]).get("notes", [])
     except (ValueError, RecursionError):
         return ["the notes of the telemetry are damaged"]
     return [_name(note) for note in notes[:MOST_NOTES]]
@@ -211,6 +214,6 @@ def _grouped(columns: list[Any], t_ns: Any, values: Any) -> list[Series]:
     series = []
     for rows in sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])):
         source, metric, labels = (column.dictionary[int(column.indices[int(rows[0])].as_py())].as_py() for column in encoded)
-        names = _name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict))
+        names = _name(source), _name(metric), _labels(decode_foreign(labels.encode(), dict))
         series.append(_series(*names, t_ns[rows], values[rows]))
     return [known for known in series if known is not None]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from llama_load.bound_headers import bearer, bound
 from llama_load.errors import RunError
 from llama_load.plain_http import NoAnswerError, Session, tls_context
 from llama_load.serving.commands import with_model
@@ -63,7 +64,7 @@ def measure(spec: ServerSpec, repeats: int, folder: Path, on_start: Callable[[Co
 def first_token_s(server: Server, api_key: str) -> float:
     """Seconds until the whole answer of one token to the first request. RunError: it gets none."""
     # The server is the one that we have just started, whoever signed its certificate.
-    session = Session((("Authorization", f"Bearer {api_key}"),) if api_key else (), partial(tls_context, insecure=True))
+    session = Session(bound(server.url, bearer(api_key)), partial(tls_context, insecure=True))
     try:
         models = session.get(server.url + "/v1/models", within_s=FIRST_TOKEN_WITHIN_S).json()
         body = {"model": models["data"][0]["id"], "prompt": "Hello", "max_tokens": 1, "stream": True}

@@ -17,7 +17,7 @@ from gevent.event import Event
 from numpy.typing import NDArray
 
 from llama_load.dispatch.leases import Key
-from llama_load.observed.foreign_records import MOST_SHIFTED, BadRecords, check_integers, read_batch
+from llama_load.observed.foreign_records import MOST_INTEGER, MOST_SHIFTED, BadRecords, check_integers, read_batch
 from llama_load.observed.record import CANCELLED, INSTANTS, schema
 from llama_load.run.controller import RunController
 from llama_load.run.in_thread import in_thread
@@ -72,11 +72,13 @@ class RecordIngest:
         controller: RunController,
         workers: Mapping[str, WorkerState],
         acknowledge: Callable[[str, Sequence[int]], None],
+        wall_offset_ns: int,
     ) -> None:
         self._writer = writer
         self._controller = controller
         self._workers = workers
         self._acknowledge = acknowledge
+        self._wall_offset_ns = wall_offset_ns
         self._queue: list[Delivery] = []
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
@@ -91,6 +93,7 @@ class RecordIngest:
         """Queue a batch, unless it is queued already or too much waits. Nothing in it has been read."""
         if (worker, number) not in self._waiting and self._bytes < MOST_WAITING_BYTES:
             self._waiting.add((worker, number))
+            self._workers[worker].queued += 1
             self._bytes += len(data)
             self._queue.append(Delivery(worker, number, data, time.monotonic()))
             self._there.set()
@@ -153,6 +156,7 @@ class RecordIngest:
         del self._queue[: len(deliveries)]
         for delivery in deliveries:
             self._waiting.discard((delivery.worker, delivery.number))
+            self._workers[delivery.worker].queued -= 1
             self._bytes -= len(delivery.data)
         return True
 
@@ -195,7 +199,7 @@ class RecordIngest:
             shifts.append(self._workers[delivery.worker].clock.shifts_ns(started_ns[part], ended_ns[part]))
             begin = part.stop
         shift_ns = np.concatenate(shifts)
-        table = _shifted(table, shift_ns)
+        table = _shifted(table, shift_ns, self._wall_offset_ns)
         if not all(new):
             table, rows = table.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
         batches = table.combine_chunks().to_batches()
@@ -258,11 +262,16 @@ def _rows(table: pa.Table, workers: Sequence[tuple[str, int]]) -> list[Row]:
     return [Row(worker, (warmup, index), status) for worker, warmup, index, status in zip(owners, *columns, strict=True)]
 
 
-def _shifted(table: pa.Table, shift_ns: NDArray[np.int64]) -> pa.Table:
-    """The records with their instants on the master's monotonic clock."""
+def _shifted(table: pa.Table, shift_ns: NDArray[np.int64], wall_offset_ns: int) -> pa.Table:
+    """The records with their instants on the master's monotonic clock, and their start on its wall clock (monotonic + offset):
+    a worker's own may be off by hours, and exports and the search for prompts that were sent before go by it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     shift = pa.array(shift_ns)
-    columns = [pc.add(table.column(name), shift) if name in INSTANTS else table.column(name) for name in table.column_names]
-    return pa.table(columns, schema=table.schema)
+    columns = {name: table.column(name) for name in table.column_names}
+    for name in INSTANTS:
+        columns[name] = pc.add(columns[name], shift)
+    started_wall = pc.add(columns["started_mono_ns"], wall_offset_ns)
+    columns["started_wall_ns"] = pc.min_element_wise(started_wall, MOST_INTEGER)
+    return pa.table(list(columns.values()), schema=table.schema)

@@ -98,7 +98,7 @@ class Lifecycle:
             if options.upload is not None:
                 check_place(options.upload)  # so that a mistake is reported before the run
             if options.metrics_address is not None:
-                serve_metrics(options.metrics_address, self.metrics)
+                serve_metrics(options.metrics_address, self.metrics, options.web_token)
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.load.users

@@ -11,6 +11,7 @@ from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
+from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.swarm.locust_run import LocustRun
@@ -25,6 +26,7 @@ class LocalRun(LocustRun):
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
         super().__init__(environment, prepared, user_scaler)
+        self._open = OpenRequests()
         self._recorder = Recorder(self._store, prepared.writer.path)
         self.controller.dispatcher.ledger.join(WORKER)
         sink = record_sink(environment, self._add)
@@ -46,6 +48,8 @@ class LocalRun(LocustRun):
         health = self._sender.finish()
         if left := self._recorder.close():
             self.prepared.writer.keep(to_batch(left))
+            self._open.stored(left)
+        self.controller.dispatcher.give_up(WORKER, self._open.keys())
         return self.controller.finish([health])
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
@@ -72,16 +76,19 @@ class LocalRun(LocustRun):
         self.controller.dispatcher.want(WORKER, workload, count)
 
     def started(self, lease: Lease) -> None:
-        """See `DispatcherLink.started`. (Not needed: no worker can be lost here.)"""
+        """See `DispatcherLink.started`."""
+        self._open.begun(lease.key)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `DispatcherLink.give_back`."""
-        self.controller.dispatcher.give_back(WORKER, [lease.key for lease in leases])
+        keys = [lease.key for lease in leases]
+        self._open.given_back(keys)
+        self.controller.dispatcher.give_back(WORKER, keys)
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
         """See `DispatcherLink.ended`."""
         if record.status == CANCELLED:
-            self.give_back([lease])
+            self.controller.dispatcher.give_back(WORKER, [lease.key])
         else:
             self.controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
 
@@ -91,6 +98,7 @@ class LocalRun(LocustRun):
 
     def _store(self, records: Sequence[RequestRecord], anywhere: bool) -> None:
         in_thread(lambda: self.prepared.writer.append(records, anywhere=anywhere))
+        self._open.stored(records)
 
     def _add(self, record: RequestRecord) -> None:
         """A record is final."""

@@ -43,9 +43,6 @@ MOST_EARLY = 100
 # costs the master 0.3 ms. The page shows a request that much later, and the master's lag (5 s is too much) includes it.
 BATCH_EVERY_S, LEAST_BATCH_EVERY_S, MOST_BATCH_EVERY_S = 0.004, 0.1, 2.0
 SAY_AGAIN_EVERY_S = 2.0
-# Without a new record for this long at the end, missing records are given up. Requests in flight are cancelled before, so this
-# covers only network and disk.
-FLUSHED_WITHIN_S = 30.0
 
 
 class MasterRun(LocustRun):
@@ -57,16 +54,18 @@ class MasterRun(LocustRun):
 
         self._runner = environment.runner
         self._name = secrets.token_hex(8)
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
         config = messages.RunConfig(
             self._name,
             _redact_config(SenderConfig.of(prepared)),
             prepared.ends_matter,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
+            wall_offset_ns,
         )
         self._config = msgspec.msgpack.encode(config)
         self._workers: dict[str, WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self.controller, self._workers, self._acknowledge)
+        self._ingest = RecordIngest(prepared.writer, self.controller, self._workers, self._acknowledge, wall_offset_ns)
         self._watcher: gevent.Greenlet | None = None
 
     def open(self) -> None:
@@ -98,7 +97,9 @@ class MasterRun(LocustRun):
         if self._watcher is not None:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
-            if not worker.is_flushed and not worker.lost:
+            if worker.is_flushed:
+                self._name_unrecorded(client_id, worker)
+            elif not worker.lost:
                 self._lose(client_id, worker, may_return=True)
         for gone in self.controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
@@ -108,11 +109,17 @@ class MasterRun(LocustRun):
     def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()
         begun_s = heard_s = time.monotonic()
-        while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
+        while waited_for := [worker for worker in self._workers.values() if not worker.is_drained]:
             now = sum(len(worker.received) for worker in self._workers.values())
             if now != arrived:
-                arrived, heard_s = now, time.monotonic()
-            elif time.monotonic() > max(begun_s + self._wait_s, heard_s + FLUSHED_WITHIN_S):
+                arrived = now
+                heard_s = time.monotonic()
+            # With --at-end wait requests in flight may take that long; records of ended ones come at once or not at all.
+            has_requests = any(worker.sent_batches is None for worker in waited_for)
+            until_s = heard_s + LOST_AFTER_S
+            if has_requests:
+                until_s = max(until_s, begun_s + self._wait_s)
+            if time.monotonic() > until_s:
                 return
             if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # the message or its answer may have been lost with a connection
                 said_s = time.monotonic()
@@ -147,7 +154,10 @@ class MasterRun(LocustRun):
         elif kind == messages.PONG:
             self._on_pong(client_id, worker, data)
         elif kind == messages.FLUSHED:
-            worker.own_health, worker.sent_batches = messages.unpack_health(data["health"]), data["batches"]
+            worker.own_health = messages.unpack_health(data["health"])
+            worker.open = set(_keys(data["open"]))
+            worker.sent_batches = data["batches"]
+            worker.gave_up = data["gave_up"]
         elif kind == messages.ABORT:
             self.controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
@@ -251,12 +261,21 @@ class MasterRun(LocustRun):
             gone = worker.sent_batches is None if node is None else node.state == STATE_MISSING or has_closed(node)
             if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
+                self._name_unrecorded(client_id, worker)
                 self.controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 why = "has closed its connections" if node is not None and has_closed(node) else None
                 self._lose(client_id, worker, may_return=node is not None and not has_ended(node), why=why)
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; its records count unless the request was sent again elsewhere
+
+    def _name_unrecorded(self, client_id: str, worker: WorkerState) -> None:
+        """A worker has delivered all its records: whatever else it has begun, by its own word or by its reports, is named."""
+        ledger = self.controller.dispatcher.ledger
+        reported = {key for key in worker.started if ledger.has_lease(client_id, key)}
+        self.controller.dispatcher.give_up(client_id, worker.open | reported)
+        worker.started.clear()
+        worker.open.clear()
 
     def _lose(self, client_id: str, worker: WorkerState, *, may_return: bool, why: str | None = None) -> None:
         worker.lost = True
@@ -278,15 +297,12 @@ class MasterRun(LocustRun):
 
 def _secret_names(target: Target) -> set[str]:
     """The names of the headers that hold a key, in lower case."""
-    return {name.lower() for name, value in target.headers if is_secret_header(name, value)}
+    return {name.lower() for name, value in target.headers.fields if is_secret_header(name, value)}
 
 
 def _redact_config(config: SenderConfig) -> SenderConfig:
     """The configuration without headers that hold a key, and with masked secrets in bodies: keys are not sent."""
-    public = [
-        replace(target, headers=tuple(header for header in target.headers if header[0].lower() not in _secret_names(target)))
-        for target in config.targets
-    ]
+    public = [replace(target, headers=target.headers.without(_secret_names(target))) for target in config.targets]
     body = config.settings.body_options
     return replace(config, targets=public, settings=replace(config.settings, body_options=replace(body, extra=masked(body.extra))))
 

@@ -15,7 +15,7 @@ them as bytes of msgpack and Arrow. All but hello and refuse name their run, so 
     ping     master -> worker   the master's clock, and the number of lease messages so far
     pong     worker -> master   the worker's clock and the ping's; which leases it holds, and how many more it needs
     end      master -> worker   begin no more requests, cancel those in flight, send all records
-    flushed  worker -> master   all records have been sent; the worker's health
+    flushed  worker -> master   all records have been sent, except those of the named requests; the worker's health
 """
 
 from __future__ import annotations
@@ -101,10 +101,14 @@ class Pong(TypedDict):
 
 
 class Flushed(TypedDict):
-    """How many batches the worker has sent, and its health."""
+    """How many batches the worker has sent, the keys of requests that it has begun and that are in none of them, its health.
+
+    Once it `gave_up`, batches that the master has not acknowledged will not be sent again."""
 
     run: Text
     batches: Count
+    open: Keys
+    gave_up: bool
     health: WorkerHealth
 
 
@@ -132,6 +136,7 @@ class RunConfig:
     ends_matter: bool  # requests may wait for the end of others: report ends at once
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
+    wall_offset_ns: int  # the master's wall clock less its monotonic one
 
 
 def unpack_health(health: Any) -> WorkerHealth:
@@ -171,10 +176,30 @@ def unpack_batch(frames: Sequence[bytes]) -> dict[str, Any]:
 
 @cache
 def fingerprint() -> str:
-    """A digest of all types in the messages: master and worker of one version may still differ, if one was changed by hand."""
+    """A digest of all names and types in the messages: copies of one version may still differ, if one was changed by hand."""
     bodies = [*TO_MASTER.values(), RunConfig, PackedLease, RequestRecord]
-    schemas = msgspec.json.schema_components(bodies, schema_hook=lambda kind: {"title": kind.__name__})
-    return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()[:16]
+    _, schemas = msgspec.json.schema_components(bodies, schema_hook=lambda kind: {"title": kind.__name__})
+    shapes = {name: _names_and_types(schema) for name, schema in schemas.items()}
+    return hashlib.sha256(msgspec.json.encode(shapes, order="sorted")).hexdigest()[:16]
+
+
+# What a JSON schema says besides names and types. A docstring is in it, and Python 3.13 indents docstrings unlike 3.11.
+_NOT_TYPES = {"description", "default", "examples", "$comment"}
+
+
+def _names_and_types(schema: Any) -> Any:
+    """A JSON schema without what is no name and no type."""
+    if isinstance(schema, list):
+        return [_names_and_types(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for word, value in schema.items():
+        if word == "properties":  # a field may have such a name
+            kept[word] = {name: _names_and_types(field) for name, field in value.items()}
+        elif word not in _NOT_TYPES:
+            kept[word] = _names_and_types(value)
+    return kept
 
 
 def short_name(client_id: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llama_load.dispatch.leases import Key
 from llama_load.observed.record import RequestRecord, schema, to_batch
+from llama_load.run.open_requests import key_of
 from llama_load.run_folder import SpoolManifest
 from llama_load.run_folder.spool import Spool
 
@@ -64,7 +65,7 @@ class Outbox:
         """Send these records as one batch."""
         self.batches += 1
         data = to_batch(records).serialize().to_pybytes()
-        self._unacknowledged[self.batches] = _Batch(self.batches, data, [_key(record) for record in records], self._now_s())
+        self._unacknowledged[self.batches] = _Batch(self.batches, data, [key_of(record) for record in records], self._now_s())
         self.send_waiting()
 
     def acknowledged(self, numbers: Iterable[int]) -> list[Key]:
@@ -157,7 +158,3 @@ class Outbox:
         for spool in self._spools:
             with suppress(OSError):
                 spool.discard()
-
-
-def _key(record: RequestRecord) -> Key:
-    return record.warmup, -1 if record.prompt_index is None else record.prompt_index

@@ -39,20 +39,31 @@ def is_free(port: int) -> bool:
 
 
 def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: Callable[[int], bool] = is_free) -> int | None:
-    """A free port instead of Locust's default for --processes, which nobody else has to know; else None. UsageError: the port that
-    was named, or Locust's for a master alone, is taken."""
+    """The port for both master and workers of --processes: a free one, which nobody else has to know, or the one that one of the
+    two flags names; else None. UsageError: that port, or Locust's for a master alone, is taken, or the flags name two.
+
+    (Locust gives each of the two flags its own default, so workers would look for a master where none listens.)"""
     given = _read(words, environment)
     if given["--worker"] or not (given["--master"] or given["--processes"]):
         return None
     bind = given["--master-bind-port"]
-    if given["--processes"] and bind is None and given["--master-port"] is None:
-        return free_port()
-    port = int(bind) if bind and bind.isdecimal() else LOCUSTS_PORT
+    connect = given["--master-port"]
+    named = bind
+    if given["--processes"]:
+        if bind is None and connect is None:
+            return free_port()
+        if bind is not None and connect is not None and bind != connect:
+            raise UsageError(
+                f"--master-bind-port {bind} and --master-port {connect}: with --processes master and workers need the same port; "
+                "give one of the two flags"
+            )
+        named = connect if bind is None else bind
+    port = int(named) if named and named.isdecimal() else LOCUSTS_PORT
     if is_free(port):
-        return None
+        return port if given["--processes"] else None
     raise UsageError(
         f"port {port} is taken, perhaps by another swarm's master; choose another: --master-bind-port N on the master, "
-        "--master-port N on its workers (both with --processes)"
+        "--master-port N on its workers (with --processes one of them)"
     )
 
 

@@ -15,7 +15,6 @@ from llama_load.options.flags import LOOPBACK
 from llama_load.swarm import message_guard
 from llama_load.swarm.sockets import Client, Server
 from llama_load.swarm.swarm_key import CurveKeys, curve_keys, refuse_open_network
-from llama_load.wire.local_ports import is_loopback
 
 ANYWHERE = "*"  # Locust's default of --master-bind-host
 
@@ -35,12 +34,12 @@ def install() -> None:
         swarm_keys = _or_exit(lambda: keys(options))
         if options.processes and host == ANYWHERE:
             host = LOOPBACK
-        if swarm_keys is None and not is_loopback(host):
+        if swarm_keys is None:
             logger.warning(
-                "workers are not authenticated: anyone who reaches port %d of this machine can take requests, read prompts and all "
-                "options (a locustfile's secrets, too), and forge results; start master and workers with the same "
-                "LLAMA_LOAD_SWARM_KEY, or the master with --master-bind-host %s",
-                *(port, LOOPBACK),
+                "workers are not authenticated: anyone who reaches port %d, also another user of this machine, can take "
+                "requests, read prompts and all options (a locustfile's secrets, too), and forge results; start master "
+                "and workers with the same LLAMA_LOAD_SWARM_KEY, or on one machine with --processes",
+                port,
             )
         return Server(host, port, swarm_keys)
 

@@ -51,6 +51,8 @@ HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
 YIELD_S = 0.005
 BACKLOG = 1024  # connections that the kernel keeps until the master accepts them: 500 workers come at once
 LOOK_AGAIN_S = 1.0
+# A worker whose connections were closed makes new ones within this time, if it can.
+BACK_WITHIN_S = 1.0
 # A worker's first message on a new connection, so that the master knows at once who has come back.
 HERE_I_AM = [b""]
 # ZeroMQ's names begin so: of peers that gave none, and of connections whose worker has made a newer one under its name.
@@ -253,8 +255,12 @@ class Server(_Socket):
         """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
         (A network that is cut closes nothing for a minute.)"""
         since_s = self._closed_s.get(worker)
-        # Whoever has connected since then may be this worker: it says so after a few round trips.
-        return 0.0 if since_s is None else time.monotonic() - max(since_s, self._accepted_s)
+        if since_s is None:
+            return 0.0
+        # Who connects now may be this worker: it says so after a few round trips. Later ones are others: a worker that has lost its
+        # connections makes new ones at once.
+        back_s = min(self._accepted_s, since_s + BACK_WITHIN_S)
+        return time.monotonic() - max(since_s, back_s)
 
     def _note_connection(self, peer: str, connection: int) -> None:
         if self._connections.get(peer) != connection:

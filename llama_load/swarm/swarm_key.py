@@ -16,8 +16,8 @@ import zmq
 from zmq.utils import z85
 
 from llama_load.errors import UsageError
-from llama_load.options.secret_flags import redact_options
-from llama_load.wire.local_ports import is_loopback
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.secret_flags import secret_values
 
 LEAST_CHARACTERS = 16
 SAME_KEY = "give master and workers the same LLAMA_LOAD_SWARM_KEY"
@@ -63,11 +63,10 @@ def curve_keys(swarm_key: str) -> CurveKeys:
 
 
 def refuse_open_network(options: Any, host: str) -> None:
-    """Without a swarm key anybody may be the master at `host`. Raises UsageError if this worker has keys for servers."""
-    given = {name for name, value in vars(options).items() if value}
-    secrets = sorted(given - set(redact_options({name: getattr(options, name) for name in given})))
-    if secrets and not is_loopback(host):
+    """Without a swarm key anybody may be the master at `host`: on loopback, too, whoever bound the port first. Raises UsageError if
+    this worker has keys for servers."""
+    if secret_values(FlagReader(options), for_servers=True):
         raise UsageError(
-            f"this worker has keys for the server ({', '.join(secrets)}) and would use them for any master at {host}, "
-            f"because it has no swarm key: {SAME_KEY}"
+            f"this worker has keys for the server and would use them for whoever listens as the master at {host}, because it "
+            f"has no swarm key: {SAME_KEY}, or use --processes on one machine"
         )

@@ -16,14 +16,17 @@ from locust import runners
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
+from llama_load.bound_headers import AUTHORIZATION
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import masked, secrets_in
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import RunOptions, read_options
+from llama_load.options.server_keys import headers_for
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
+from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.run_folder import SpoolManifest
@@ -40,9 +43,8 @@ GAVE_UP = 1  # exit code of a worker without a master, or with records that no m
 FLUSH_EVERY_S = 0.1
 # Records wait this long at least while the master is behind: fewer and larger batches cost it less.
 FLUSH_BEHIND_S = 0.5
-# How long to wait at the end for acknowledgements: without one, and without any message from the master.
+# How long to wait at the end for acknowledgements from a master that is heard. (`presence.LOST_AFTER_S` from a silent one.)
 ACKNOWLEDGED_WITHIN_S = 60.0
-SILENT_S = 15.0
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class WorkerLifecycle:
             run.on_message(msg.type, msg.data)
         elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
             health = msgspec.to_builtins(WorkerHealth(short_name(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "health": health})
+            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "open": [], "gave_up": False, "health": health})
 
     def _take_config(self, data: dict[str, Any]) -> None:
         self._config = self._clock_offset_ns = None
@@ -173,13 +175,14 @@ class WorkerRun:
         self.wait_at_end_s = config.sender.wait_at_end_s
         name = short_name(self._runner.client_id)
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
+        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns, config.wall_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
         self._last_word: dict[str, Any] | None = None
-        self._recorder = Recorder(self._outbox.append, spool, FLUSH_EVERY_S)
+        self._open = OpenRequests()
+        self._recorder = Recorder(self._store, spool, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
             environment,
             name,
@@ -237,7 +240,12 @@ class WorkerRun:
             health = self._sender.finish(wait_s)
             self._recorder.close()
             self._tidying = gevent.spawn(self._tidy)
-            self._last_word = {"batches": self._outbox.batches, "health": msgspec.to_builtins(health)}
+            self._last_word = {
+                "batches": self._outbox.batches,
+                "open": self._open.keys(),
+                "gave_up": False,
+                "health": msgspec.to_builtins(health),
+            }
             self._send(messages.FLUSHED, self._last_word)
         finally:
             self._flushed.set()
@@ -262,6 +270,7 @@ class WorkerRun:
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
+        self._open.begun(lease.key)
         self._started.append(lease.key)
         if self._flush_s <= FLUSH_EVERY_S:  # in a large swarm within 0.1 s: half the messages
             self._report_soon()
@@ -270,6 +279,7 @@ class WorkerRun:
         """See `DispatcherLink.give_back`."""
         keys = [lease.key for lease in leases]
         self._holding.difference_update(keys)
+        self._open.given_back(keys)
         self._started = [key for key in self._started if key not in keys]
         self._send(messages.BACK, {"keys": keys})
 
@@ -321,7 +331,7 @@ class WorkerRun:
     def _tidy(self) -> None:
         since = time.monotonic()
         while not self._outbox.all_arrived and time.monotonic() - max(self._acknowledged_s, since) < ACKNOWLEDGED_WITHIN_S:
-            if self._master.look() or time.monotonic() - max(self._heard_s, since) > SILENT_S:
+            if self._master.look() or time.monotonic() - max(self._heard_s, since) > presence.LOST_AFTER_S:
                 break
             gevent.sleep(0.05)
         self._is_tidy = True
@@ -329,6 +339,9 @@ class WorkerRun:
         if self._outbox.all_arrived:
             self._outbox.discard_spool()
             return
+        if self._last_word is not None:  # a master that asks again hears that nothing more will come
+            self._last_word["gave_up"] = True
+            self._send(messages.FLUSHED, self._last_word)
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
             in_thread(self._outbox.close_spool)
@@ -336,6 +349,10 @@ class WorkerRun:
             logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
         else:
             logger.error("the master did not receive all records, and this machine's disk refused the rest: records are lost")
+
+    def _store(self, records: Sequence[RequestRecord], anywhere: bool) -> None:
+        self._outbox.append(records, anywhere)
+        self._open.stored(records)
 
     def _send_batch(self, number: int, data: bytes) -> bool:
         return bool(self._runner.client.send_batch(messages.pack_header(number, self.name), data))
@@ -350,7 +367,7 @@ def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
     """The master's configuration with this worker's own keys and resolution of the servers' names. Raises UsageError."""
     headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
     if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
-        how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"
+        how = "LLAMA_LOAD_API_KEY" if AUTHORIZATION.lower() in missing else "LLAMA_LOAD_HEADER"
         raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
     sender = config.sender
     body = sender.settings.body_options
@@ -361,5 +378,8 @@ def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
                 "start every worker with LLAMA_LOAD_EXTRA_BODY set"
             )
         body = replace(body, extra=own.extra_body)
-    targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in sender.targets]
+    targets = []
+    for target in sender.targets:
+        fields = (*target.headers.fields, *headers)
+        targets.append(replace(target.resolved_here(), headers=headers_for(target.address.url, fields)))
     return replace(sender, targets=targets, settings=replace(sender.settings, body_options=body))

@@ -24,7 +24,10 @@ class WorkerState:
     received: NumbersSeen = field(default_factory=NumbersSeen)
     early: list[tuple[int, bytes]] = field(default_factory=list)  # batches that wait for the next pong
     sent_batches: int | None = None  # in all; None: it has not sent its last message
+    open: set[Key] = field(default_factory=set)  # requests that it has begun and that are in no batch, from that
+    gave_up: bool = False  # it sends no more batches, also those of that number that have not come
     own_health: WorkerHealth | None = None  # from that
+    queued: int = 0  # its batches that are being stored, or wait for it
     lost: bool = False
     left: bool = False  # it has delivered everything, or cannot take part
     pinged_s: float = 0.0
@@ -41,8 +44,15 @@ class WorkerState:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all its records have arrived."""
-        return self.left or (self.sent_batches is not None and len(self.received) >= self.sent_batches)
+        """Whether all its records are stored, and its requests have ended with them."""
+        if self.left:
+            return True
+        return self.sent_batches is not None and len(self.received) >= self.sent_batches and not self.queued
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing more will come from it."""
+        return self.is_flushed or self.lost or (self.gave_up and not self.queued)
 
     @property
     def can_date_records(self) -> bool:

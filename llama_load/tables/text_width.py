@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len
 
+# Columns for text beside a bullet or an indent, at least: in a narrower terminal lines are longer than it.
+LEAST_TEXT = 8
+
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """The text filled with spaces to this many columns, aligned left or right."""
@@ -21,8 +24,9 @@ def cut_to_width(text: str, width: int) -> str:
 def wrapped(text: str, width: int, bullet: str = "", indent: str | None = None) -> Iterable[str]:
     """The text in lines of at most `width` columns, broken between words: the first after `bullet`, the others after `indent`
     (None: as many spaces). A longer word, such as a sentence in Chinese, is broken; a path or an address is not, so that it can be
-    copied."""
+    copied. Lines have room for `LEAST_TEXT` columns of text, however small the width."""
     indent = " " * len(bullet) if indent is None else indent
+    width = max(width, max(cell_len(bullet), cell_len(indent)) + LEAST_TEXT)
     line, is_empty = bullet, True
     for word in text.split():
         while True:

@@ -43,6 +43,13 @@ def asked_choices(body: Mapping[str, Any]) -> int:
     return max((value for value in asked if isinstance(value, int) and value > 0), default=1)
 
 
+def longest_stop(body: Mapping[str, Any]) -> int | None:
+    """Bytes of the longest string at which the answer is to stop, in UTF-8; None: the body has none."""
+    stop = body.get("stop")
+    texts = stop if isinstance(stop, list) else [stop]
+    return max((len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str) and text), default=None)
+
+
 def is_text(body: Mapping[str, Any]) -> bool:
     """Whether a body has only text (no images, no audio), so that its length bounds its tokens."""
     messages = body.get("messages")

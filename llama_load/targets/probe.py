@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import LateError, NoAnswerError, Session, request, tls_context
@@ -59,7 +60,7 @@ class ProbeSettings:
     """The target as the user configured it; None where the server's own value is used."""
 
     url: str
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: BoundHeaders = NO_HEADERS
     backend: str | None = None
     models: tuple[str, ...] = ()
     reuse: bool | None = None

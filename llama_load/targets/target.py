@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.targets.router import of_model
 from llama_load.targets.servers import ServerKind, kind_named
@@ -61,7 +62,7 @@ class Target:
     model: str | None
     models: tuple[str, ...] = ()  # several that requests are spread over; empty: `model` alone
     other_counts: tuple[str, ...] = ()  # those of them that count tokens differently from the first
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: BoundHeaders = NO_HEADERS
     slots: int | None = None
     reuse: bool = False
     has_counters: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import socket
 import threading
@@ -13,15 +12,16 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from llama_load.bound_headers import AUTHORIZATION, is_bearer
 from llama_load.telemetry.prometheus import PREFIX
 from llama_load.telemetry.source import Source, SourceError, Value
 
 PATH = "/metrics"
 # Answers younger than this are given again: several scrapers cost no more than one.
 FRESH_S = 0.2
-# A client that sends nothing is cut off, and more clients than this at once are refused.
+# A client that sends nothing is cut off; of more clients than this the one that has been silent for longest.
 CLIENT_WITHIN_S = 5.0
-MOST_CLIENTS = 8
+MOST_CLIENTS = 64
 
 
 class Page:
@@ -60,22 +60,31 @@ class Exporter(ThreadingHTTPServer):
     """Serves the page at /metrics; with a token only to those who send it."""
 
     daemon_threads = True
+    request_queue_size = 128  # of the kernel; socketserver's 5 make connections wait a second
 
     def __init__(self, host: str, port: int, page: Page, token: str | None) -> None:
         """Raises OSError if it cannot listen there."""
         self.page = page
         self.token = token
-        self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._clients: dict[Any, None] = {}  # open connections, the oldest first
+        self._of_clients = threading.Lock()
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """See socketserver; a client too many is cut off."""
-        if not self._clients.acquire(blocking=False):
+        """See socketserver. Silent connections, however many, keep nobody out: the oldest makes room."""
+        with self._of_clients:
+            while len(self._clients) >= MOST_CLIENTS:
+                oldest = next(iter(self._clients))
+                del self._clients[oldest]
+                _cut(oldest)
+            self._clients[request] = None
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            self._forget(request)
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """See socketserver."""
@@ -87,7 +96,11 @@ class Exporter(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             watchdog.cancel()
-            self._clients.release()
+            self._forget(request)
+
+    def _forget(self, request: Any) -> None:
+        with self._of_clients:
+            self._clients.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no error here."""
@@ -105,9 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "llama-load", ""
 
     def do_GET(self) -> None:
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        given = self.headers.get(AUTHORIZATION, "")
         token = self.server.token
-        if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
+        if token is not None and not is_bearer(given, token):
             self._answer(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong\n")
         elif self.path != PATH:
             self._answer(HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n")

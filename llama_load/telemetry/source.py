@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders
+
 
 class SourceError(Exception):
     """A source could not be sampled now; the message is a sentence for the report."""
@@ -39,7 +41,7 @@ class Endpoint:
 
     name: str
     url: str
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: BoundHeaders = NO_HEADERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +67,13 @@ class SamplerConfig:
     @classmethod
     def of(cls, config: dict[str, Any]) -> SamplerConfig:
         """The configuration from its JSON object. (Not by msgspec, whose import takes a third of the sampler's start.)"""
-        pages = {name: [Endpoint(**endpoint) for endpoint in config.get(name, ())] for name in ("servers", "slots", "exporters")}
+        pages = {}
+        for name in ("servers", "slots", "exporters"):
+            pages[name] = list(map(_endpoint_of, config.get(name, ())))
         return cls(**config | pages)
+
+
+def _endpoint_of(entry: dict[str, Any]) -> Endpoint:
+    given = entry["headers"]
+    fields = tuple((name, value) for name, value in given["fields"])
+    return Endpoint(name=entry["name"], url=entry["url"], headers=BoundHeaders(given["origin"], fields))

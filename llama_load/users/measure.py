@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from llama_load.foreign_text import printable
@@ -16,12 +17,14 @@ from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
+from llama_load.users.answer_work import TOO_LONG, fault_of
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.users.session_tokens import without_token
+from llama_load.users.text_sizes import TextSizes, tokens_between_events
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
-from llama_load.workloads.expect import schema_fault
+from llama_load.workloads.json_schema import schema_fault
 from llama_load.workloads.prompt import Prompt
 
 # "stop", "length", "tool_calls" and similar.
@@ -53,6 +56,7 @@ class SentRequest:
     form: AnswerForm | None = None  # of the run
     is_formed: bool = False  # whether this request has it
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
+    stop_bytes: int | None = None  # of the longest `stop`; None: it has none
     start: int | None = None  # number of the conversation's first request
     adapter: str | None = None
     token: str | None = None  # of the session
@@ -74,6 +78,8 @@ def make_record(
     counts = checked_counts(answer, _bounds(sent, exchange))
     tokens = _prompt_tokens(sent, ticket.target, counts, None if failure is None else answer.refused_prompt_tokens(exchange))
     token_ns, blank_ns, timings, output = answer.token_ns, answer.blank_ns, answer.timings, answer.generated
+    text_sizes = TextSizes.of(answer, output)
+    between = tokens_between_events(answer, counts, text_sizes, choices=sent.choices) if failure is None else None
     # What a latency of a failed request ends with is None, and so is the latency.
     first, last, first_answer = _ends_of_latencies(exchange, answer) if failure is None else (None, None, None)
     ttft, e2el = metric.ttft_ms(stamps.started_ns, first), metric.e2el_ms(stamps.started_ns, last)
@@ -98,7 +104,7 @@ def make_record(
         agent=prompt.agent if prompt else None,
         delay_ms=1e3 * prompt.delay_s if prompt and prompt.delay_s is not None and sent.after_ns is not None else None,
         waited_ms=metric.waited_ms(sent.after_ns, stamps.started_ns),
-        tool_calls=len(answer.calls) if prompt and prompt.fields.get("tools") and failure is None else None,
+        tool_calls=len(answer.calls) if failure is None and (answer.calls or (prompt and prompt.fields.get("tools"))) else None,
         recorded_calls=len(prompt.calls) if prompt and prompt.fields.get("tools") and prompt.answer is not None else None,
         max_tokens=sent.max_tokens,
         choices=sent.choices if sent.choices > 1 else None,
@@ -152,14 +158,7 @@ def make_record(
         # how long the answer took
         ttft_ms=ttft,
         answer_ttft_ms=metric.answer_ttft_ms(stamps.started_ns, first_answer),
-        tpot_ms=metric.tpot_ms(
-            ttft,
-            e2el,
-            counts.output_tokens,
-            token_events=len(token_ns),
-            first_event_tokens=counts.first_event_tokens,
-            blank_events=len(blank_ns),
-        ),
+        tpot_ms=metric.tpot_ms(ttft, e2el, between),
         e2el_ms=e2el,
         itl_ms=metric.itl_ms(token_ns) if failure is None else (),  # also of cancelled ones, whose tokens count in the throughput
         # the prompt
@@ -168,6 +167,7 @@ def make_record(
         planned_prompt_tokens=tokens.planned,
         cached_tokens=counts.cached_tokens,
         prompt_chars=len(sent.text),
+        prompt_bytes=len(sent.text.encode("utf-8", "surrogatepass")),
         images=len(prompt.images) if prompt and prompt.images else None,
         image_tokens=tokens.of_images,
         inputs=sent.inputs,
@@ -182,8 +182,11 @@ def make_record(
         first_event_tokens=counts.first_event_tokens,
         token_source=counts.token_source,
         count_doubt=counts.doubt,
-        output_chars=len(output),
-        output_bytes=len(output.encode("utf-8", "surrogatepass")),
+        output_chars=text_sizes.chars,
+        output_bytes=text_sizes.bytes,
+        first_event_chars=text_sizes.first_chars,
+        call_chars=text_sizes.call_chars,
+        stop_bytes=sent.stop_bytes,
         output_sha256=text_digest(output) if output else None,
         output_text=output if settings.save_texts else None,
         # how well it was measured
@@ -243,9 +246,13 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
 
 
 def _is_valid(sent: SentRequest, answer: AnswerReader) -> bool | None:
-    """Whether the answer follows the JSON schema of the run; None without one."""
+    """Whether the answer follows the JSON schema of the run; None without one, and where that took too long to check."""
     schema = None if sent.form is None else sent.form.schema
-    return None if schema is None else schema_fault(schema, answer.choices[0].text.strip()) is None
+    if schema is None:
+        return None
+    text = answer.choices[0].text.strip()
+    fault = fault_of(partial(schema_fault, schema, text))
+    return None if fault == TOO_LONG else fault is None
 
 
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:

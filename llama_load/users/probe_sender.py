@@ -90,6 +90,7 @@ class ProbeSender:
             sent_bytes=api.prompt_bytes(payload, len(encoded), None),
         )
         given = {"conversation": f"probe-{number}", "prompt": f"probe-{number}", "user": PROBE, "worker": PROBE}
-        headers = (*filled(target.headers, given), ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
+        keys = target.headers.only(filled(target.headers.fields, given))
+        headers = (("Content-Type", content_type), ("X-Request-Id", facts.request_id))
         most_bytes = api.most_bytes(ANSWER_TOKENS, None)
-        return facts, Request("POST", api.path, headers, encoded, target.reuse, None, most_bytes)
+        return facts, Request("POST", api.path, headers, encoded, target.reuse, None, most_bytes, keys)

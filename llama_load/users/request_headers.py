@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote
 
-Headers = tuple[tuple[str, str], ...]
+from llama_load.bound_headers import Headers
 
 # Headers whose values hold no secret. The value of every other header is treated as a key, whatever its name: services take
 # keys in X-Jwt, X-Team or Ocp-Apim-Subscription-Id as well.

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llama_load.bound_headers import AUTHORIZATION
 from llama_load.foreign_text import printable
 from llama_load.observed.record import KEPT_SESSION, NEW_SESSION, NO_SESSION, OTHER_SESSION
 
@@ -20,7 +21,8 @@ SET_COOKIE, COOKIE = "set-cookie", "Cookie"
 # Headers that llama-load or the connection sets.
 TAKEN = frozenset(
     (
-        *("authorization", "connection", "content-length", "content-type", "cookie", "host", "te", "transfer-encoding", "upgrade"),
+        AUTHORIZATION.lower(),
+        *("connection", "content-length", "content-type", "cookie", "host", "te", "transfer-encoding", "upgrade"),
         "x-request-id",
     )
 )

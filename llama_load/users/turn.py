@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby, takewhile
 from typing import Any
 
@@ -20,6 +21,7 @@ from llama_load.targets.apis import Api
 from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
 from llama_load.users.answer_check import rejected
+from llama_load.users.answer_work import fault_of
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
 from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
@@ -204,7 +206,8 @@ def _as_expected(record: RequestRecord, prompt: Prompt | None, reader: AnswerRea
     """The record, as a failure if the answer is not what the data set expects."""
     if prompt is None or prompt.expect is None or record.status != OK:
         return record
-    fault = prompt.expect.fault(reader.choices[0].text)
+    text = reader.choices[0].text
+    fault = fault_of(partial(prompt.expect.fault, text))
     return record if fault is None else rejected(record, fault)
 
 

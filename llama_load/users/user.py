@@ -15,6 +15,7 @@ from locust.clients import HttpSession
 from locust.env import Environment
 from locust.exception import StopTest
 
+from llama_load.bound_headers import Headers
 from llama_load.errors import UsageError
 from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import ABORTED, OK, RequestRecord
@@ -22,12 +23,12 @@ from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
-from llama_load.targets.body import asked_choices, asked_tokens
+from llama_load.targets.body import asked_choices, asked_tokens, longest_stop
 from llama_load.units import NS_PER_S
 from llama_load.users.answer_check import Answer
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
-from llama_load.users.request_headers import Headers, filled, has_fields
+from llama_load.users.request_headers import filled, has_fields
 from llama_load.users.session import OpenRecord, Session, Ticket
 from llama_load.users.turn import ActiveConversation, Turn, run_agents, sending
 from llama_load.wire.address import split_hosts
@@ -302,6 +303,7 @@ class LlamaUser(HttpUser):
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
+            stop_bytes=longest_stop(payload),
             form=form,
             is_formed=is_formed,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
@@ -309,8 +311,10 @@ class LlamaUser(HttpUser):
             after_ns=conversation.ended_ns,
             token=conversation.token,
         )
-        headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
+        keys = target.headers
+        if has_fields(keys.fields):
+            keys = keys.only(self._filled(keys.fields, conversation, planned))
+        headers: Headers = (("Content-Type", content_type), ("X-Request-Id", facts.request_id))
         headers += conversation.session.settings.session_headers.to_send(conversation.token)
         images = () if planned is None else images_of((*conversation.history, *planned.added))
         pieces = with_images(encoded, images) if images else encoded
@@ -318,7 +322,7 @@ class LlamaUser(HttpUser):
         most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
         lease, hang_ups = conversation.ticket.lease, conversation.session.settings.hang_ups
         give_up = None if hang_ups is None or lease.warmup else hang_ups.of(lease.index)
-        return facts, Request("POST", api.path, headers, pieces, target.reuse, give_up, most_bytes), new_reader
+        return facts, Request("POST", api.path, headers, pieces, target.reuse, give_up, most_bytes, keys), new_reader
 
     def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""

@@ -22,6 +22,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
+from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
 from llama_load.web.guard import WebGuard
 from llama_load.wire.address import parse_url
 
@@ -34,7 +35,6 @@ LONGEST_S, SHORTEST_S = 7 * 24 * 3600.0, 60.0
 # Of a folder of plans, of state.json and of the end of the log.
 MOST_PLANS, MOST_ENTRIES, MOST_STATE_BYTES, MOST_LOG_BYTES = 200, 10_000, 4 << 20, 4000
 # A process that does not end after SIGINT is ended by SIGTERM when Stop is pressed again.
-KEY_VARIABLES = ("LLAMA_LOAD_API_KEY", "LLAMA_LOAD_HEADER")
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Experiments:
         words = ["search", f"--serve={url}", f"--vary={vary}", f"--goodput={goals}", f"--max-time={_seconds(most):g}"]
         environment = dict(os.environ)
         if key := getattr(self._options, "api_key", None):
-            environment["LLAMA_LOAD_API_KEY"] = key
+            environment[API_KEY] = key
         unit = "users" if vary == "concurrency" else "requests per second"
         return f"Search of the most {unit} within {printable(goals)} on {url}", words, environment
 

@@ -1,7 +1,8 @@
 """Protects Locust's web page, which has no CSRF token, allows CORS from every origin, and accepts every option.
 
-Requests must come from the page itself (Host and Origin). The form may set only options that the page shows. Paths typed into
-it must be inside --ui-folder. Keys go only to the servers they were given for. No response contains a known key.
+Requests must have the page's token (or a login), and come from the page itself (Host and Origin). The form may set only options
+that the page shows. Paths typed into it must be inside --ui-folder. Keys go only to the servers they were given for. No response
+contains a known key.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, MOST_USERS, OF_LOCUST
 from llama_load.options.secret_flags import secret_values
 from llama_load.run_folder import MANIFEST
+from llama_load.terminal import print_token
+from llama_load.web.page_token import PageToken, Reply
 from llama_load.wire.address import parse_url, split_hosts
 from llama_load.wire.local_ports import is_loopback
 from llama_load.workloads.think_time import OF_FILE
@@ -40,6 +43,7 @@ LOCUSTS_FIELDS = frozenset(("user_classes", "shape_class", "profile", *(flag.des
 # Keys are not on Locust's page, but allowed in a POST.
 KEYS = frozenset(flag.dest for flag in FLAGS if flag.on_page and flag.secret)
 PATHS = {flag.dest: flag for flag in FLAGS if flag.kind in PAGE_PATHS}
+_PLAIN = (("Content-Type", "text/plain; charset=utf-8"),)
 _HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 logger = logging.getLogger(__name__)
@@ -60,15 +64,18 @@ class WebGuard:
         self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
         self._names = _own_names(self._options) | self._named
         web_ui = environment.web_ui
+        self._token = None if self._options.web_login else _token_of(self._options)
         self._inner: Wsgi = web_ui.app.wsgi_app
         web_ui.app.wsgi_app = self._answer
         web_ui.app.before_request(self._refuse_hidden_settings)
         web_ui.app.after_request(_redact_response)
-        if not is_loopback(web_ui.host) and not self._options.web_login:
+        if not is_loopback(web_ui.host) and self._token is not None and not self._options.tls_cert:
             logger.warning(
-                "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
-                "leave out --web-host, or add --web-login"
+                "the web page is open to other machines, and its token crosses the network unencrypted: anyone who reads it can "
+                "start runs and read results; leave out --web-host, or add --tls-cert and --tls-key"
             )
+        if self._token is not None:
+            _print_address(self._options, self._token)
 
     # ------------------------------------------------------------------ before a run
 
@@ -133,11 +140,10 @@ class WebGuard:
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """The WSGI application around Locust's."""
-        refused = ("403 Forbidden", sentence) if (sentence := self._foreign(environ)) is not None else _too_large(environ)
-        if refused is not None:
-            status, sentence = refused
-            start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")])
-            return [sentence.encode()]
+        reply = self._refusal(environ)
+        if reply is not None:
+            start_response(reply.status, [*reply.headers, ("Connection", "close")])
+            return [reply.body]
 
         def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
             kept = [(name, value) for name, value in headers if not name.lower().startswith("access-control-")]
@@ -145,6 +151,20 @@ class WebGuard:
             return start_response(status, kept + own, *more)
 
         return self._inner(environ, start)
+
+    def _refusal(self, environ: dict[str, Any]) -> Reply | None:
+        """The answer to a request that the page does not get; None: it gets it. Nothing of its body has been read."""
+        foreign = self._foreign(environ)
+        if foreign is not None:
+            return Reply("403 Forbidden", _PLAIN, foreign.encode())
+        without_token = None if self._token is None else self._token.refusal(environ)
+        if without_token is not None:
+            return without_token
+        too_large = _too_large(environ)
+        if too_large is not None:
+            status, sentence = too_large
+            return Reply(status, _PLAIN, sentence.encode())
+        return None
 
     def _foreign(self, environ: dict[str, Any]) -> str | None:
         """Why a request is refused; None if it comes from this page. (Programs other than browsers send no Origin.)"""
@@ -236,6 +256,20 @@ def _redact_response(response: Any) -> Any:
     if clean != text:
         response.set_data(clean)
     return response
+
+
+def _token_of(options: Any) -> PageToken:
+    return PageToken(options.web_token, options.web_port, options.web_base_path or "")
+
+
+def _print_address(options: Any, token: PageToken) -> None:
+    """Our page's URL, with its token if that was made up here. Not in the log, which goes to files and to the page."""
+    host = options.web_host if options.web_host not in ("", "*", "0.0.0.0", "::") else "localhost"  # noqa: S104 - it is not bound here
+    name = f"[{host}]" if ":" in host else host
+    scheme = "https" if options.tls_cert and options.tls_key else "http"
+    page = f"{scheme}://{name}:{options.web_port}{(options.web_base_path or '').rstrip('/')}/llm"
+    which = "its token is that of --web-token" if token.is_given else "the URL has its token"
+    print_token(f"the page ({which}): {token.url(page)}")
 
 
 def _own_names(options: Any) -> set[str]:

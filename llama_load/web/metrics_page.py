@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from gevent import pywsgi
 
+from llama_load.bound_headers import is_bearer
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import CONTENT_TYPE, exposition
@@ -78,13 +79,17 @@ def add_metrics_page(web_ui: Any, metrics: RunMetrics) -> None:
     web_ui.app.add_url_rule(f"{base}/metrics", "llama_load_metrics", web_ui.auth_required_if_enabled(page))
 
 
-def serve_metrics(address: tuple[str, int], metrics: RunMetrics) -> None:
-    """Serve /metrics, and nothing else, at this address until the process ends. UsageError: the address cannot be used."""
+def serve_metrics(address: tuple[str, int], metrics: RunMetrics, token: str | None = None) -> None:
+    """Serve /metrics, and nothing else, at this address until the process ends; with a token only to those who send it. UsageError:
+    the address cannot be used."""
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if address[0] == LOOPBACK and not is_own_name(f"//{environ.get('HTTP_HOST', '')}"):
             start_response("403 Forbidden", [("Content-Type", "text/plain")])
             return [b"that is not a name of this machine\n"]
+        if token is not None and not is_bearer(environ.get("HTTP_AUTHORIZATION", ""), token):
+            start_response("401 Unauthorized", [("Content-Type", "text/plain"), ("WWW-Authenticate", "Bearer")])
+            return [b"send the token of --web-token as 'Authorization: Bearer TOKEN'\n"]
         if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"the figures are at /metrics\n"]
@@ -97,5 +102,5 @@ def serve_metrics(address: tuple[str, int], metrics: RunMetrics) -> None:
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
         raise UsageError(f"--metrics-port: cannot listen at {where}: {error.strerror or error}; choose another port") from None
-    if address[0] != LOOPBACK:
+    if address[0] != LOOPBACK and token is None:
         logger.warning("everybody who reaches %s:%d can read the figures of this run", *address)

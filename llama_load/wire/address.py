@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from llama_load.bound_headers import origin
+
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -33,6 +35,11 @@ class Address:
         """The value of the Host header: IPv6 in brackets, the default port left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, which keys are bound to."""
+        return origin(self.scheme, self.host, self.port)
 
     def resolved(self) -> Address:
         """The same address with its name resolved. Raises OSError (socket.gaierror) when that fails."""

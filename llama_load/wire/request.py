@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.wire.address import Address
 
 
@@ -28,7 +29,8 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: method, path below the base URL, header fields and body. `reuse`: connections are reused."""
+    """A request: method, path below the base URL, header fields and body. `reuse`: connections are reused; `keys`: headers that go
+    to their own server alone."""
 
     method: str
     path: str
@@ -37,6 +39,7 @@ class Request:
     reuse: bool = False
     give_up: GiveUp | None = None
     most_bytes: int | None = None  # limit of the answer's body, where the request bounds it
+    keys: BoundHeaders = NO_HEADERS
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -44,13 +47,14 @@ class Request:
         return (self.body,) if isinstance(self.body, bytes) else self.body
 
     def head(self, address: Address) -> bytes:
-        """The header block as bytes, with Host, Content-Length and Connection filled in."""
+        """The header block as bytes, with Host, Content-Length and Connection filled in. Raises OtherServerError."""
         fields = [
             f"{self.method} {address.base_path}{self.path} HTTP/1.1",
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
             f"Connection: {'keep-alive' if self.reuse else 'close'}",
             f"Content-Length: {sum(map(len, self.pieces))}",
+            *(f"{name}: {value}" for name, value in self.keys.for_origin(address.origin)),
             *(f"{name}: {value}" for name, value in self.headers),
         ]
         return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")

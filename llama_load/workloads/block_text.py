@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
+from llama_load.budget import Budget, TooMuchWork
+from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter, counted, settled
 from llama_load.workloads.synthetic import CODE, ENGLISH, Vocabulary
 
@@ -15,6 +17,8 @@ BLOCK_TOKENS = 512  # of Mooncake's traces
 # Only these passages are counted, 16 thousand tokens in all, for a trace of any length: blocks are assembled from them.
 PASSAGE_TOKENS = 64
 PASSAGES = 256
+# A gigabyte of text. A trace of 3 kB can ask for 400 million tokens.
+MOST_TOKENS = 250_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class BlockText:
         self._in_block = next(count for count in range(most, 0, -1) if block_tokens % count == 0)
         passage_tokens = block_tokens // self._in_block
         self._seed = seed
+        self._budget = Budget(MOST_TOKENS)
         # No Chinese: one such character would make Python store the prompt at two bytes per character.
         vocabulary = self._vocabulary = Vocabulary(counter, f"{ENGLISH} {CODE}")
         # A prompt's first word, without a space before it, may have another number of tokens than inside a text.
@@ -58,7 +63,15 @@ class BlockText:
         self._passages = [_Passage(text.removeprefix(start), tokens - start_tokens) for text, tokens in made]
 
     def prompt(self, names: Iterator[str], tokens: int) -> tuple[str, int]:
-        """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens."""
+        """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens. UsageError: all texts together
+        have more than `MOST_TOKENS`."""
+        try:
+            self._budget.spend(tokens)
+        except TooMuchWork:
+            raise UsageError(
+                f"the prompts have more than {MOST_TOKENS // 10**6} million tokens in all; send fewer with --num-prompts, or a "
+                "part of the trace"
+            ) from None
         parts: list[str] = []
         missing = tokens - self._vocabulary.overhead
         for passage in chain.from_iterable(map(self._block, names)):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from llama_load.budget import Budget
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
@@ -26,6 +27,8 @@ LAYOUT = (
     '"category" and "expect" if needed'
 )
 MOST_CATEGORY_CHARS = 60
+# For all schemas of a file, whose lines are read three times: 100 s, or a thousand schemas of 2 KiB.
+MOST_STEPS_OF_A_FILE = 10_000_000
 
 
 class _Expect(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,13 +86,14 @@ class Custom:
         file = DataFile(path, LAYOUT)
         if not len(file):
             raise UsageError(f"the data set {path} is empty; each line must be {LAYOUT}")
-        places = _chosen(file, request)
+        budget = Budget(MOST_STEPS_OF_A_FILE)
+        places = _chosen(file, request, budget)
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
         used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
         writer = TalkWriter(request)
-        for prompt in _counted(file, places, writer):
+        for prompt in _counted(file, places, writer, budget):
             missing = len(measured) < request.num_prompts
             if request.fits is not None and not request.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
                 too_long += missing
@@ -109,9 +113,9 @@ class Custom:
         return request.plan(measured, warmup, data, replaced=too_long, shared_tokens=writer.shared_tokens)
 
 
-def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
+def _chosen(file: DataFile, request: PlanRequest, budget: Budget) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
-    categories = [_read(file, place)[1] for place in range(len(file))]
+    categories = [_read(file, place, budget)[1] for place in range(len(file))]
     unknown = [name for name in request.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
@@ -119,14 +123,14 @@ def _chosen(file: DataFile, request: PlanRequest) -> list[int]:
     return [place for place, name in enumerate(categories) if not request.traffic.categories or name in request.traffic.categories]
 
 
-def _counted(file: DataFile, places: list[int], writer: TalkWriter) -> Iterator[Prompt]:
+def _counted(file: DataFile, places: list[int], writer: TalkWriter, budget: Budget) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
-    lines, again = tee(_read(file, place) for place in places)
+    lines, again = tee(_read(file, place, budget) for place in places)
     for talk, (_, category, expect) in zip(writer.counted(talk for talk, *_ in lines), again, strict=True):
         yield replace(writer.last(talk), task=category, expect=expect)
 
 
-def _read(file: DataFile, place: int) -> tuple[Talk, str | None, Expect | None]:
+def _read(file: DataFile, place: int, budget: Budget) -> tuple[Talk, str | None, Expect | None]:
     """The conversation in a line, its category, and what it expects of its answer. UsageError names the line if it has no question,
     or one that is not understood."""
     line, where = file.decode(place, _LINE), file.where(place)
@@ -138,10 +142,10 @@ def _read(file: DataFile, place: int) -> tuple[Talk, str | None, Expect | None]:
             raise UsageError(f"{where} has no question; it must be {LAYOUT}")
         talk = Talk("", (), (RecordedTurn((Message(USER, text),), None),))
     category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
-    return replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS), category, _expect(line.expect, where)
+    return replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS), category, _expect(line.expect, where, budget)
 
 
-def _expect(given: str | _Expect | None, where: str) -> Expect | None:
+def _expect(given: str | _Expect | None, where: str, budget: Budget) -> Expect | None:
     """What a line expects of its answer: a text alone is to be contained in it. UsageError names the line."""
     if given is None:
         return None
@@ -151,7 +155,7 @@ def _expect(given: str | _Expect | None, where: str) -> Expect | None:
         schema = None if given.json_schema is None else msgspec.json.encode(given.json_schema).decode()
         expect = Expect(contains=given.contains, regex=given.regex, one_of=tuple(given.one_of or ()), json_schema=schema)
     try:
-        expect.check()
+        expect.check(budget)
     except UsageError as error:
         raise UsageError(f"{where} {error}") from None
     return expect

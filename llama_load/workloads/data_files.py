@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import TooLarge, open_foreign
+from llama_load.foreign_json import TooDeep, check_json
 from llama_load.workloads.prompt import Message
 from llama_load.workloads.text_files import read_whole
 
@@ -26,6 +28,13 @@ SYSTEM = "system"
 BLANK_LINE = "\n\n"
 # What comes through a pipe is held in memory.
 MOST_PIPE_BYTES = 1024 * 2**20
+# On disk: it is read once for its hash.
+MOST_DATA_BYTES = 64 * 2**30
+# In UTF-16 or UTF-32: it is converted in memory.
+MOST_CONVERTED_BYTES = 256 * 2**20
+# The place of each is kept, which takes up to 200 bytes.
+MOST_ENTRIES = 5_000_000
+PIECE_BYTES = 16 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _INK = re.compile(rb"\S")
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
@@ -55,10 +64,10 @@ class DataFile:
         """`layout` completes the message "this is JSON, but not …". UsageError: the file is missing, empty or not JSON."""
         self._path = path
         self._layout = layout
-        data = _mapped(path)
-        self.sha256 = hashlib.sha256(data).hexdigest()
+        whole = _mapped(path)
         try:
-            data, start = _in_utf8(data)
+            data, start = _in_utf8(whole)
+            self.sha256 = hashlib.sha256(whole).hexdigest()
             first = _INK.search(data, start)
             if first is None:
                 raise UsageError(f"the data set {path} is empty")
@@ -67,6 +76,8 @@ class DataFile:
                 self._entries: Sequence[msgspec.Raw | memoryview] = _list_items(memoryview(data)[start:])
             else:
                 self._lines, self._entries = _lines(data, start)
+        except TooLarge as error:
+            raise UsageError(f"the data set {path} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise UsageError(f"the data set {path} is not valid JSON in UTF-8: {error}") from None
 
@@ -86,6 +97,7 @@ class DataFile:
         entry = self._entries[place]
         try:
             try:
+                check_json(entry)
                 return decoder.decode(entry)
             except msgspec.ValidationError:
                 raise
@@ -95,14 +107,18 @@ class DataFile:
                 return decoder.decode(text.encode("utf-8", "replace"))
         except msgspec.ValidationError as error:
             raise UsageError(f"{self.where(place)} is JSON, but not {self._layout}: {error}") from None
+        except TooDeep as error:
+            raise UsageError(f"{self.where(place)} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise UsageError(f"{self.where(place)} is not valid JSON in UTF-8: {error}") from None
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
+    if path.is_file() and (size := path.stat().st_size) > MOST_DATA_BYTES:
+        raise UsageError(f"the data set {path} has {size >> 30:,} GiB, over the limit of {MOST_DATA_BYTES >> 30} GiB")
     with suppress(ValueError, OSError):  # an empty file cannot be mapped
         if path.is_file():
-            with path.open("rb") as file:
+            with open_foreign(path, MOST_DATA_BYTES) as file:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     missing = "; give the path of a file with --dataset-path"
     return read_whole(path, "data set", MOST_PIPE_BYTES, missing=missing, too_large="; save it as a file")
@@ -112,11 +128,18 @@ def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
     """The data as UTF-8, and its start after a byte order mark. Windows also writes UTF-16."""
     encoding = json.detect_encoding(data[:4])
     if not encoding.startswith("utf-8"):
+        if len(data) > MOST_CONVERTED_BYTES:
+            raise TooLarge(f"files in {encoding.upper()} are read up to {MOST_CONVERTED_BYTES >> 20} MiB; save it as UTF-8")
         data = data[:].decode(encoding).encode()
     return data, len(_BOM) if data[:3] == _BOM else 0
 
 
 def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
+    if _commas(data) >= MOST_ENTRIES:  # in texts, too; or there are too many entries
+        counted = _items_by_brackets(data)
+        if counted is None:
+            raise TooLarge(f"it has more than {MOST_ENTRIES:,} entries that are no objects, or is not valid JSON")
+        return counted
     try:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
@@ -124,6 +147,18 @@ def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
         if (items := _items_by_brackets(data)) is None:
             raise error from None
         return items
+
+
+def _commas(data: memoryview) -> int:
+    """How many there are, texts included."""
+    pieces = range(0, len(data), PIECE_BYTES)
+    return sum(bytes(data[start : start + PIECE_BYTES]).count(b",") for start in pieces)
+
+
+def _check_count(entries: int) -> None:
+    """Raises TooLarge."""
+    if entries >= MOST_ENTRIES:
+        raise TooLarge(f"it has more than {MOST_ENTRIES:,} entries")
 
 
 def _items_by_brackets(data: memoryview) -> list[memoryview] | None:
@@ -135,6 +170,7 @@ def _items_by_brackets(data: memoryview) -> list[memoryview] | None:
         if mark in b"[{":
             depth += 1
             if depth == 2:
+                _check_count(len(items))
                 start = match.start()
                 if bytes(data[end:start]).strip() != (b"," if items else b"["):
                     return None
@@ -161,6 +197,7 @@ def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memory
         end = len(data) if end < 0 else end
         number += 1
         if _INK.search(data, start, end):
+            _check_count(len(numbers))
             numbers.append(number)
             lines.append(view[start:end])
         start = end + 1

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import open_foreign
 from llama_load.foreign_text import printable
+from llama_load.workloads.data_files import MOST_DATA_BYTES, PIECE_BYTES
 from llama_load.workloads.prompt import DataFacts
 
 HUB = "hf:"
@@ -46,8 +48,11 @@ class DataSet:
         file = Path(self._source)
         if not file.is_file():
             return DataFacts(path=self.spec)
-        with file.open("rb") as opened:
-            return DataFacts(path=self.spec, sha256=hashlib.file_digest(opened, "sha256").hexdigest())
+        with open_foreign(file, MOST_DATA_BYTES) as opened:
+            digest = hashlib.sha256()
+            while piece := opened.read(PIECE_BYTES):
+                digest.update(piece)
+        return DataFacts(path=self.spec, sha256=digest.hexdigest())
 
     def first_of(self, names: Sequence[str]) -> str:
         """The first of these columns that exists. UsageError lists the existing columns."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
 from llama_load.workloads.prompt import Image
-from llama_load.workloads.text_files import read_whole
+from llama_load.workloads.text_files import folder_files, read_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,8 +99,7 @@ def files(path: Path) -> list[Maker]:
         return [partial(_read, path)]
     if not path.is_dir():
         raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
-    visible = (file for file in path.rglob("*") if not file.name.startswith("."))
-    below = sorted(file for file in visible if file.suffix.lower() in SUFFIXES and file.is_file())
+    below = folder_files(path, lambda file: file.suffix.lower() in SUFFIXES)
     if not below:
         raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
     return [partial(_read, file) for file in below]

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import ASSISTANT
 from llama_load.workloads.prompt import Image, Message, ToolCall
-from llama_load.workloads.talks import ROLES, TOOL, RecordedMessage, Talk, turns_of
+from llama_load.workloads.talks import ROLES, TOOL, RecordedMessage, Talk, recorded_wait_s, turns_of
 
-LONGEST_DELAY_S = 1e6
 _MESSAGE_KEYS = {"role", "content", "name", "tool_calls", "tool_call_id", "delay_s", "agents"}
 # Clients do not send these back: reasoning is left out of a history, the others describe a message.
 _IGNORED_KEYS = {
@@ -143,7 +143,7 @@ def _fields(line: Mapping[str, Any], where: str) -> dict[str, Any]:
     tools = fields.get("tools")
     if isinstance(tools, str):  # some data sets keep them as JSON text
         try:
-            tools = fields["tools"] = json.loads(tools)
+            tools = fields["tools"] = decode_foreign(tools.encode())
         except ValueError as error:
             raise UsageError(f"{where} has tools that are not valid JSON: {error}") from None
     if tools is not None and not (
@@ -158,9 +158,9 @@ def _fields(line: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _delay(given: Any, where: str) -> float | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= LONGEST_DELAY_S:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise UsageError(f"{where} has the delay_s {_shown(given)}; it must be seconds, 0 or more")
-    return float(given)
+    return recorded_wait_s(given, where)
 
 
 def _count(line: Mapping[str, Any], key: str, where: str) -> int | None:

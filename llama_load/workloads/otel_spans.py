@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM
 from llama_load.workloads.prompt import Message, ToolCall
-from llama_load.workloads.talks import ROLES, TOOL, RecordedTurn, Talk
+from llama_load.workloads.talks import ROLES, TOOL, RecordedTurn, Talk, recorded_wait_s
 
 CHAT = ("chat", "generate_content")
 AGENT = "invoke_agent"
@@ -63,10 +64,10 @@ def talks_of_spans(export: Mapping[str, Any], where: str) -> list[Talk]:
 
 def _talk(name: str, agents: Mapping[str, Sequence[_Span]], spans: Mapping[str, _Span], where: str) -> Talk:
     own, *others = agents.values()  # the first to send a request is the conversation's own
-    talk, ends = _thread(name, [_request(span, where) for span in own])
+    talk, ends = _thread(name, [_request(span, where) for span in own], where)
     turns = list(talk.turns)
     for number, thread in enumerate(others, start=1):
-        agent, _ = _thread(name, [_request(span, where) for span in thread])
+        agent, _ = _thread(name, [_request(span, where) for span in thread], where)
         above = spans.get(_agent_of(thread[0], spans))
         label = printable(str((above.facts if above else {}).get("gen_ai.agent.name") or "agent"), 60)
         place = max(0, sum(ended <= thread[0].started_ns for ended in ends) - 1)
@@ -74,7 +75,7 @@ def _talk(name: str, agents: Mapping[str, Sequence[_Span]], spans: Mapping[str, 
     return replace(talk, turns=tuple(turns))
 
 
-def _thread(name: str, requests: Sequence[_Request]) -> tuple[Talk, list[int]]:
+def _thread(name: str, requests: Sequence[_Request], where: str) -> tuple[Talk, list[int]]:
     """The turns of one agent, and when each answer ended."""
     turns: list[RecordedTurn] = []
     so_far: tuple[Message, ...] = ()
@@ -82,7 +83,7 @@ def _thread(name: str, requests: Sequence[_Request]) -> tuple[Talk, list[int]]:
     for request in requests:
         goes_on = bool(turns) and request.prompt[: len(so_far)] == so_far and len(request.prompt) > len(so_far)
         added = request.prompt[len(so_far) :] if goes_on else request.prompt
-        delay_s = max(0.0, (request.span.started_ns - ended_ns) / 1e9) if turns else None
+        delay_s = recorded_wait_s((request.span.started_ns - ended_ns) / 1e9, where) if turns else None
         turns.append(RecordedTurn(added, request.reply, delay_s, _output_tokens(request.span), resets=bool(turns) and not goes_on))
         so_far, ended_ns = (*request.prompt, request.reply), request.span.ended_ns
     return Talk(name, (), tuple(turns), requests[0].fields), [request.span.ended_ns for request in requests]
@@ -163,7 +164,7 @@ def _list(value: Any, where: str) -> list[Any]:
     """An attribute that is a list, or JSON text of one."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = decode_foreign(value.encode())
         except ValueError as error:
             raise UsageError(f"{where} has an attribute that is not valid JSON: {error}") from None
     if not isinstance(value, list):

@@ -16,7 +16,7 @@ from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.otel_spans import talks_of_spans
 from llama_load.workloads.prompt import PlanRequest
 from llama_load.workloads.talks import Talk
-from llama_load.workloads.text_files import files_digest
+from llama_load.workloads.text_files import files_digest, folder_files
 from llama_load.workloads.weka_traces import talk_of_trace, trace_text
 
 OPENAI, SHAREGPT, OTEL, WEKA = "OpenAI messages", "ShareGPT", "OpenTelemetry spans", "kv-cache-tester trace"
@@ -47,7 +47,7 @@ class TalkFile:
 
 def read_talks(path: Path, request: PlanRequest) -> TalkFile:
     """Reads a file, or a folder of one JSON object per file. UsageError: it cannot be read, or has another layout."""
-    paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    paths = folder_files(path, lambda file: file.parent == path and file.suffix == ".json") if path.is_dir() else [path]
     if not paths:
         raise UsageError(f"the folder {path} contains no .json file; give a file or a folder of conversations")
     files = [DataFile(file, LAYOUT) for file in paths]

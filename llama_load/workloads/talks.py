@@ -9,10 +9,18 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
 from llama_load.workloads.prompt import Message
+from llama_load.workloads.think_time import LONGEST_THINK_S
 
 DEVELOPER, TOOL = "developer", "tool"
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL)
 INSTRUCTIONS = (SYSTEM, DEVELOPER)
+
+
+def recorded_wait_s(seconds: float, where: str) -> float:
+    """The wait before a turn, s: no less than 0. UsageError: longer than a run can last, or no number."""
+    if not seconds <= LONGEST_THINK_S:
+        raise UsageError(f"{where} comes after a wait of {seconds:g} s; at most {LONGEST_THINK_S:g} s can be kept")
+    return max(0.0, float(seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import os
 import random
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import LeadsOutsideError, TooLarge, files_below, open_foreign
 
-# 250 million tokens.
+# Of a trace: 20 million requests. It is decoded in memory, at up to four bytes a character.
 MOST_BYTES = 1024 * 2**20
+# 60 million tokens, more than a plan sends.
+MOST_DOCUMENT_BYTES = 256 * 2**20
 # UTF-32 goes first: its little-endian mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -47,10 +49,10 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
     text in it.
     """
     if path.is_dir():
-        files_below = _files_below(path)
-        random.Random(seed).shuffle(files_below)
+        found = folder_files(path)
+        random.Random(seed).shuffle(found)
         count = 0
-        for file in files_below:
+        for file in found:
             data = _document(file)
             if (text := decoded(data)) is not None and text.strip():
                 count += 1
@@ -67,18 +69,17 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
     yield TextFile(path, text, hashlib.sha256(data).hexdigest())
 
 
-def _files_below(folder: Path) -> list[Path]:
-    files = []
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
-    # Reading a named pipe would block forever.
-    return [file for file in files if file.is_file()]
+def folder_files(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
+    """The files of a folder and its subfolders, see `files_below`. UsageError: a link leads out of it, or there are too many."""
+    try:
+        return files_below(folder, is_wanted)
+    except (LeadsOutsideError, TooLarge) as error:
+        raise UsageError(str(error)) from None
 
 
 def _document(path: Path) -> bytes:
     missing = "; give the path of a text file or folder with --document"
-    return read_whole(path, "document", MOST_BYTES, missing=missing, too_large="; give a part of it")
+    return read_whole(path, "document", MOST_DOCUMENT_BYTES, missing=missing, too_large="; give a part of it")
 
 
 def read_whole(path: Path, what: str, most_bytes: int, *, missing: str = "", too_large: str = "") -> bytes:
@@ -88,15 +89,18 @@ def read_whole(path: Path, what: str, most_bytes: int, *, missing: str = "", too
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
             raise UsageError(f"the {what} {path} is not a regular file")
-        with path.open("rb") as file:
+        is_pipe = stat.S_ISFIFO(mode)  # as from <(…)
+        with path.open("rb") if is_pipe else open_foreign(path, most_bytes) as file:
             data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise TooLarge
     except FileNotFoundError:
         raise UsageError(f"there is no {what} at {path}{missing}") from None
     except OSError as error:
         raise UsageError(f"the {what} {path} cannot be read: {error.strerror}") from None
-    if len(data) > most_bytes:
+    except TooLarge:
         limit = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 1024} KiB"
-        raise UsageError(f"the {what} {path} is larger than {limit}{too_large}")
+        raise UsageError(f"the {what} {path} is larger than {limit}{too_large}") from None
     return data
 
 

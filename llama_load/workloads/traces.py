@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import begin_of
 from llama_load.workloads.text_files import MOST_BYTES, decoded, read_whole
 
 MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one per line)'
@@ -65,8 +66,8 @@ def block_tokens(path: Path) -> int:
     """Tokens of the blocks that a trace's hash_ids name: 16 in Qwen-Bailian's, which have chat ids, 512 in Mooncake's."""
     if path.is_dir():
         return MOONCAKE_BLOCK
-    with path.open("rb") as file:
-        return BAILIAN_BLOCK if b'"chat_id"' in file.readline(1 << 20) else MOONCAKE_BLOCK
+    first_line = begin_of(path, 1 << 20).partition(b"\n")[0]
+    return BAILIAN_BLOCK if b'"chat_id"' in first_line else MOONCAKE_BLOCK
 
 
 class _Mooncake(msgspec.Struct):

@@ -23,7 +23,7 @@ from llama_load.foreign_text import printable
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, USER
 from llama_load.workloads.prompt import Message, PlanRequest
-from llama_load.workloads.talks import RecordedTurn, Talk
+from llama_load.workloads.talks import RecordedTurn, Talk, recorded_wait_s
 
 MOST_TOKENS = 10**7
 KINDS = ("s", "n", "subagent")
@@ -92,7 +92,7 @@ class _Maker:
         return RecordedTurn(
             (Message(USER, text),),
             Message(ASSISTANT, reply),
-            _delay(entry, before),
+            _delay(entry, before, where),
             output,
             tokens=count_,
             resets=before is not None and not goes_on,
@@ -136,10 +136,10 @@ def _entry(given: Any, where: str) -> _Entry:
     return entry
 
 
-def _delay(entry: _Entry, before: _Entry | None) -> float | None:
+def _delay(entry: _Entry, before: _Entry | None, where: str) -> float | None:
     """The client's wait: think_time, else the time since the request before, less what the server took for it."""
     if before is None:
         return None
     if entry.think_time is not None:
-        return max(0.0, entry.think_time)
-    return max(0.0, entry.t - before.t - (before.api_time or 0.0))
+        return recorded_wait_s(entry.think_time, where)
+    return recorded_wait_s(entry.t - before.t - (before.api_time or 0.0), where)

@@ -37,7 +37,7 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
     outcome = judged(replace(CLOSED, requests=80, changes=(slow,)))
     assert outcome.kind == NAMED
     true = {name: value for name, (_, value) in outcome.moved.items()}
-    assert true["median tpot"] == pytest.approx(plain["median tpot"], rel=0.02)
+    assert true["median_tpot_ms"] == pytest.approx(plain["median_tpot_ms"], rel=0.02)
 
 
 def test_a_seed_repeats():
@@ -46,7 +46,7 @@ def test_a_seed_repeats():
 
 
 def test_a_case_shrinks_to_a_smaller_one_of_its_kind():
-    slow, chinese = Change("slower", 4.0, begins=0.5), Change("chinese")
+    slow, chinese = Change("slower", 4.0, begins=0.5), Change("Chinese")
     outcome = judged(replace(CLOSED, requests=80, workloads=2, language="chinese", changes=(chinese, slow)))
     small = shrunk(outcome, most_tries=8)
     assert small.kind == outcome.kind == NAMED

@@ -44,14 +44,15 @@ def scattered(
     spread: float = 0.01,
     slower: float = 1.0,
     drift: float = 0.0,
+    rhythm: float = 0.0,
     places: Sequence[int] | None = None,
 ) -> Side:
     """A side of `count` runs: `slower` times the latencies, scattered between runs by `spread` in common (a machine that is faster in
     one run than in the next) and by half of it in each figure. `places`: when each was taken (None: at 0, 1, 2, …); `drift`: added
-    to the logarithm from place to place."""
+    to the logarithm from place to place; `rhythm`: added to that of the second of each pair of places."""
     runs = []
     for number, place in enumerate(range(count) if places is None else places):
-        common = rng.gauss(0, spread) + drift * place
+        common = rng.gauss(0, spread) + drift * place + rhythm * (place % 2)
         values = {}
         for key, value in FIGURES.items():
             factor = slower * 2.718281828 ** (common + rng.gauss(0, spread / 2))

@@ -210,6 +210,19 @@ def test_a_result_of_vllm_bench_serve(tmp_path: Path) -> None:
     assert run.samples["tpot"] == pytest.approx([15, 20, 20])
 
 
+def test_the_clients_machine_and_replaced_prompts_come_from_the_manifest(tmp_path: Path) -> None:
+    """A container's name is new in each run: it is known by its processor."""
+    expected = (
+        ({"name": "rack-7"}, {"replaced": 3}, "rack-7", 3),
+        ({"name": "3f2a9c01b7de", "cpu": "x", "cores": 4}, {"chat": {"replaced": 1}, "rag": {"replaced": 2}}, "x, 4 cores", 3),
+        ({"name": "3f2a9c01b7de"}, {}, "", None),
+    )
+    for number, (host, prompts, client, replaced) in enumerate(expected):
+        about = manifest(num_prompts=1, host=host, prompts=prompts)
+        found = folder_run(write_run(tmp_path / str(number), *requests(100), about=about))
+        assert (found.client, found.replaced) == (client, replaced)
+
+
 def test_our_summary_alone(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", *requests(100, 110))
     (side,) = only([str(folder / "summary.json")]).sides

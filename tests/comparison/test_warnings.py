@@ -87,23 +87,31 @@ def test_quantizations_in_labels_files_and_tables_are_spelled_alike() -> None:
     assert quantization("IQ4_XS") == "iq4_xs" and quantization("llama 7B") is None and quantization("q4_k_m_x") is None
 
 
+def test_prompts_that_were_replaced_are_named() -> None:
+    warnings = compare([side("a", run()), side("b", run(replaced=100), run(replaced=59))]).warnings
+    assert "b: 159 planned prompts did not fit a slot and were replaced by others" in warnings
+
+
 # ---------------------------------------------------------------------- commands
 
 
 def test_the_commands_that_make_sides_comparable() -> None:
-    """Each side's own command with the flags that the reasons ask for, in place of those that it had; one run after the other. Where
+    """Each side's own command with the flags that the reasons ask for, in place of those that it had; in the order A B B A. Where
     nothing was said about caches, every repeat gets prompts that no cache has."""
     longer = {"total_output_tokens": 14000}
     command = (
         "locust -f x.py --headless -u 4 --sharegpt-output-len=9 --label old --run-dir here --num-prompts 64 --cache-prompt off"
     )
     sides = [side("a", run(command=command)), side("b; rm", run(values=longer, concurrency=8))]
+    first = "locust -f x.py --headless -u 4 --num-prompts 64 --cache-prompt off --sharegpt-output-len 200 --ignore-eos"
+    second = "locust -f locustfiles/sharegpt_chat.py --headless --host http://SERVER:PORT -u 8 --num-prompts 64"
+    second += " --sharegpt-output-len 200 --ignore-eos --bust-prefix-cache"
     assert compare(sides).next_commands == [
-        "for i in $(seq 5); do",
-        "  locust -f x.py --headless -u 4 --num-prompts 64 --cache-prompt off --sharegpt-output-len 200 --ignore-eos "
-        "--run-dir runs/side-1/$i  # a",
-        "  locust -f locustfiles/sharegpt_chat.py --headless --host http://SERVER:PORT -u 8 --num-prompts 64 "
-        "--sharegpt-output-len 200 --ignore-eos --bust-prefix-cache --run-dir runs/side-2/$i  # b; rm",
+        "for i in $(seq 3); do",
+        f"  {first} --run-dir runs/side-1/${{i}}a  # a",
+        f"  {second} --run-dir runs/side-2/${{i}}a  # b; rm",
+        f"  {second} --run-dir runs/side-2/${{i}}b  # b; rm",
+        f"  {first} --run-dir runs/side-1/${{i}}b  # a",
         "done",
         "llama-load compare runs/side-1 runs/side-2",
     ]
@@ -118,7 +126,7 @@ def test_the_commands_give_both_sides_the_load_of_the_first() -> None:
 
 
 def test_nothing_is_to_be_run_again_where_repeats_are_comparable() -> None:
-    both = [side("a", run(date="1"), run(date="3")), side("b", run(date="2"), run(date="4"))]
+    both = [side("a", run(date="1"), run(date="4")), side("b", run(date="2"), run(date="3"))]
     assert compare(both).next_commands == [] and compare(both[:1]).next_commands == []
 
 

@@ -13,6 +13,7 @@ from llama_load.serving.launch import Server
 from tests.heavy.browser import Log, chromium, opened, until
 from tests.json_server import json_server
 from tests.web.web_pages import LlmPage, llm_page
+from tests.web_client import TOKEN_QUERY
 
 pytestmark = pytest.mark.heavy
 
@@ -61,7 +62,7 @@ def own_only(log: Log, page: LlmPage) -> None:
 
 def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp_path: Path) -> None:
     """What a person does in the first ten minutes, in one window; others look on, from a phone and in the dark."""
-    with opened(browser, page.url + "/", offline=False) as (tab, log):
+    with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, log):
         wait_for_chip(tab, "ready")
         tab.locator("[name=num_users]").fill("many")
         unfold(tab)
@@ -96,7 +97,7 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         assert "0" in tab.locator("#figures td").nth(1).inner_text()
 
         for scheme, (name, width) in zip(("dark", "light"), WIDTHS.items(), strict=True):
-            with opened(browser, page.url + "/", width=width, scheme=scheme, offline=False) as (other, others):
+            with opened(browser, page.url + "/" + TOKEN_QUERY, width=width, scheme=scheme, offline=False) as (other, others):
                 until(other, "document.querySelectorAll('.chart').length >= 5")
                 until(other, "document.querySelector('.tile b') && document.querySelector('.tile b').textContent !== '0'")
                 assert completed(other) >= before, "a late visitor sees the history"
@@ -155,7 +156,7 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
 @pytest.mark.parametrize(("name", "scheme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")])
 def test_the_form_fits_and_says_everything(browser: Any, page: LlmPage, tmp_path: Path, name: str, scheme: str) -> None:
     """All texts whole at any width; what is folded can be opened."""
-    with opened(browser, page.url + "/", width=WIDTHS[name], scheme=scheme, offline=False) as (tab, log):
+    with opened(browser, page.url + "/" + TOKEN_QUERY, width=WIDTHS[name], scheme=scheme, offline=False) as (tab, log):
         wait_for_chip(tab, "ready")
         assert fits(tab)
         unfold(tab)
@@ -174,7 +175,7 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     """Its charts are drawn, and it can reach neither our routes nor anything else."""
     run = page.start(num_users="2", num_prompts="10", max_tokens="10", no_report_html=False)
     page.wait_for("idle", timeout_s=60)
-    with opened(browser, f"{page.url}/runs/{run}/report.html", offline=False) as (tab, log):
+    with opened(browser, f"{page.url}/runs/{run}/report.html{TOKEN_QUERY}", offline=False) as (tab, log):
         tab.locator("iframe").wait_for()
         report = tab.frames[1]
         until(report, "document.documentElement.dataset.charts !== undefined")
@@ -201,7 +202,7 @@ def test_a_foreign_report_cannot_call_another_server(browser: Any, page: LlmPage
         )
         for text in ways:
             (folder / "report.html").write_text(text)
-            with opened(browser, f"{page.url}/runs/foreign/report.html", offline=False) as (tab, log):
+            with opened(browser, f"{page.url}/runs/foreign/report.html{TOKEN_QUERY}", offline=False) as (tab, log):
                 tab.wait_for_timeout(700)
                 del log.faults[:], log.requests[:]
             assert other.headers == [], text
@@ -209,7 +210,7 @@ def test_a_foreign_report_cannot_call_another_server(browser: Any, page: LlmPage
 
 def test_a_server_that_is_gone_is_shown_and_the_page_recovers(browser: Any, page: LlmPage) -> None:
     """A refused start is no run; when Locust ends, the page says that it has no answer."""
-    with opened(browser, page.url + "/", offline=False) as (tab, _):
+    with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, _):
         wait_for_chip(tab, "ready")
         tab.locator("[name=host]").fill("http://127.0.0.1:9")
         tab.locator("#go").click()

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import simulated_server
 from tests.heavy.browser import chromium, opened, until
 from tests.web.web_pages import LlmPage, llm_page
+from tests.web_client import TOKEN_QUERY
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 
@@ -52,7 +53,8 @@ def violations(tab: Any, axe: str) -> list[str]:
 
 def looked_at(browser: Any, page: LlmPage, axe: str, pictures: Path, state: str, path: str, ready: str, act: str = "0") -> None:
     """A state in all widths and both schemes: opened once, then resized."""
-    with opened(browser, page.url + path, width=WIDTHS[0], offline=False) as (tab, log):
+    address = page.url + path + (TOKEN_QUERY.replace("?", "&") if "?" in path else TOKEN_QUERY)
+    with opened(browser, address, width=WIDTHS[0], offline=False) as (tab, log):
         tab.evaluate(act)
         until(tab, ready)
         for width in WIDTHS:

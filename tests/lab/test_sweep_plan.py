@@ -64,6 +64,12 @@ def test_an_order_is_by_seed_and_repeats_stay_blocks() -> None:
     assert [cell.repeat for cell in cells_of(SHORT + "order: as-written")] == [1, 2, 3] * 4
 
 
+def test_every_second_repeat_runs_backwards() -> None:
+    """A B C D D C B A A B C D: no cell is always the one behind another."""
+    titles = [cell.title for cell in cells_of(SHORT)]
+    assert titles[4:8] == titles[3::-1] and titles[8:] == titles[:4]
+
+
 def test_settings_of_one_server_do_not_multiply_another() -> None:
     text = SHORT.replace("servers:\n", "servers:\n  other: {url: http://127.0.0.1:1}\n").replace("repeats: 3", "")
     assert [cell.settings for cell in cells_of(text)].count({}) == 1

@@ -61,10 +61,6 @@ def test_speeds_of_a_request() -> None:
     assert metric.predict_per_s(1, 5.0) is metric.predict_per_s(None, 5.0) is metric.predict_per_s(5, None) is None
 
 
-def test_two_tokens_have_a_tpot() -> None:
-    assert metric.tpot_ms(50.0, 80.0, 2) == 30.0
-
-
 def test_the_order_of_a_sample_does_not_matter() -> None:
     """Of its percentiles and of their intervals."""
     ordered = np.arange(1.0, 1001.0)

@@ -29,31 +29,7 @@ def test_latencies_of_a_request() -> None:
     e2el = metric.e2el_ms(1000 * MS, stamps[-1])
     assert (ttft, e2el) == (50.0, 250.0)
     assert metric.itl_ms(stamps) == [10.0, 30.0, 160.0]
-    assert metric.tpot_ms(ttft, e2el, 4) == pytest.approx(200 / 3)
-
-
-def test_tpot_divides_by_tokens_not_by_events() -> None:
-    """11 tokens in 4 events, first at 50 ms, last at 250 ms: 200 / 10. One token has none."""
-    assert metric.tpot_ms(50.0, 250.0, 11) == 20.0
-    assert metric.tpot_ms(50.0, 50.0, 1) is None
-    assert metric.tpot_ms(None, None, 11) is None
-
-
-def test_an_answer_that_came_at_once_has_no_time_per_token() -> None:
-    """60 tokens in one event would give 0.0; of 60 tokens with 31 in the first event, the later events say too little."""
-    assert metric.tpot_ms(50.0, 50.0, 60, token_events=1) is None
-    assert metric.tpot_ms(50.0, 109.0, 60, token_events=2, first_event_tokens=31) is None
-    assert metric.tpot_ms(50.0, 109.0, 60, token_events=2, first_event_tokens=30) == 1.0
-    assert metric.tpot_ms(50.0, 60.0, 2, token_events=2, first_event_tokens=1) == 10.0
-
-
-def test_blanks_before_the_first_visible_text_are_no_tokens_after_it() -> None:
-    """Ten tokens, 25 ms apart: one blank at 100 ms, text from 125 ms to 325 ms; the same with a token for the end, which has no
-    event. A blank of a proxy is not among the ten tokens of ten events."""
-    assert metric.tpot_ms(125.0, 325.0, 10, token_events=9, blank_events=1) == 25.0
-    assert metric.tpot_ms(125.0, 325.0, 11, token_events=9, blank_events=1) == pytest.approx(200 / 9)
-    assert metric.tpot_ms(100.0, 325.0, 10, token_events=10, blank_events=1) == 25.0
-    assert metric.tpot_ms(125.0, 150.0, 2, token_events=1, blank_events=1) is None
+    assert metric.tpot_ms(ttft, e2el, 3) == pytest.approx(200 / 3)
 
 
 def test_what_was_not_stamped_is_none() -> None:

@@ -120,7 +120,7 @@ def test_events_of_several_tokens_without_usage_are_named(rows: list[RequestReco
     "changed",
     [
         {"token_events": 79, "output_tokens": 79},  # the last token has no text
-        {"finish_reason": "stop", "output_chars": 20 * 6},  # words of 6 characters
+        {"finish_reason": "stop", "output_chars": 20 * 6, "output_bytes": 20 * 6},  # words of 6 characters
         {"token_events": 40, "output_tokens": 40, "finish_reason": "tool_calls"},
         {"choices": 2},
     ],
@@ -286,7 +286,7 @@ def replicas(slow: float, seed: int = 0) -> list[RequestRecord]:
         replace(
             each,
             host=f"http://{number % 3}",
-            tpot_ms=GAP_MS * draws.lognormal(sigma=0.2) * (slow if number % 3 == 2 else 1),
+            e2el_ms=100.0 + GAP_MS * (TOKENS - 1) * draws.lognormal(sigma=0.2) * (slow if number % 3 == 2 else 1),
         )
         for number, each in enumerate(rows)
     ]
@@ -327,7 +327,8 @@ def test_short_prompts_of_nearly_one_length_were_not_cut() -> None:
     lengths = draws.integers(18, 23, 200)
     planned = np.rint(lengths * draws.uniform(0.8, 1.25, 200))
     rows = [
-        replace(each, prompt_tokens=int(lengths[n]), planned_prompt_tokens=int(planned[n])) for n, each in enumerate(answers(200))
+        replace(each, prompt_tokens=int(lengths[n]), planned_prompt_tokens=int(planned[n]), prompt_chars=int(4 * lengths[n]))
+        for n, each in enumerate(answers(200))
     ]
     assert bad(of(rows, tokenizer="estimate")) == {}
 

@@ -95,7 +95,17 @@ def test_all_words_that_apply_are_reported_the_gravest_first() -> None:
     )
     assert [check.ok for check in found.checks[:3]] == [False, False, True]
     assert verdict(failed(), failed(1), planned=3).words == ["INCOMPLETE", "FAILED"]
-    assert (verdict(record()).words, verdict(record()).headline) == (["VALID"], "VALID")
+    assert verdict(record()).words == ["VALID"]
+
+
+def test_a_valid_run_names_what_is_not_known() -> None:
+    """One request shows no change of the server, and other clients are not known: the head line says so."""
+    found = verdict(record())
+    assert found.word == "VALID"
+    assert found.headline == (
+        "VALID as far as seen: too few requests to see whether the server was the same all the time; also not known: "
+        "Asked, Counted, Alone"
+    )
 
 
 def test_an_interrupted_run_without_a_planned_number_is_incomplete() -> None:
@@ -245,7 +255,13 @@ def test_answers_longer_than_the_run_turn_the_verdict() -> None:
     answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
     cut = [cancelled(50 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(10)]
     found = verdict(*answered, *cut, planned=50, cut_ns=15_000 * MS)
-    assert (found.word, bad(found)) == ("NOT COMPARABLE", ["cut_shift"])
+    assert (found.word, bad(found), found.checks[0].spoils) == ("BLURRED", ["cut_shift"], ("E2EL",))
+
+
+def test_a_run_most_of_whose_requests_were_cut_is_not_comparable() -> None:
+    answered = [record(i, start_ms=1000 * i, first_ms=100, gaps_ms=(900,)) for i in range(10)]
+    cut = [cancelled(10 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(20)]
+    assert verdict(*answered, *cut, planned=10, cut_ns=15_000 * MS).word == "NOT COMPARABLE"
 
 
 def test_few_failures_that_waited_long_move_the_latencies() -> None:

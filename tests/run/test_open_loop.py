@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import requests
 from numpy.typing import NDArray
 
 from llama_load.load.schedule import arrivals_s
@@ -19,6 +18,7 @@ from llama_load.observed.records import Records
 from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, start_program
 from tests.queueing import mean_wait_s, waits_s
 from tests.quiet import undisturbed
@@ -353,7 +353,7 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
     process = start_program(command, tmp_path, environment())
     page = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(page, timeout=10).ok)
+        wait_until(lambda: web_client.get(page, timeout=10).ok)
         form = {
             "user_count": "1",
             "spawn_rate": "1",
@@ -362,7 +362,7 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
             "num_prompts": "60",
             "max_tokens": "2",
         }
-        assert requests.post(f"{page}/swarm", data=form, timeout=5).json()["success"]
+        assert web_client.post(f"{page}/swarm", data=form, timeout=5).json()["success"]
         wait_until((tmp_path / "ui" / "summary.json").exists)
     finally:
         process.terminate()

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import requests
 
 from llama_load.serving.launch import Server
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_program, start_program
 from tests.swarms import wait_until, web_ui
 
@@ -120,20 +120,20 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     process = start_program(command, tmp_path, environment())
     ui = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(ui, timeout=10).ok)
+        wait_until(lambda: web_client.get(ui, timeout=10).ok)
         form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
-        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until((tmp_path / "ui" / "summary.json").exists)
-        names = {(row["name"], row["method"]) for row in requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
+        names = {(row["name"], row["method"]) for row in web_client.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
         assert {("sharegpt", "chat"), ("sharegpt", "TTFT"), ("sharegpt", "TPOT"), ("sharegpt", "ITL")} <= names
         form |= {"num_prompts": "", "max_tokens": "50"}
-        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
         time.sleep(0.3)
-        assert requests.post(f"{ui}/stop", timeout=10).ok
+        assert web_client.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}
-        requests.post(f"{ui}/swarm", data=form, timeout=5)
+        web_client.post(f"{ui}/swarm", data=form, timeout=5)
         time.sleep(0.5)
         assert process.poll() is None, "a wrong form field must not end the web UI"
     finally:
@@ -180,13 +180,13 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
     process = start_program(command, tmp_path, environment())
     ui = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(ui, timeout=10).ok)
+        wait_until(lambda: web_client.get(ui, timeout=10).ok)
         form = {"user_count": "2", "spawn_rate": "2", "host": server.url, "max_tokens": "2"}
-        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until(server.has_answered(10))
-        assert requests.post(f"{ui}/swarm", data=form | {"user_count": "5", "spawn_rate": "5"}, timeout=5).json()["success"]
+        assert web_client.post(f"{ui}/swarm", data=form | {"user_count": "5", "spawn_rate": "5"}, timeout=5).json()["success"]
         wait_until(server.has_answered(60))
-        assert requests.post(f"{ui}/stop", timeout=10).ok
+        assert web_client.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui" / "summary.json").exists)
     finally:
         process.terminate()

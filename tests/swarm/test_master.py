@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from locust import runners
 
+from llama_load.bound_headers import bound
 from llama_load.load.segments import LoadModel, Segment
 from llama_load.load.stages import Stage
 from llama_load.observed.foreign_records import check_integers
@@ -214,8 +215,8 @@ def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
     ]
     for fields in beyond:
         with pytest.raises(ValueError, match="a number"):
-            swarm.hear(messages.FLUSHED, batches=0, health={"worker": "w", **fields})
-    swarm.hear(messages.FLUSHED, batches=0, health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
+            swarm.hear(messages.FLUSHED, batches=0, open=[], gave_up=False, health={"worker": "w", **fields})
+    swarm.hear(messages.FLUSHED, batches=0, open=[], gave_up=False, health={"worker": "\x1b[31m", "longest_pause_mono_ns": 7})
     (health,) = swarm.run._health()
     assert health.worker == messages.short_name("w")
 
@@ -248,6 +249,48 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
             gevent.sleep(0.01)
     swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
     assert swarm.run.sending() == 0
+
+
+def test_a_request_without_a_record_is_named_when_its_worker_has_ended() -> None:
+    """By the worker's last word, or by its earlier report that it had begun. Its other lease, which it did not begin, goes to others."""
+    for reported in (True, False):
+        swarm = Swarm(requests=3, users=3)
+        swarm.run.controller._phase_runner.begin_next()
+        swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 3})
+        begun = [[False, 0], [False, 1]]
+        swarm.hear(messages.REPORT, started=begun if reported else begun[:1], ended=[], wants={})
+        swarm.deliver(1)
+        swarm.hear(messages.FLUSHED, batches=1, open=[] if reported else [[False, 1]], gave_up=False, health={"worker": "w"})
+        swarm.run._find_lost()
+        (gone,) = swarm.run.controller.dispatcher.ledger.lost
+        assert (gone.possibly_sent, gone.gave_up) == ([1], True)
+        assert swarm.run.controller.dispatcher.assigner.phase.pool.peek() == 2
+
+
+def test_a_start_is_on_the_masters_wall_clock() -> None:
+    """That of a worker may be off by years: what a run sent before, and exports, would be placed by it."""
+    swarm = Swarm()
+    swarm.run.controller._phase_runner.begin_next()
+    swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
+    swarm.deliver(1)
+    (batch,) = swarm.written
+    apart_ns = batch.column("started_wall_ns")[0].as_py() - time.time_ns()
+    assert abs(apart_ns) < 60e9
+
+
+def test_a_worker_that_has_given_up_is_not_waited_for() -> None:
+    """It was cut off at its end, and has spooled what it had: no more will come, also with --at-end wait. Its requests are named."""
+    swarm = Swarm(requests=1)
+    swarm.run.controller._phase_runner.begin_next()
+    swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
+    swarm.hear(messages.FLUSHED, batches=1, open=[], gave_up=False, health={"worker": "w"})
+    swarm.run._wait_s = 900
+    waiting = gevent.spawn(swarm.run._await_last_words)
+    gevent.sleep(0.1)
+    assert not waiting.dead
+    swarm.hear(messages.FLUSHED, batches=1, open=[], gave_up=True, health={"worker": "w"})
+    waiting.join(5)
+    assert waiting.dead
 
 
 def test_the_masters_memory_does_not_grow_with_the_run() -> None:
@@ -292,11 +335,11 @@ def test_batches_are_rarer_the_more_workers_there_are() -> None:
 def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     """Neither a header nor a field of --extra-body with a key is in the configuration; with its own the worker has the master's."""
     headers, extra = (("Authorization", "Bearer geheim"),), {"api_key": "geheim", "top_k": 1}
-    target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=headers)
+    target = Target(parse_url("http://127.0.0.1:1"), "openai", None, headers=bound("http://127.0.0.1:1", headers))
     settings = SessionSettings(BodyOptions(extra=extra), Timeouts(), save_texts=False)
     config = SenderConfig([target], settings, None, 0.0, takes_priority=False, checks_answers=False)
-    sent = msgspec.msgpack.encode(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"]))
+    sent = msgspec.msgpack.encode(messages.RunConfig("r", _redact_config(config), False, [], ["authorization"], 0))
     assert b"geheim" not in sent
     own: Any = SimpleNamespace(headers=headers, extra_body=extra)
     with_keys = with_own_keys(msgspec.msgpack.decode(sent, type=messages.RunConfig), own)
-    assert (with_keys.targets[0].headers, with_keys.settings) == (headers, settings)
+    assert (with_keys.targets[0].headers.fields, with_keys.settings) == (headers, settings)

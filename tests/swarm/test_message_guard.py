@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ GOOD: dict[str, Any] = {
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
     messages.PONG: RUN | {"asked_ns": 1, "worker_ns": -5, "delivered": 0, "holds": [[False, 3]], "wants": {"Chat": 2}},
-    messages.FLUSHED: RUN | {"batches": 1, "health": {"worker": "w"}},
+    messages.FLUSHED: RUN | {"batches": 1, "open": [[False, 1]], "gave_up": False, "health": {"worker": "w"}},
 }
 WRONG = (None, 5, 5.5, "x", b"x", {}, [], [5], {"run": 5}, {5: 5})
 
@@ -99,6 +101,14 @@ def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatc
     messages.fingerprint.cache_clear()
     assert messages.fingerprint() != mine
     messages.fingerprint.cache_clear()
+
+
+def test_a_fingerprint_is_of_names_and_types_alone() -> None:
+    """Without docstrings (-OO) it is the same. (Python 3.13 indents them unlike 3.11: its workers were refused.)"""
+    code = "from llama_load.swarm.messages import fingerprint; print(fingerprint())"
+    other = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True)
+    messages.fingerprint.cache_clear()
+    assert other.stdout.strip() == messages.fingerprint()
 
 
 def test_nonsense_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ def test_processes_take_a_port_of_their_own() -> None:
     assert None not in ports
     assert LOCUSTS_PORT not in ports
     assert len(ports) > 1
-    assert port_instead([*PROCESSES, "--master-bind-port", "6000"], {}, lambda _: True) is None
+    for flag in ("--master-bind-port", "--master-port"):  # the other one is this port too, and not Locust's
+        assert port_instead([*PROCESSES, flag, "6000"], {}, lambda _: True) == 6000
+    with pytest.raises(UsageError, match="the same port"):
+        port_instead([*PROCESSES, "--master-bind-port", "6000", "--master-port", "6001"], {}, lambda _: True)
     assert port_instead([], {"LOCUST_PROCESSES": "2"}, lambda _: False) is not None
     for named in (["--master-port", "6000"], ["--master-bind-port=6000"]):
         with pytest.raises(UsageError, match="--master-bind-port N on the master, --master-port N"):

@@ -296,6 +296,29 @@ def test_closed_connections_are_noticed(master: Server, connect: Connect) -> Non
     listening.kill()
 
 
+def test_connections_of_strangers_hide_no_closed_worker(master: Server, connect: Connect) -> None:
+    """A monitor that connects to the port all the time: a worker that is gone was noticed after 31 s, by its silence."""
+    listening = gevent.spawn(lambda: [master.recv_from_client() for _ in range(100)])
+    staying, going = connect(master), connect(master, "w_2")
+    for client, name in ((staying, "w_1"), (going, "w_2")):
+        client.send(Message("one", None, name))
+        until(lambda client=client: client.send_batch(messages.pack_header(1, "0" * 16), b"x"))
+    until(lambda: len(master._connections) == 4)
+    going.close()
+    until(lambda: "w_2" in master._closed_s)
+    knocks = 0
+
+    def is_noticed() -> bool:
+        nonlocal knocks
+        socket.create_connection(("127.0.0.1", master.port)).close()
+        knocks += 1
+        return master.closed_for_s("w_2") > 0.2
+
+    until(is_noticed)
+    assert knocks > 5
+    listening.kill()
+
+
 def test_nothing_of_ours_waits_for_a_connection(master: Server, connect: Connect) -> None:
     """Locust's messages do; its heartbeats do not."""
     client = connect(master)
@@ -366,15 +389,31 @@ def test_a_zeromq_without_curve_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         curve_keys("a-key-that-is-not-cached")
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "master", "127.evil.example", "*", ""])
+@pytest.mark.parametrize("host", ["10.0.0.1", "master", "127.evil.example", "*", "", "127.0.0.1", "localhost", "::1", "127.9.9.9"])
 def test_a_worker_with_keys_serves_no_unknown_master(host: str) -> None:
-    """Without a swarm key it cannot know who the master is; on its own machine it trusts it."""
-    keys = SimpleNamespace(api_key=CANARY, host="http://server", header=[], extra_body="", swarm_key="")
-    with pytest.raises(UsageError, match=f"keys for the server .api_key. and would use them for any master at {re.escape(host)},"):
-        refuse_open_network(keys, host)
-    for loopback in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
-        refuse_open_network(keys, loopback)
-    refuse_open_network(SimpleNamespace(api_key="", host="http://server", header=None, extra_body='{"top_k": 1}'), host)
+    """Without a swarm key it cannot know who the master is: on loopback it may be any user who bound the port first."""
+    body = f'{{"api_key": "{CANARY}"}}'
+    for given in ({"api_key": CANARY}, {"header": [f"X-Team: {CANARY}"]}, {"extra_body": body}):
+        with pytest.raises(
+            UsageError, match=f"keys for the server and would use them for whoever listens .* at {re.escape(host)},"
+        ):
+            refuse_open_network(SimpleNamespace(**given), host)
+    harmless = SimpleNamespace(
+        api_key="", header=["User-Agent: me"], extra_body='{"top_k": 1}', web_token=CANARY, scrape_token=CANARY
+    )
+    refuse_open_network(harmless, host)
+
+
+def test_a_worker_with_a_key_does_not_even_connect_without_a_swarm_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.setblocking(False)
+        command = ["locust", "-f", str(SHAREGPT), "--worker", "--master-port", str(stranger.getsockname()[1])]
+        worker = start_program(command, tmp_path, environment() | {"LLAMA_LOAD_API_KEY": CANARY})
+        _, err = worker.communicate(timeout=30)
+        assert worker.wait() == 2
+        assert "swarm key" in err and CANARY not in err
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
 
 
 def test_locusts_message_that_starts_users_holds_no_key() -> None:
@@ -402,15 +441,12 @@ class Eavesdropper:
                 return
 
 
-@pytest.mark.parametrize(
-    "key", [KEY, pytest.param("", marks=pytest.mark.heavy)]
-)  # heavy: the peer counts as a worker until it is lost
-def test_a_swarm_runs_with_keys_that_do_not_travel(tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swarm_runs_with_keys_that_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers have the server's key from their own environment. With a swarm key a peer is sent nothing."""
     seen: list[str] = []
     models = {"data": [{"id": "m"}]}
     with json_server({"/health": {"status": "ok"}, "/v1/models": models, "/v1/chat/completions": (401, {"error": f"no {CANARY}"}, {})}) as server:  # fmt: skip
-        monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_API_KEY": CANARY} | ({"LLAMA_LOAD_SWARM_KEY": key} if key else {}))  # fmt: skip
+        monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_API_KEY": CANARY, "LLAMA_LOAD_SWARM_KEY": KEY})  # fmt: skip
         with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "6", "-u", "2", "--warmup", "0") as running:
             peer = Eavesdropper(running.port)
             done = running.finish()
@@ -423,10 +459,9 @@ def test_a_swarm_runs_with_keys_that_do_not_travel(tmp_path: Path, key: str, mon
     everything += b"".join(file.read_bytes() for file in done.folder.iterdir() if file.is_file())
     everything += str(done.records.table.to_pylist()).encode()
     assert CANARY.encode() not in everything
-    assert ("workers are not authenticated" in done.err) == (not key)
-    if key:
-        assert "a connection was refused" in done.err
-        assert not peer.heard
+    assert "workers are not authenticated" not in done.err
+    assert "a connection was refused" in done.err
+    assert not peer.heard
 
 
 def test_a_worker_without_the_servers_key_says_so(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:

@@ -21,6 +21,7 @@ from llama_load import __version__
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command, start_program
 from tests.scripted_server import ScriptedServer
 from tests.swarms import Swarm, indices_of, own_port, prompts_of, slow_link, swarm, wait_until
@@ -696,16 +697,16 @@ def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], 
     with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
         page, folder = f"http://127.0.0.1:{port}", running.run_dir
         second = folder.with_name("run-2")
-        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json().get("workers", [{}])[1:] != [])
+        wait_until(lambda: web_client.get(f"{page}/stats/requests", timeout=5).json().get("workers", [{}])[1:] != [])
         form = {"user_count": "4", "spawn_rate": "4", "host": server.url, "num_prompts": "9", "max_tokens": "2"}
-        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        assert web_client.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
         wait_until((folder / "summary.json").exists)
         form |= {"num_prompts": "", "max_tokens": "100"}
-        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json()["state"] == "stopped")
-        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        wait_until(lambda: web_client.get(f"{page}/stats/requests", timeout=5).json()["state"] == "stopped")
+        assert web_client.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
         wait_until((second / "run.json").exists)
         time.sleep(3)
-        assert requests.post(f"{page}/stop", timeout=20).ok
+        assert web_client.post(f"{page}/stop", timeout=20).ok
         wait_until((second / "summary.json").exists)
         running.master.terminate()
         out, err = running.master.communicate(timeout=30)

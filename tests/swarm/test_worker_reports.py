@@ -8,6 +8,7 @@ import gevent
 import pytest
 
 from llama_load.dispatch.leases import Lease
+from llama_load.run.open_requests import OpenRequests
 from llama_load.swarm import messages
 from llama_load.swarm.worker import FLUSH_EVERY_S, WorkerRun
 
@@ -21,6 +22,7 @@ class Reporting(WorkerRun):
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.connected = connected
         self._flush_s = flush_s
+        self._open = OpenRequests()
         self._wants, self._started, self._ended, self._reports_soon = {}, [], [], False
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load import plain_http
+from llama_load.bound_headers import bound
 from llama_load.errors import UsageError
 from llama_load.targets.json_fields import listed_models
 from llama_load.targets.probe import Probe, ProbeSettings
@@ -146,7 +147,7 @@ def test_keys_do_not_follow_redirects() -> None:
     with json_server({}) as other:
         there = {"Location": other.url + "/metrics"}
         with json_server(GOOD | {"/metrics": (302, {}, there), "/apply-template": (307, {}, there)}) as server:
-            Probe(ProbeSettings(server.url, headers=(("x-api-key", "SECRET"),))).ask()
+            Probe(ProbeSettings(server.url, headers=bound(server.url, (("x-api-key", "SECRET"),)))).ask()
         assert other.headers == []
         assert all(headers.get("x-api-key") == "SECRET" for headers in server.headers)
 

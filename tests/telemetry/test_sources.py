@@ -16,6 +16,7 @@ import psutil
 import pynvml
 import pytest
 
+from llama_load.bound_headers import bound
 from llama_load.serving.launch import Server
 from llama_load.telemetry import page_source, prometheus
 from llama_load.telemetry.amd import AmdGpus
@@ -260,7 +261,11 @@ def test_a_chunked_page_is_whole() -> None:
 def test_no_redirect_is_followed_and_the_key_goes_along() -> None:
     with json_server({"/metrics": (302, "", {"Location": "http://127.0.0.1:1/"})}) as server:
         with pytest.raises(SourceError, match="answers 302"):
-            list(Scrape(Endpoint(name="s", url=server.url + "/metrics", headers=(("Authorization", "Bearer k"),))).sample())
+            list(
+                Scrape(
+                    Endpoint(name="s", url=server.url + "/metrics", headers=bound(server.url, (("Authorization", "Bearer k"),)))
+                ).sample()
+            )
         assert server.headers[0]["Authorization"] == "Bearer k"
 
 

@@ -15,6 +15,7 @@ import requests
 from llama_load.options.flag import PAGE_PATHS, Kind
 from llama_load.options.flags import FLAGS
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import SHAREGPT, environment, start_program
 from tests.json_server import JsonServer, json_server
 from tests.swarms import wait_until
@@ -33,7 +34,7 @@ class Page:
     log: Path
 
     def post(self, **fields: str) -> requests.Response:
-        return requests.post(f"{self.url}/swarm", data=FORM | {"host": self.server} | fields, timeout=10)
+        return web_client.post(f"{self.url}/swarm", data=FORM | {"host": self.server} | fields, timeout=10)
 
     def refuses(self, sentence: str, **fields: str) -> None:
         """The run of this form is refused, by an answer or in the log."""
@@ -43,7 +44,7 @@ class Page:
             assert sentence in answer.text
         else:
             wait_until(lambda: self.log.read_text().count(sentence) > before, 10)
-            wait_until(lambda: requests.get(f"{self.url}/stats/requests", timeout=5).json()["state"] in ("stopped", "ready"), 10)
+            wait_until(lambda: web_client.get(f"{self.url}/stats/requests", timeout=5).json()["state"] in ("stopped", "ready"), 10)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,24 @@ def server() -> Iterator[JsonServer]:
 @pytest.fixture(scope="module")
 def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder, port = tmp_path_factory.mktemp("ui"), free_port()
-    command = ["locust", "-f", str(SHAREGPT), "--web-port", str(port), "--host", server.url, "--class-picker"]
+    command = [
+        "locust",
+        "-f",
+        str(SHAREGPT),
+        "--web-port",
+        str(port),
+        "--web-token",
+        web_client.TOKEN,
+        "--host",
+        server.url,
+        "--class-picker",
+    ]
     command += ["--header", f"X-Team: {CANARY}", "--extra-body", f'{{"auth_token": "{BODY_CANARY}"}}']
     with (folder / "log").open("w") as log:
         process = start_program(command, folder, environment() | {"LLAMA_LOAD_API_KEY": CANARY}, log)
     found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
     try:
-        wait_until(lambda: requests.get(found.url, timeout=10).ok)
+        wait_until(lambda: web_client.get(found.url, timeout=10).ok)
         yield found
     finally:
         process.terminate()
@@ -71,7 +83,7 @@ def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_no_page_holds_a_key(page: Page) -> None:
     page.refuses("refuses the key")
     for path in ("", "logs", "stats/requests", "stats/report", "exceptions", "tasks", "stats/failures/csv"):
-        text = requests.get(f"{page.url}/{path}", timeout=5).text
+        text = web_client.get(f"{page.url}/{path}", timeout=5).text
         assert CANARY not in text and BODY_CANARY not in text, path
     text = page.log.read_text()
     assert CANARY not in text and BODY_CANARY not in text
@@ -90,15 +102,15 @@ def test_no_page_holds_a_key(page: Page) -> None:
 )
 @pytest.mark.parametrize("path", ["swarm", "stop", "stats/reset", "user"])
 def test_other_pages_change_nothing(page: Page, headers: dict[str, str], path: str) -> None:
-    answer = requests.post(f"{page.url}/{path}", data=FORM, headers=headers, timeout=5)
+    answer = web_client.post(f"{page.url}/{path}", data=FORM, headers=headers, timeout=5)
     assert answer.status_code == 403
     assert not any(name.lower().startswith("access-control") for name in answer.headers)
 
 
 def test_other_pages_read_nothing(page: Page) -> None:
     """Locust answers CORS with the caller's origin."""
-    assert requests.get(page.url, headers={"Origin": "http://evil.example"}, timeout=5).status_code == 403
-    own = requests.get(page.url, headers={"Origin": page.url}, timeout=5)
+    assert web_client.get(page.url, headers={"Origin": "http://evil.example"}, timeout=5).status_code == 403
+    own = web_client.get(page.url, headers={"Origin": page.url}, timeout=5)
     assert own.status_code == 200
     assert not any(name.lower().startswith("access-control") for name in own.headers)
 
@@ -169,31 +181,32 @@ def test_the_key_goes_only_where_it_was_given_for(page: Page) -> None:
 )
 def test_no_other_attribute_of_a_user_class_is_set(page: Page, settings: dict[str, Any]) -> None:
     """Locust sets whatever is posted: `workload` broke every later start."""
-    answer = requests.post(f"{page.url}/user", json={"user_class_name": "ShareGPTChat"} | settings, timeout=5)
+    answer = web_client.post(f"{page.url}/user", json={"user_class_name": "ShareGPTChat"} | settings, timeout=5)
     assert (answer.status_code, answer.json()["success"]) == (403, False), answer.text
 
 
 def test_what_locusts_page_edits_of_a_user_class_is_set(page: Page) -> None:
     settings = {"user_class_name": "ShareGPTChat", "host": None, "weight": 1, "fixed_count": 0, "tasks": ["ask"]}
-    assert requests.post(f"{page.url}/user", json=settings, timeout=5).status_code == 201
+    assert web_client.post(f"{page.url}/user", json=settings, timeout=5).status_code == 201
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{", b"[" * 100_000, b"\xff", b'{"user_class_name": "ShareGPTChat", "weight": 1e999}']
 )
 def test_malformed_settings_of_a_user_class_are_refused(page: Page, body: bytes) -> None:
-    assert requests.post(f"{page.url}/user", data=body, timeout=5).status_code == 403
+    assert web_client.post(f"{page.url}/user", data=body, timeout=5).status_code == 403
 
 
-def test_a_large_body_is_refused_before_it_is_read(page: Page) -> None:
+@pytest.mark.parametrize(("token", "status"), [(f"Authorization: Bearer {web_client.TOKEN}\r\n", 413), ("", 401)])
+def test_a_large_body_is_refused_before_it_is_read(page: Page, token: str, status: int) -> None:
     """A form of 885 MB filled the memory, a file in it the temporary folder."""
     chunks = (b"a=b&" for _ in range(3))
-    assert requests.post(f"{page.url}/swarm", data=chunks, timeout=5).status_code == 411
+    assert web_client.post(f"{page.url}/swarm", data=chunks, timeout=5).status_code == 411
     for path in ("swarm", "user", "stop", "llm/api/start", "login", ""):
         with socket.create_connection(("127.0.0.1", int(page.url.rpartition(":")[2])), 5) as connection:
-            head = f"POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000000\r\n\r\n"
+            head = f"POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000000\r\n{token}\r\n"
             connection.sendall(head.encode() + b"x" * 1000)
-            assert connection.recv(100).startswith(b"HTTP/1.1 413 "), path
+            assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode()), path
 
 
 def test_a_stranger_without_login_learns_and_changes_nothing(server: JsonServer, tmp_path: Path) -> None:
@@ -209,7 +222,7 @@ def test_a_stranger_without_login_learns_and_changes_nothing(server: JsonServer,
     with llm_page(tmp_path, "--host", server.url, "--web-login", locustfile=locustfile) as guarded:
         url = guarded.url.removesuffix("/llm")
         for path, body in (("swarm", {"html_file": "x"}), ("swarm", FORM), ("user", {"workload": "x"}), ("user", "{")):
-            answer = requests.post(f"{url}/{path}", data=body, allow_redirects=False, timeout=5)
+            answer = web_client.post(f"{url}/{path}", data=body, allow_redirects=False, timeout=5)
             assert answer.status_code == 302 and server.url not in answer.text + str(answer.headers), path
 
 
@@ -219,7 +232,7 @@ def test_a_refused_form_does_not_name_the_server(page: Page) -> None:
 
 @pytest.mark.parametrize("field", ["trace", "run_dir", "junit", "host", "label", "dataset_path", "num_prompts"])
 def test_a_nul_in_a_field_is_refused_in_a_sentence(page: Page, field: str) -> None:
-    answer = requests.post(f"{page.url}/llm/api/check", json={field: "a\0b"}, timeout=10)
+    answer = web_client.post(f"{page.url}/llm/api/check", json={field: "a\0b"}, timeout=10)
     assert answer.status_code == 422
     assert "NUL" in answer.text
     page.refuses("NUL", **{field: "a\0b"})

@@ -15,6 +15,7 @@ import requests
 from llama_load.options.flag import BASICS
 from llama_load.options.form import fields as form_fields
 from llama_load.web.run_list_page import BARS
+from tests import web_client
 from tests.conftest import Simulated, simulated_server
 from tests.swarms import wait_until
 from tests.web.web_pages import LlmPage, llm_page
@@ -135,7 +136,7 @@ def test_start_watch_results_and_start_again(page: LlmPage, server: Simulated) -
     assert compared.headers["Content-Security-Policy"].startswith("sandbox ") and "Not ranked" in compared.text
     assert page.get(f"/compare.html?run={first}&run={second}").url.endswith(f"/compare?run={first}&run={second}")
     assert page.get(f"/runs/{second}/requests.csv").text.count("\n") >= 10
-    assert "llama_load_requests_completed_total" in requests.get(page.url.replace("/llm", "/metrics"), timeout=5).text
+    assert "llama_load_requests_completed_total" in web_client.get(page.url.replace("/llm", "/metrics"), timeout=5).text
 
 
 def test_only_a_confirmed_run_is_deleted_and_nothing_else(page: LlmPage) -> None:
@@ -150,7 +151,7 @@ def test_only_a_confirmed_run_is_deleted_and_nothing_else(page: LlmPage) -> None
         return folder
 
     def deleted(run: Any, confirm: Any = None) -> bool:
-        answer = requests.post(f"{page.url}/api/delete", json={"run": run, "confirm": confirm or run}, timeout=5)
+        answer = web_client.post(f"{page.url}/api/delete", json={"run": run, "confirm": confirm or run}, timeout=5)
         return answer.status_code == 200 and answer.json() == {"fault": None}
 
     good, odd, goes_on = planted("good"), planted("odd", "thesis.tex"), planted("going-on", end="running")
@@ -163,7 +164,7 @@ def test_only_a_confirmed_run_is_deleted_and_nothing_else(page: LlmPage) -> None
     for name in ("..", ".", "", "../outside", "link", "odd", "of-server", "going-on", "with-link", "no-such", 3, None, ["good"]):
         assert not deleted(name), name
     assert not deleted("good", "other")
-    assert requests.post(f"{page.url}/api/delete", data="{}", timeout=5).status_code == 415
+    assert web_client.post(f"{page.url}/api/delete", data="{}", timeout=5).status_code == 415
     assert all(folder.is_dir() for folder in (good, odd, goes_on, of_server, outside)) and (odd / "thesis.tex").exists()
     assert deleted("good") and not good.exists()
 
@@ -281,16 +282,16 @@ def test_another_workload_can_be_chosen(page: LlmPage) -> None:
 )
 @pytest.mark.parametrize("path", ["/api/start", "/api/check", "/api/stop"])
 def test_other_pages_start_and_stop_nothing(page: LlmPage, headers: dict[str, str], path: str) -> None:
-    assert requests.post(page.url + path, json=SHORT, headers=headers, timeout=5).status_code == 403
+    assert web_client.post(page.url + path, json=SHORT, headers=headers, timeout=5).status_code == 403
 
 
 def test_a_form_of_another_page_cannot_be_a_start(page: LlmPage) -> None:
     """A form sends no JSON, whatever else a browser forgets to say."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        answer = requests.post(f"{page.url}/api/start", data='{"num_users": "1"}', headers={"Content-Type": kind}, timeout=5)
+        answer = web_client.post(f"{page.url}/api/start", data='{"num_users": "1"}', headers={"Content-Type": kind}, timeout=5)
         assert answer.status_code == 415
     for body in (b"[]", b"{", b"[" * 100_000):
-        answer = requests.post(f"{page.url}/api/start", data=body, headers={"Content-Type": "application/json"}, timeout=5)
+        answer = web_client.post(f"{page.url}/api/start", data=body, headers={"Content-Type": "application/json"}, timeout=5)
         assert answer.status_code == 400
 
 
@@ -334,7 +335,7 @@ def test_nothing_outside_run_folders_is_read(page: LlmPage, path: str) -> None:
         (planted / "server").symlink_to("/var/log")
         (runs / "linked").symlink_to("/etc")
     url = page.url + path.replace("RUN", "planted")
-    prepared = requests.Request("GET", url).prepare()
+    prepared = requests.Request("GET", url, headers=web_client.BEARER).prepare()
     prepared.url = url  # requests would tidy it up
     with requests.Session() as session:
         answer = session.send(prepared, timeout=5, allow_redirects=False)
@@ -427,7 +428,7 @@ def test_scripts_come_from_here_and_are_cached(page: LlmPage) -> None:
 
 
 def test_locusts_own_page_leads_here(page: LlmPage) -> None:
-    assert 'href="./llm/"' in requests.get(page.url.replace("/llm", "/"), timeout=5).text
+    assert 'href="./llm/"' in web_client.get(page.url.replace("/llm", "/"), timeout=5).text
 
 
 def test_the_login_covers_every_route(server: Simulated, tmp_path: Path) -> None:
@@ -444,12 +445,12 @@ def test_the_login_covers_every_route(server: Simulated, tmp_path: Path) -> None
             answer = page.get(path, allow_redirects=False)
             assert answer.status_code == 302 and "login" in answer.headers["Location"], path
         for path in ("/api/start", "/api/check", "/api/stop"):
-            assert requests.post(page.url + path, json={}, allow_redirects=False, timeout=5).status_code == 302
-        assert requests.get(page.url.replace("/llm", "/metrics"), allow_redirects=False, timeout=5).status_code == 302
+            assert web_client.post(page.url + path, json={}, allow_redirects=False, timeout=5).status_code == 302
+        assert web_client.get(page.url.replace("/llm", "/metrics"), allow_redirects=False, timeout=5).status_code == 302
 
 
 def experiment(page: LlmPage, **typed: Any) -> str | None:
-    answer = requests.post(f"{page.url}/api/experiment/start", json=typed, timeout=10)
+    answer = web_client.post(f"{page.url}/api/experiment/start", json=typed, timeout=10)
     assert answer.status_code in (200, 422), answer.text
     return answer.json()["fault"]
 
@@ -479,7 +480,7 @@ def test_nothing_typed_becomes_a_command_or_a_path(page: LlmPage, server: Simula
     ):
         assert experiment(page, **sound | wrong), wrong
     assert page.get("/api/experiment").json() is None and not marker.exists()
-    assert requests.post(f"{page.url}/api/experiment/start", data="{}", timeout=5).status_code == 415
+    assert web_client.post(f"{page.url}/api/experiment/start", data="{}", timeout=5).status_code == 415
     text = page.get("/searches").text
     assert '<option value="ok.yaml">' in text and "linked.yaml" not in text
 

@@ -13,6 +13,7 @@ from typing import Any
 import requests
 
 from llama_load.wire.local_ports import free_port
+from tests import web_client
 from tests.conftest import SHAREGPT, Program, environment, start_program
 from tests.swarms import wait_until
 
@@ -34,10 +35,10 @@ class LlmPage:
         return sorted((self.folder / "runs").glob("*"))
 
     def get(self, path: str, **how: Any) -> requests.Response:
-        return requests.get(self.url + path, timeout=10, **how)
+        return web_client.get(self.url + path, timeout=10, **how)
 
     def post(self, path: str, **fields: Any) -> dict[str, Any]:
-        return requests.post(self.url + path, json=fields, timeout=30).json()
+        return web_client.post(self.url + path, json=fields, timeout=30).json()
 
     def start(self, **fields: Any) -> str:
         answer = self.post("/api/start", **fields)
@@ -60,12 +61,12 @@ class LlmPage:
 def llm_page(folder: Path, *arguments: str, locustfile: Path = SHAREGPT, **env: str) -> Iterator[LlmPage]:
     """Start Locust with its web UI in this folder."""
     port = free_port()
-    command = ["locust", "-f", str(locustfile), "--web-port", str(port), *arguments]
+    command = ["locust", "-f", str(locustfile), "--web-port", str(port), "--web-token", web_client.TOKEN, *arguments]
     with (folder / "log").open("w") as log:
         process = start_program(command, folder, environment() | env, log)
     page = LlmPage(f"http://127.0.0.1:{port}/llm", folder, process)
     try:
-        wait_until(lambda: requests.get(page.url, timeout=10).ok)
+        wait_until(lambda: web_client.get(page.url, timeout=10).ok)
         yield page
     finally:
         process.terminate()

@@ -30,7 +30,6 @@ from llama_load.lab.sweep.folder import DONE, Ended, SweepFolder
 from llama_load.lab.sweep.locustfile_flags import merged
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.options.objectives import judge
 from llama_load.run_folder import load_run
@@ -156,7 +155,6 @@ class RealProbes:
 def cause_of(summary: RunSummary, word: str) -> str:
     """The text of the first check that gave the run this word, which need not be the gravest; without one the headline."""
     for check in [] if summary.verdict is None else summary.verdict.checks:
-        limit = LIMITS.get(check.name)
-        if limit is not None and limit.word == word and not check.ok:
+        if check.word == word and not check.ok:
             return printable(check.text, MOST_CAUSE)
     return printable(summary.headline, MOST_CAUSE)

@@ -67,6 +67,8 @@ def expand(plan: Plan) -> list[Cell]:
         repeated = [_repeated(cell, number, plan) for cell in block]
         if plan.order == SHUFFLED:
             draw.shuffle(repeated)
+        elif number % 2 == 0:  # there and back: no cell is always the one after another (`comparison.order`)
+            repeated.reverse()
         cells += repeated
     return cells
 

@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
+from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
@@ -65,6 +67,7 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     for cell in sweep.cells:
         name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
         notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
+    notes += same_files(sweep.plan, own)
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
     return SweepComparison(sweep, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
@@ -135,8 +138,8 @@ def _memory(sweep: Sweep) -> list[tuple[str, str]]:
     for cell in sweep.cells:
         file = sweep.folder.servers / cell.folder / MEMORY
         if file.is_file():
-            with file.open("rb") as opened:
-                text = printable_lines(opened.read(MOST_MEMORY_BYTES).decode("utf-8", "replace").rstrip("\n"))
+            printed = begin_of(file, MOST_MEMORY_BYTES).decode("utf-8", "replace")
+            text = printable_lines(printed.rstrip("\n"))
             settings = ", ".join([cell.server.label, *(f"{name}={label}" for name, label in cell.settings.items())])
             memory.setdefault(settings, text)
     return list(memory.items())

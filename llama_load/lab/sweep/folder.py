@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign
+from llama_load.foreign_files import begin_of, read_foreign
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
 from llama_load.run_folder import lock_folder, write_whole
@@ -115,13 +116,12 @@ def read_journal(path: Path) -> dict[str, Ended]:
     """The entries by key, the last one of each. A line that a crash cut off is left out."""
     ended: dict[str, Ended] = {}
     try:
-        with (path / CELLS).open("rb") as file:
-            lines = file.read(MOST_JOURNAL_BYTES).split(b"\n")
+        lines = begin_of(path / CELLS, MOST_JOURNAL_BYTES).split(b"\n")
     except OSError:
         return ended
     for line in lines:
         try:
-            entry = msgspec.json.decode(line, type=Ended)
+            entry = decode_foreign(line, Ended)
         except (ValueError, RecursionError):
             continue
         ended[entry.key] = entry
@@ -130,7 +130,7 @@ def read_journal(path: Path) -> dict[str, Ended]:
 
 def _about(path: Path) -> About | None:
     try:
-        return msgspec.json.decode(read_foreign(path / ABOUT), type=About)
+        return decode_foreign(read_foreign(path / ABOUT), About)
     except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         return None
 

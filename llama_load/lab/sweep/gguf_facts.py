@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
+
+from llama_load.foreign_files import open_foreign
 
 # Bounds of a header: 256 MB of metadata (vocabularies take 10), as many entries as the largest models have, ten times over.
 MOST_BYTES, MOST_ENTRIES, MOST_TENSORS, MOST_ARRAY, MOST_TEXT = 256 << 20, 100_000, 1_000_000, 4_000_000, 16 << 20
@@ -52,7 +55,7 @@ def gguf_facts(path: Path) -> GgufFacts | None:
 
 @cache
 def _facts(path: Path, file_bytes: int, _: int) -> GgufFacts:
-    with path.open("rb") as file:
+    with open_foreign(path, math.inf) as file:
         reader = _Header(file)
         if file.read(4) != b"GGUF":
             raise ValueError("no GGUF")

@@ -168,7 +168,8 @@ PLAN = Object({
     ),
     "repeats": Key(Number(1, MOST_REPEATS, is_whole=True), "how often each cell runs (default 1)"),
     "order": Key(
-        Text(ORDERS), "interleaved (default): all cells, then again; shuffled: in random order; as-written: repeats in a row"
+        Text(ORDERS),
+        "interleaved (default): all cells, then again backwards; shuffled: in random order; as-written: repeats in a row"
     ),
     "seed": Key(Number(0, 2**31, is_whole=True), "seed of the order and of the prompts (default 0)"),
     "flags": Key(_FLAGS, "flags of `locust` for every cell"),

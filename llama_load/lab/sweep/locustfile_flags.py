@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from llama_load.errors import did_you_mean
+from llama_load.foreign_files import begin_of
 from llama_load.lab.sweep.plan import FlagValues
 from llama_load.options.flag import Kind
 from llama_load.options.flags import FLAGS, OF_LOCUST
@@ -35,9 +36,7 @@ def texts_of(locustfiles: Iterable[Path]) -> str:
     texts = []
     for path in locustfiles:
         with suppress(OSError):
-            if path.is_file():  # a pipe would be waited for
-                with path.open("rb") as file:
-                    texts.append(file.read(MOST_BYTES).decode("utf-8", "replace"))
+            texts.append(begin_of(path, MOST_BYTES).decode("utf-8", "replace"))
     return "\n".join(texts)
 
 

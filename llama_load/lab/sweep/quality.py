@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import LlamaLoadError, RunError, UsageError
-from llama_load.foreign_text import keep_secret, printable
+from llama_load.foreign_files import TooLarge, read_foreign
+from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.binary import perplexity_of, tokens_of
 from llama_load.lab.perplexity.perplexity_servers import score_text
 from llama_load.lab.sweep.cells import Cell
@@ -18,11 +18,11 @@ from llama_load.lab.sweep.folder import PERPLEXITY, Ended, SweepFolder
 from llama_load.lab.sweep.plan import PerplexityPlan
 from llama_load.lab.sweep.running_server import digest
 from llama_load.lab.sweep.server_spec import model_path
+from llama_load.options.server_keys import environment_key_for
 from llama_load.plain_http import Session
 from llama_load.targets.probe import ProbeSettings
 from llama_load.targets.tokenize import NotCounted, tokenization
 
-API_KEY = "LLAMA_LOAD_API_KEY"
 TEXT = "datasets/perplexity_text.txt"
 MOST_TEXT_BYTES = 64 << 20
 NAMES = ("perplexity", "bits_per_byte")
@@ -56,9 +56,9 @@ def read_text(path: str) -> tuple[Path, str]:
     """The text to score: a file, or the bundled one. UsageError: it cannot be read, is no UTF-8, is empty or too large."""
     file = Path(path) if path else bundled(TEXT)
     try:
-        if file.stat().st_size > MOST_TEXT_BYTES:
-            raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it")
-        text = file.read_text(encoding="utf-8")
+        text = read_foreign(file, MOST_TEXT_BYTES).decode()
+    except TooLarge:
+        raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it") from None
     except OSError as error:
         raise UsageError(f"the text {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -68,20 +68,13 @@ def read_text(path: str) -> tuple[Path, str]:
     return file, text
 
 
-def headers_from_environment() -> tuple[tuple[str, str], ...]:
-    """The header with the API key that runs get from the environment, too; none without a key."""
-    key = os.environ.get(API_KEY, "")
-    keep_secret([key])
-    return (("Authorization", f"Bearer {key}"),) if key else ()
-
-
 def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
     model = model_path(cell.server)
     stride = plan.stride or plan.context // 2
     try:
         if plan.binary and model is not None and model.suffix == ".gguf":
             return by_binary(plan, model, url)
-        score = score_text(ProbeSettings(url, headers_from_environment()), read_text(plan.text)[1], plan.context, stride)
+        score = score_text(ProbeSettings(url, environment_key_for(url)), read_text(plan.text)[1], plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
     figures = {"perplexity": score.perplexity}
@@ -103,7 +96,7 @@ def _counted_by_server(url: str, text: str) -> int:
     """NotCounted: there is no server, or it counts none."""
     if not url:
         raise NotCounted("no llama-tokenize beside the program, and no server (--host) that counts the tokens of the text")
-    counter = tokenization(Session(headers_from_environment()), url.rstrip("/"), None)
+    counter = tokenization(Session(environment_key_for(url)), url.rstrip("/"), None)
     if counter is None:
         raise NotCounted("the server counts no tokens")
     return counter.count([text])[0]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from llama_load.analysis.run_summary import RunSummary, is_number, read_summary
+from llama_load.comparison.run_folder import folder_run
+from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
@@ -56,6 +58,7 @@ class Row:
     requests: Sequence[Sequence[str]] = ()  # of reports.request_table
     words: Sequence[str] = ()  # of the server's command line
     env: Mapping[str, Any] = field(default_factory=dict)
+    run: MeasuredRun | None = None  # what `comparison` knows of it; None without a run of its own
 
     def fact(self, name: str) -> str:
         """A fact as text; empty if the row has none of that name."""
@@ -106,9 +109,20 @@ def rows_of(cell: Cell, folder: Path, entry: Ended, place: int) -> list[Row]:
         return [row(facts=facts, reason=f"its run folder cannot be read: {printable(str(error), 200)}", is_ranked=False)]
     facts |= _reported(cell, summary)
     stages = enumerate(summary.stages or [""])
-    rows = [row(**_stage(cell, summary, name, entry, facts), stage=number, is_stage=bool(name)) for number, name in stages]
+    rows = []
+    for number, name in stages:
+        run = _measured_run(folder, name)
+        rows.append(row(**_stage(cell, summary, name, entry, facts), stage=number, is_stage=bool(name), run=run))
     _add_requests(rows, cell, folder)
     return rows
+
+
+def _measured_run(folder: Path, stage: str) -> MeasuredRun | None:
+    """The run, or a stage of it, as `comparison` reads it; None if it cannot be read."""
+    try:
+        return folder_run(folder, stage)
+    except LlamaLoadError:
+        return None
 
 
 def _reported(cell: Cell, summary: RunSummary) -> dict[str, str]:

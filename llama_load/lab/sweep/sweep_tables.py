@@ -8,16 +8,27 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from llama_load import tables
+from llama_load.comparison.warnings import replaced_in
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
+from llama_load.lab.sweep.ranking import (
+    OF_SERVERS,
+    Ranking,
+    concerns,
+    quality_reason,
+    ranking_of,
+    reasons_between,
+    row_name,
+    side_of,
+    texts_of,
+)
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
-from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, describe
+from llama_load.lab.sweep.values import BY_GPU, HIGHER, LOWER, OF_REQUESTS, describe
 from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.tables.numbers import fixed
 
 MISSING = "NA"
 NOT_RANKED = "†"
-OF_SERVERS = ("perplexity", "bits_per_byte", "server_start_s")
 DIMENSIONS = ("server", "workload", "load", "concurrency")
 _PLACE_OF_REQUESTS = {value.key: place for place, value in enumerate(OF_REQUESTS)}
 _CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the network: the server reports no timings of its own"
@@ -88,7 +99,7 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> t
     notes = []
     for row in rows:
         if not row.requests:
-            notes.append(f"{MISSING}: {_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
+            notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
         for request in row.requests:
             texts = []
             for column in table.columns:
@@ -120,7 +131,7 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tabl
     if any(describe(column.value).best and column.value not in OF_SERVERS for column in table.columns):
         for group in unranked:
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
-            notes.append(f"{NOT_RANKED} {_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
+            notes.append(f"{NOT_RANKED} {row_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
     notes += [note for group in groups for note in _doubts(group, plan)]
     return _made(table, title, cells, notes)
 
@@ -148,11 +159,13 @@ def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
     if failed and len(failed) < len(group):
         reasons = dict.fromkeys(row.reason for row in failed)
         left_out = f"{len(failed)} of {len(group)} runs are not in its figures"
-        yield f"{NOT_RANKED} {_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
+        yield f"{NOT_RANKED} {row_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
+    yield from replaced_in([side_of(plan, group)])
     # Tests use the server's own times where it reports them.
-    limited = [row for row in group if row.is_ranked and row.fact("verdict") in (CLIENT_BOUND, BLURRED) and not row.fact("test")]
+    words = (BLURRED,) if all(row.run is not None for row in group) else (CLIENT_BOUND, BLURRED)  # else it is not ranked
+    limited = [row for row in group if row.is_ranked and row.fact("verdict") in words and not row.fact("test")]
     if limited:
-        yield f"{_name(group[0], plan)}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
+        yield f"{row_name(group[0], plan)}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
 
 
 def _natural(text: str) -> tuple[int, float, str]:
@@ -168,10 +181,13 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
     if value.is_text:
         return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
     results = [_figure(column, group) for group in groups]
-    best = _best(column, groups, results)
+    chosen = [[row for row in group if _is_in(row, column.where)] for group in groups]
+    ranking = ranking_of(plan, chosen)
+    best = _best(column, chosen, results, ranking, plan)
+    notes += _not_ranked(column, chosen, results, ranking, plan)
     cells = []
-    for group, result in zip(groups, results, strict=True):
-        own = [row for row in group if _is_in(row, column.where)]
+    for place, (group, result) in enumerate(zip(groups, results, strict=True)):
+        own = chosen[place]
         if result is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
             cells.append(tables.Cell(""))  # it has fewer GPUs than another
             continue
@@ -180,18 +196,50 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             row = (own or group)[0]
             why = row.why_missing(column.value) if own else "there is no such cell"
             heading = f"{column.name}: " if own and not row.reason else ""
-            notes.append(f"{MISSING}: {_name(row, plan)}: {heading}{why}")
+            notes.append(f"{MISSING}: {row_name(row, plan)}: {heading}{why}")
             continue
+        may_be_ranked = _may_be_ranked(own, column) and not _reasons(column, ranking, place)
         if column.against:
-            own += [row for row in group if _is_in(row, column.against)]
+            there = [row for row in group if _is_in(row, column.against)]
+            apart = [reason for reason in reasons_between(plan, own, there) if concerns(reason, column.value)]
+            notes += [f"{NOT_RANKED} {column.name}: {text}" for text in texts_of(apart)]
+            may_be_ranked = may_be_ranked and _may_be_ranked(there, column) and not apart
+            own = own + there
         mark = next((row.marks[column.value] for row in own if column.value in row.marks), "")
         if mark == CLIENT_TIMES:
             notes.append(_CLIENT_NOTE)
-        if not mark and value.best and not _may_be_ranked(own, column):
+        if not mark and value.best and not may_be_ranked:
             mark = NOT_RANKED
-        is_best = best is not None and round(result.mean, column.decimals) == best and _may_be_ranked(own, column)
-        cells.append(tables.Cell(" ".join(filter(None, (_text(column, result), mark))), result.mean, is_best=is_best))
+        text = " ".join(filter(None, (_text(column, result), mark)))
+        cells.append(tables.Cell(text, result.mean, is_best=place in best))
     return cells
+
+
+def _not_ranked(
+    column: Column,
+    groups: Sequence[Sequence[Row]],
+    results: Sequence[Estimate | None],
+    ranking: Ranking,
+    plan: Plan,
+) -> Iterable[str]:
+    """Why rows of a column that would have a best are not ranked, or not against each other."""
+    if column.best not in (HIGHER, LOWER):
+        return
+    if column.value in OF_SERVERS:
+        if column.value == "perplexity" and (why := quality_reason(plan, groups)):
+            yield why
+        return
+    for places in ranking.classes:
+        for place in places:
+            if results[place] is not None and _may_be_ranked(groups[place], column):
+                yield from (f"{NOT_RANKED} {text}" for text in texts_of(ranking.against(place, column.value)))
+        ranked = _ranked(column, groups, results, ranking, places)
+        yield from (f"not ranked against each other: {text}" for text in texts_of(ranking.between(ranked, column.value)))
+
+
+def _reasons(column: Column, ranking: Ranking, place: int) -> Sequence[object]:
+    """Why a row is not ranked in this column; of a server alone no load is a reason."""
+    return () if column.value in OF_SERVERS else ranking.against(place, column.value)
 
 
 def _fact(column: Column, rows: Sequence[Row]) -> str:
@@ -224,19 +272,39 @@ def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[
     return measured if measured is None or own is None or measured.std else replace(measured, std=own * column.scale)
 
 
-def _best(column: Column, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None]) -> float | None:
-    """The best figure as it is printed, among at least two that may be ranked."""
-    if column.best not in (HIGHER, LOWER):
-        return None
-    ranked = [
-        round(result.mean, column.decimals)
-        for group, result in zip(groups, results, strict=True)
-        if result is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
-    ]
-    same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
-    if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
-        return None
-    return max(ranked) if column.best == HIGHER else min(ranked)
+def _ranked(
+    column: Column, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None], ranking: Ranking, places: Sequence[int]
+) -> list[int]:
+    """Those of these places that may be ranked in this column, each by itself."""
+    return [
+        place for place in places
+        if results[place] is not None and _may_be_ranked(groups[place], column) and not _reasons(column, ranking, place)
+    ]  # fmt: skip
+
+
+def _best(
+    column: Column, groups: Sequence[Sequence[Row]], results: Sequence[Estimate | None], ranking: Ranking, plan: Plan
+) -> frozenset[int]:
+    """The places with the best figure as it is printed, of each class with two figures or more that may be ranked."""
+    if column.best not in (HIGHER, LOWER) or (column.value == "perplexity" and quality_reason(plan, groups)):
+        return frozenset()
+    is_of_servers = column.value in OF_SERVERS
+    best: set[int] = set()
+    for places in [range(len(groups))] if is_of_servers else ranking.classes:
+        ranked = _ranked(column, groups, results, ranking, places)
+        if not is_of_servers and ranking.between(ranked, column.value):
+            continue
+        means = {place: round(result.mean, column.decimals) for place in ranked if (result := results[place]) is not None}
+        if len(set(means.values())) < 2 or (column.value == "duration" and not _same_count(groups, ranked)):
+            continue
+        top = max(means.values()) if column.best == HIGHER else min(means.values())
+        best |= {place for place, mean in means.items() if mean == top}
+    return frozenset(best)
+
+
+def _same_count(groups: Sequence[Sequence[Row]], places: Sequence[int]) -> bool:
+    """Whether the same number of requests was answered: durations of others are not ranked."""
+    return len({row.figures.get("completed") for place in places for row in groups[place] if row.is_ranked}) == 1
 
 
 def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
@@ -255,14 +323,3 @@ def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence
     """The table with its headings and notes."""
     heads = [tables.Column(column.name, column.align, width=column.width) for column in table.columns]
     return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*notes, table.note]))), table.style)
-
-
-def _name(row: Row, plan: Plan) -> str:
-    """The row as its notes name it: server, load, settings; the workload and the stage where there are several."""
-    skipped = {value.key for value in FACTS} - {"server", "load", *(setting.name for setting in plan.settings)}
-    texts = [
-        text if name in ("server", "load") else f"{name}={text}" for name, text in row.facts.items() if name not in skipped and text
-    ]
-    texts += [row.fact("workload")] if len(plan.workloads) > 1 and not row.fact("test") else []
-    texts += [row.fact("concurrency")] if row.is_stage else []
-    return ", ".join(texts)

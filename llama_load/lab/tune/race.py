@@ -21,6 +21,12 @@ SIGNIFICANCE = 0.05
 INDIFFERENCE = 0.03  # relative
 # Scores of setting number i in block number b; None: it did not run to its end.
 Run = Callable[[int, int], float | None]
+# Why a setting must not be ranked against the default, by what both have run so far; empty: it may.
+Against = Callable[[int], str]
+
+
+def _nothing(number: int) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,9 @@ class Raced:
     blocks: int
 
 
-def race(count: int, run: Run, seed: int = 0) -> Raced:
-    """Race settings 0 (the default) to count - 1. The default stays in every block, so that the end compares with it."""
+def race(count: int, run: Run, seed: int = 0, against: Against = _nothing) -> Raced:
+    """Race settings 0 (the default) to count - 1. The default stays in every block, so that the end compares with it. A setting
+    that must not be ranked against it is dropped."""
     draw = random.Random(seed)
     scores: list[list[float]] = [[] for _ in range(count)]
     dropped: dict[int, str] = {}
@@ -55,6 +62,10 @@ def race(count: int, run: Run, seed: int = 0) -> Raced:
             else:
                 scores[number].append(math.log(score))
         block += 1
+        for number in [number for number in alive if number]:
+            if why := against(number):
+                dropped[number] = why
+                alive.remove(number)
         if not alive:
             break
         if block >= LEAST_BLOCKS:

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_load.analysis.run_summary import read_summary
-from llama_load.errors import RunError, UsageError
+from llama_load.comparison.reasons import Reason, reasons_against
+from llama_load.comparison.run_folder import folder_run
+from llama_load.comparison.side import MeasuredRun, Side
+from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder, write_json, write_text
 from llama_load.lab.sweep.grammar import URL
@@ -28,6 +31,8 @@ from llama_load.version import __version__
 
 JSON, MARKDOWN, HTML = "tune.json", "tune.md", "tune.html"
 SCORE = "request_goodput"
+# Reasons that no repeats resolve: such a setting leaves the race. Other lengths of answers may be chance, and count at its end.
+OTHER_PROMPTS = ("different prompts", "lengths of prompts", "cached prompts")
 PORT = 8080  # of the command line that is printed
 MOST_SUMMARY_BYTES = 64 << 20
 
@@ -39,6 +44,7 @@ class StageRace:
     stage: Stage
     raced: Raced
     labels: Sequence[str]
+    doubt: str = ""  # why the winner must not be ranked against the default
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,24 @@ class _Runner:
     def __init__(self, cells: CellRunner, folder: SweepFolder) -> None:
         self._cells, self._folder = cells, folder
         self.runs = 0
+        self._measured: dict[int, list[MeasuredRun]] = {}  # by setting, of the stage that is raced
+
+    def begin_stage(self) -> None:
+        """Forget the runs of the stage before."""
+        self._measured = {}
+
+    def keep(self, number: int, cell: Cell) -> None:
+        """Note the run of a setting, for `reasons_against_default`."""
+        try:
+            run = folder_run(self._folder.run_of(cell))
+        except LlamaLoadError:
+            return
+        self._measured.setdefault(number, []).append(run)
+
+    def reasons_against_default(self, number: int, label: str) -> list[Reason]:
+        """Why the runs of a setting must not be ranked against those of the default, as `compare` would say."""
+        base, other = self._measured.get(0, []), self._measured.get(number, [])
+        return reasons_against([Side("the default", base), Side(label, other)]) if base and other else []
 
     def score(self, cell: Cell) -> float | None:
         """Requests per second that met all objectives; None if the run failed."""
@@ -81,11 +105,11 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     with closing(open_folder(out, expand(plan), text, __version__)) as folder, closing(CellRunner(plan, folder, watcher)) as cells:
         runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
-            raced, labels = _race(plan, stage, chosen, runner, number)
-            if not any(raced.scores):
+            raced = _race(plan, stage, chosen, runner, number)
+            if not any(raced.raced.scores):
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
-            chosen |= places_of(stage, raced.winner)
-            races.append(StageRace(stage, raced, labels))
+            chosen |= places_of(stage, raced.raced.winner)
+            races.append(raced)
     best = cells_of(plan, stages[-1], chosen, 0)[races[-1].raced.winner]
     spec = with_model(spec_of(best.server))
     command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
@@ -93,21 +117,38 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     return Tuned(races, names(varied, chosen), command, runner.runs)
 
 
-def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, number: int) -> tuple[Raced, list[str]]:
+def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, number: int) -> StageRace:
     """The race of a stage, which is number `number`. It has separate blocks: a run of an earlier stage, though with the same
-    settings, is not paired with later ones."""
+    settings, is not paired with later ones. A winner that `compare` would not rank against the default does not win."""
     count, first = len(cells_of(plan, stage, chosen, 0)), number * MOST_BLOCKS
+    labels = [names(stage.settings, places_of(stage, place)) for place in range(count)]
+    runner.begin_stage()
 
     def run(place: int, block: int) -> float | None:
-        return runner.score(cells_of(plan, stage, chosen, first + block)[place])
+        cell = cells_of(plan, stage, chosen, first + block)[place]
+        score = runner.score(cell)
+        if score is not None:
+            runner.keep(place, cell)
+        return score
 
-    return race(count, run, plan.seed + number), [names(stage.settings, places_of(stage, place)) for place in range(count)]
+    def other_prompts(place: int) -> str:
+        reasons = runner.reasons_against_default(place, labels[place])
+        return next((reason.text for reason in reasons if reason.kind in OTHER_PROMPTS), "")
+
+    raced = race(count, run, plan.seed + number, other_prompts)
+    reasons = runner.reasons_against_default(raced.winner, labels[raced.winner]) if raced.winner else []
+    doubt = next((reason.text for reason in reasons if not reason.latency), "")
+    if doubt and raced.scores[0]:
+        raced = replace(raced, winner=0, is_real=False, gain=None)
+    return StageRace(stage, raced, labels, doubt)
 
 
 def sentence(race: StageRace) -> str:
     """What a stage found, without a full stop."""
     raced, label = race.raced, race.labels[race.raced.winner]
     blocks = quantity(raced.blocks, "block")
+    if race.doubt:
+        return f"{race.stage.name}: {label} ({blocks}); the best is not ranked against the default: {race.doubt}"
     if not raced.winner and len(raced.dropped) == len(race.labels) - 1:
         return f"{race.stage.name}: the default is the best, {label} ({blocks})"
     if not raced.winner and 0 not in raced.dropped:
@@ -146,6 +187,7 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
                 "is_real": race.raced.is_real,
                 "gain": race.raced.gain,
                 "blocks": race.raced.blocks,
+                "not_ranked": race.doubt,
                 "settings": [
                     {"setting": label, "goodput": scores, "dropped": race.raced.dropped.get(number)}
                     for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True))

@@ -14,8 +14,7 @@ from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.statistics import describe, is_enough, least_count
-from llama_load.metrics.summary import all_events
-from llama_load.metrics.token_counts import uncounted
+from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
 
@@ -109,15 +108,15 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """Tokens per stream event. The end-of-answer token, which has no text, is not counted. Evidence: the server's token counts and
-    the events. Counts: no error."""
+    """Tokens per stream event, without those that have none (see `metrics.token_span`). Evidence: the server's token counts and the
+    events. Counts: no error."""
     ok = evidence.records.ok()
-    tokens, events = ok.numbers("output_tokens"), all_events(ok)
+    tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
-    if not counted.any():
-        return
-    value = float(np.maximum(tokens[counted] - 1, 0).sum() / events[counted].sum())
     sample = evidence.figures.tokens_per_event
+    if not counted.any() or not sample.count:
+        return
+    value = float((tokens_per_event_of(ok) * events[counted]).sum() / events[counted].sum())
     if value <= LIMITS["tokens_per_event"].limit:
         yield limited("tokens_per_event", value, f"{sample.mean or 0:.2f} tokens per stream event")
         return
@@ -128,48 +127,6 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     if no_tpot:
         text += f"; {quantity(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
     yield limited("tokens_per_event", value, text)
-
-
-def count_gap(evidence: Evidence) -> Check:
-    """Output tokens by the server's counts against the events of the streams. Evidence: usage, timings, events and their text, the
-    server's counters (see `metrics.token_counts`). Counts: no error."""
-    if not evidence.count_gaps:
-        return limited("count_gap_ratio", None, "output tokens are not known from two sources (the server's counts, stream events)")
-    worst = max(evidence.count_gaps, key=lambda gap: gap.ratio)
-    where = f" of {worst.host}" if len(evidence.count_gaps) > 1 else ""
-    text = f"{quantity(worst.answers, 'answer')}{where}: the server reports {worst.reported} output tokens, "
-    text += f"{worst.events} events arrived"
-    if worst.ratio > LIMITS["count_gap_ratio"].limit:
-        text += f"; {worst.ratio:.1%} of the tokens are explained by neither speculation nor longer events"
-        text += ": the figures count the events" if worst.falls_back else ": events were lost or merged on the way"
-    elif worst.several:
-        text += ", with the text of several tokens each"
-    return limited("count_gap_ratio", worst.ratio, text)
-
-
-def counts(evidence: Evidence) -> Iterator[Check]:
-    """Impossible counts from the server, and the source of token counts that are not the server's. Evidence: each answer's counts
-    against its bounds (see `targets.counts`), which no honest count exceeds."""
-    figures = evidence.figures
-    doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
-    if doubts:
-        text = f"{quantity(len(doubts), 'answer')} with impossible token counts, which were ignored: {doubts[0]}"
-        yield limited("unbelievable_counts", len(doubts), text)
-    if events := figures.token_sources.get("events", 0):
-        text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
-        yield information("counted_output_requests", events, text)
-    if (choices := evidence.records.numbers("choices")).size and (most := np.nanmax(choices, initial=1)) > 1:
-        text = f"requests ask for up to {most:.0f} answers: tokens and gaps of all count, so TPOT and ITL are not of one answer"
-        yield information("answers_per_request", most, text)
-    if (share := uncounted(evidence.records)) is not None:
-        text = "the stream events have the lengths of single tokens"
-        if share > LIMITS["uncounted_ratio"].limit:
-            text = f"{share:.0%} of the tokens were not counted: events hold several, by max_tokens or by their text"
-        yield limited("uncounted_ratio", share, text)
-    if planned := figures.prompt_token_sources.get("plan", 0):
-        how = "estimated from their characters" if evidence.cache.estimated else "counted before the run"
-        text = f"prompt tokens of {quantity(planned, 'request')} were {how}, without the chat template"
-        yield information("counted_prompt_requests", planned, text)
 
 
 def blanks(evidence: Evidence) -> Iterator[Check]:

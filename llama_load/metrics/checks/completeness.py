@@ -24,7 +24,8 @@ def missing_records(evidence: Evidence) -> Check:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
     if evidence.planned is None:
         if evidence.interrupted:
-            text = f"interrupted after {quantity(ended, 'request')}, before the end of the run's time"
+            who = "you stopped it" if evidence.stopped_by_hand else "interrupted"
+            text = f"{who} after {quantity(ended, 'request')}, before the end of the run's time"
             return limited("missing_records", 1, text)
         return limited("missing_records", 0, f"{quantity(ended, 'request')} ended within the run's time")
     expected = evidence.planned - evidence.dropped
@@ -33,6 +34,9 @@ def missing_records(evidence: Evidence) -> Check:
     if not missing:
         return limited("missing_records", 0, f"{ended} of {expected} requests were recorded")
     of_all = f"{missing} of {evidence.planned} planned requests"
+    if evidence.stopped_by_hand:
+        text = f"you stopped it: {ended} of {evidence.planned} planned requests had ended"
+        return limited("missing_records", missing, text, advice="let it run to its end")
     if evidence.interrupted and not evidence.health:  # every run that comes to its end notes how its workers were
         return limited("missing_records", missing, f"{of_all} have no record: the run was killed, or its disk was full")
     return limited("missing_records", missing, f"{of_all} did not end")
@@ -48,10 +52,13 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
     """Workers that were lost, and requests that they may have sent without a record."""
     for gone in evidence.lost:
         count = len(gone.possibly_sent)
+        verb = "had sent and has no record of" if gone.gave_up else "may have sent"
         text = f"worker {gone.worker} was lost"
+        if gone.gave_up:
+            text = f"worker {gone.worker} ended"
         if count:
             some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if count > MOST_NAMED else "")
-            text += f" with {quantity(count, 'request')} that it may have sent (prompts {some})"
+            text += f" with {quantity(count, 'request')} that it {verb} (prompts {some})"
         warmups = len(gone.possibly_sent_warmup)
         if warmups:
             text += f"{' and' if count else ' with'} {quantity(warmups, 'request')} of a warm-up"

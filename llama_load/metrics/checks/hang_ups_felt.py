@@ -11,6 +11,9 @@ from llama_load.metrics.freeing_times import LATE_MS
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.units import quantity
 
+# Who hangs up after a time hangs up on slow requests: where more than this share did, the answered ones are not like them.
+MOST_ABORTED = 0.05
+
 
 def censored(evidence: Evidence) -> Iterator[Check]:
     """How far requests given up would move the latencies of the others, if it were known how long they would have taken (see
@@ -19,7 +22,7 @@ def censored(evidence: Evidence) -> Iterator[Check]:
     if len(aborted):
         text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
         until_ns = aborted.instants("ended_mono_ns")
-        yield cut_check("aborted_shift", text, ok, aborted, until_ns, percentiles=evidence.percentiles)
+        yield cut_check("aborted_shift", text, ok, aborted, until_ns, percentiles=evidence.percentiles, most_cut=MOST_ABORTED)
 
 
 def slots_freed(evidence: Evidence) -> Iterator[Check]:

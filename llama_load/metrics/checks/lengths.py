@@ -92,7 +92,7 @@ def prompts_shortened(evidence: Evidence) -> Iterator[Check]:
         text = f"{count} of {quantity(total, 'prompt')} have fewer tokens by the server's count than were sent"
         text += f" (mean {got[short].mean():.1f} of {planned[short].mean():.1f}): they were cut"
     else:
-        how = "as an estimate expects" if by_estimate else "as counted before the run"
+        how = "within a factor of 3 of an estimate, which would not show less" if by_estimate else "as counted before the run"
         text = f"{quantity(total, 'prompt')} {'has' if total == 1 else 'have'} their tokens by the server's count, {how}"
     yield limited(name, count / total, text)
 
@@ -113,7 +113,10 @@ def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
     template = 0.0 if evidence.cache.template_known else max(0.0, float(np.quantile(got - planned, TEMPLATE_QUANTILE)))
     excess = got > most + template
     if not excess.any() and evidence.cache.estimated:
-        text = "the prompts were counted by an estimate: that the server counts too many tokens would not show; give --tokenizer"
+        text = (
+            f"the prompts were counted by an estimate: that the server counts too many tokens would show from {ESTIMATE_FACTOR:g} "
+        )
+        text += "times as many on; give --tokenizer"
         yield limited(name, None, text)
         return
     if not excess.any() and (got > most).all() and not evidence.cache.template_known:

@@ -13,6 +13,7 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
+from llama_load.metrics.spoiled import COMPARISON, E2EL, TPOT, TTFT
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import known
 from llama_load.observed.record import ABORTED, OK
@@ -24,6 +25,8 @@ from llama_load.units import NS_PER_MS, quantity
 LONG_PROMPT = 95.0
 # A closed loop with a smaller share of its users in flight, on average, is another load.
 LEAST_IN_FLIGHT = 0.8
+# Where more than this share of the requests was cut at the end of the time, the run has hardly measured its load.
+MOST_CUT = 0.5
 # Columns whose values have tables of their own, and their names.
 PARTS = {"workload": "workload", "model": "model", "adapter": "adapter", "host": "host", "turn": "turn"}
 # The most parts that a sentence names.
@@ -126,7 +129,7 @@ def cut(evidence: Evidence) -> Iterator[Check]:
         tpot_ms = records.numbers("tpot_ms")
         shift = cut_shift(tpot_ms[~is_late], known(tpot_ms[is_late]), np.zeros(0), evidence.percentiles)
         text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
-        yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
+        yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}", spoils=(TPOT,))
 
 
 def failed_late(evidence: Evidence) -> Iterator[Check]:
@@ -162,7 +165,7 @@ def censored_parts(evidence: Evidence) -> Iterator[Check]:
             ok, missing = part.ok(), part.where(~part.equals("status", OK))
             if not len(missing) or not len(ok):
                 continue
-            latency, shift = _shift(ok, missing, missing.instants("ended_mono_ns"), evidence.percentiles)
+            latency, shift = _largest(_shifts(ok, missing, missing.instants("ended_mono_ns"), evidence.percentiles))
             failed = len(part.failed()) / len(part)
             if shift > LIMITS["cut_shift"].limit or failed > LIMITS["failure_ratio"].limit:
                 how = f"{latency} {shift:+.0%}" if math.isfinite(shift) else f"percentiles of {latency} are unknown"
@@ -175,23 +178,41 @@ def censored_parts(evidence: Evidence) -> Iterator[Check]:
 
 
 def cut_check(
-    check: str, text: str, answered: Records, cut: Records, until_ns: NDArray[np.int64], *, percentiles: Sequence[float]
+    check: str,
+    text: str,
+    answered: Records,
+    cut: Records,
+    until_ns: NDArray[np.int64],
+    *,
+    percentiles: Sequence[float],
+    most_cut: float = MOST_CUT,
 ) -> Check:
-    """How far the requests in `cut`, which ended at `until_ns` before their answer did, would move the latencies of `answered`."""
-    latency, shift = _shift(answered, cut, until_ns, percentiles)
+    """How far the requests in `cut`, which ended at `until_ns` before their answer did, would move the latencies of `answered`.
+
+    It spoils the latencies that move; where more than `most_cut` of all requests were cut, the run."""
+    shifts = _shifts(answered, cut, until_ns, percentiles)
+    latency, shift = _largest(shifts)
+    moved = tuple(name for name, value in shifts.items() if value > LIMITS[check].limit)
+    share = len(cut) / (len(cut) + len(answered))
+    spoils = (*moved, COMPARISON) if share > most_cut else moved
     if math.isinf(shift):
-        return limited(check, shift, f"{text}: percentiles of {latency} are unknown")
-    return limited(check, shift, f"{text}; counting them moves {latency} by {shift:.1%}")
+        return limited(check, shift, f"{text}: percentiles of {latency} are unknown", spoils=spoils)
+    return limited(check, shift, f"{text}; counting them moves {latency} by {shift:.1%}", spoils=spoils)
 
 
-def _shift(answered: Records, cut: Records, until_ns: NDArray[np.int64], percentiles: Sequence[float]) -> tuple[str, float]:
-    """The latency that the requests in `cut` move most, and by how much."""
+def _shifts(answered: Records, cut: Records, until_ns: NDArray[np.int64], percentiles: Sequence[float]) -> dict[str, float]:
+    """How far the requests in `cut` move each latency."""
     started, first = cut.instants("started_mono_ns"), cut.optional_instants("first_token_mono_ns")
     waited_ms, has_first = (until_ns - started) / NS_PER_MS, (first >= 0) & (first <= until_ns)
-    shifts = {"E2EL": cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, percentiles)}
+    shifts = {E2EL: cut_shift(answered.numbers("e2el_ms"), np.zeros(0), waited_ms, percentiles)}
     if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
         first_ms = (first - started)[has_first] / NS_PER_MS
-        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
+        shifts[TTFT] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
+    return shifts
+
+
+def _largest(shifts: dict[str, float]) -> tuple[str, float]:
+    """The latency that moves most, and by how much."""
     latency = max(shifts, key=shifts.__getitem__)
     return latency, shifts[latency]
 

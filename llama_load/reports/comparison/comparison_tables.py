@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Comparison
+from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Change, Comparison
 from llama_load.comparison.compared_metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
 from llama_load.tables import LEFT, Cell, Column, Table, columns
-from llama_load.tables.numbers import change, change_between, fixed
+from llama_load.tables.numbers import FACTOR_FROM, change, change_between, fixed, percent
 from llama_load.units import quantity
 
 NOT_MEASURED = "NA"
+# The smallest change that would have been found, with 95 % and with 80 %.
+FOUND_FROM = Column("found from (95/80 %)", lines=("found", "95/80%"))
 _LEAST_WIDTH = 9  # of a figure in a terminal
 COMMANDS_TITLE = "Comparable, with repeats in turns"
 _ROWS_WITHOUT_REPEATS = 2  # sides: more of them, one run each, and nothing is proven: the table of sides says it all
@@ -77,11 +79,23 @@ def _change_table(comparison: Comparison, index: int) -> Table:
             *(replace(side_cell(comparison, place, metric.key), is_best=False) for place in (0, index)),
             Cell(NOT_MEASURED if difference.ratio is None else change(difference.ratio), difference.ratio),
             Cell("" if difference.interval is None else change_between(*difference.interval)),
+            Cell(_found_from(difference)),
             Cell("not proven" if is_open else difference.outcome, tone=tone),
         ])  # fmt: skip
     base, other = (comparison.sides[place].label for place in (0, index))
-    heads = [*columns("", "base", "this side", "change", "95 % interval"), Column("", LEFT)]
+    heads = [*columns("", "base", "this side", "change", "95 % interval"), FOUND_FROM, Column("", LEFT)]
     return Table(f"{other} against {base}", heads, rows)
+
+
+def _found_from(difference: Change) -> str:
+    """`8.1/6.2%`: the changes that would have been found with 95 % and 80 %."""
+    if difference.found_from is None:
+        return ""
+    surely, often = difference.found_from
+    if surely >= FACTOR_FROM:
+        return f"x {surely:.2g}"
+    digits = 1 if surely < 1.1 else 0
+    return f"{100 * (surely - 1):.{digits}f}/{percent(often - 1, digits)}"
 
 
 def difference_table(comparison: Comparison) -> Table | None:
@@ -99,11 +113,13 @@ def notes(comparison: Comparison) -> list[str]:
     if len(comparison.sides) < 2:
         return lines
     if not comparison.has_repeats:
-        lines.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
+        lines.append("one run a side: not proven; repeats show how much runs scatter, and so what would be found")
     else:
         judged = sum(change.p is not None for change in comparison.changes.values())
         together = f"; better and worse are real with 95 % for all {judged} judged together (Holm)" if judged else ""
         lines.append(f"intervals are 95 % each, from the scatter between runs{together}")
+        if judged:
+            lines.append("found: a change of this size would have been found at this scatter, with 95 % and with 80 %")
     return lines
 
 
@@ -121,7 +137,7 @@ def _reasons(comparison: Comparison) -> list[str]:
     """Their texts; of many pairs that differ in the same way the first ones."""
     lines = [reason.text for reason in comparison.reasons if not reason.kind]
     for kind in dict.fromkeys(reason.kind for reason in comparison.reasons if reason.kind):
-        texts = [reason.text for reason in comparison.reasons if reason.kind == kind]
+        texts = list(dict.fromkeys(reason.text for reason in comparison.reasons if reason.kind == kind))
         lines += texts[:_MOST_PAIRS]
         if len(texts) > _MOST_PAIRS:
             lines.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")

@@ -63,4 +63,5 @@ def _change(comparison: Comparison, key: str, index: int) -> dict[str, Any]:
         "low": low,
         "high": high,
         "p_adjusted": change.p,
+        "found_from": None if change.found_from is None else dict(zip(("95", "80"), change.found_from, strict=True)),
     }

@@ -48,7 +48,8 @@ def cards(results: Results, t: Translate) -> list[Card]:
     figures = results.total
     if results.stages:
         return _stage_cards(results.stages, t) + _telemetry_cards(results, t)
-    flat = certain(flat_result(results.run.manifest, figures), uncertain(results.run.manifest, figures))
+    doubts = uncertain(results.run.manifest, figures, checks=results.verdict.checks)
+    flat = certain(flat_result(results.run.manifest, figures), doubts)
     ended = figures.completed + figures.failed
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import begin_of
 
 # A large model is read from a disk at 200 MB/s: 60 GB take five minutes. vLLM compiles for minutes, too.
 READY_WITHIN_S = 600.0
@@ -174,6 +175,5 @@ def refuse_other_than_gguf(model: Path) -> None:
     """UsageError: there is no model file, or it is not GGUF."""
     if not model.is_file():
         raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
-    with model.open("rb") as file:
-        if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
-            raise UsageError(f"{model} is not a GGUF file; --model takes the path of a .gguf file")
+    if begin_of(model, len(GGUF_MAGIC)) != GGUF_MAGIC:
+        raise UsageError(f"{model} is not a GGUF file; --model takes the path of a .gguf file")

@@ -1,0 +1,54 @@
+"""One cause, one remedy: where other programs took the machine, the checks that they broke say what to do once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from llama_load.metrics.check import Check
+from llama_load.metrics.checks.machine import NAME as OTHER_PROGRAMS
+from llama_load.metrics.cpu_shares import OTHERS, cpu_shares
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.verdict_words import ALONE, SEEN
+
+# Of the statements Seen and Alone, what a busy machine does not cause: missing records, other clients, failed requests.
+NOT_CAUSED = frozenset(
+    (
+        "missing_records",
+        "lost_requests",
+        "damaged_records",
+        "crossing_ratio",
+        "cut_shift",
+        "failed_shift",
+        "aborted_shift",
+        "probe_cut_shift",
+        "other_client_ratio",
+        "probe_token_ratio",
+        "tokens_per_event",
+    )
+)
+
+
+def with_one_remedy(bad: Sequence[Check], evidence: Evidence) -> list[Check]:
+    """The failed checks, the gravest first; where others took the machine, the first one that this explains has the remedy, and the
+    later ones have none."""
+    remedy = _remedy(bad, evidence)
+    if remedy is None:
+        return list(bad)
+    kept: list[Check] = []
+    for check in bad:
+        is_caused = check.statement in (SEEN, ALONE) and check.name not in NOT_CAUSED
+        kept.append(replace(check, advice=remedy) if is_caused else check)
+        if is_caused:
+            remedy = ""
+    return kept
+
+
+def _remedy(bad: Sequence[Check], evidence: Evidence) -> str | None:
+    """What to do about other programs; None where they did not take the machine."""
+    shares = cpu_shares(evidence.health)
+    if shares is None:
+        return None
+    if shares.taken_by == OTHERS or any(check.name == OTHER_PROGRAMS for check in bad):
+        return f"other programs took {shares.others:.0%} of the client's machine: stop them"
+    return None

@@ -1,0 +1,53 @@
+"""The figures that a failed check spoils."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from llama_load.metrics.definitions import LATENCIES
+from llama_load.metrics.definitions import RATES as RATE_KEYS
+
+TTFT, TPOT, ITL, E2EL = "TTFT", "TPOT", "ITL", "E2EL"
+RATES = "rates"  # requests and tokens per second
+UPPER = "upper percentiles"  # p90 and above, of every latency
+COUNTS = "counts"  # of tokens
+PROBES = "probes"  # the figures of probes alone
+COMPARISON = "comparisons"  # with other runs: another load, another server or other answers were measured
+ALL = "all figures"
+
+# The latencies of `definitions.LATENCIES` that each of them stands for.
+_KEYS = {
+    TTFT: ("ttft", "scheduled_ttft", "answer_ttft"),
+    TPOT: ("tpot",),
+    ITL: ("itl",),
+    E2EL: ("e2el", "scheduled_e2el"),
+}
+_COUNT_KEYS = ("total_input_tokens", "total_output_tokens", "total_token_throughput", "output_throughput")
+LEAST_UPPER = 90.0
+_WORDS = ("mean", "median", "std")
+
+
+def are_whole(spoils: Collection[str]) -> bool:
+    """Whether the run as a whole is spoiled, and not only some of its figures."""
+    return ALL in spoils or COMPARISON in spoils
+
+
+def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:
+    """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft, answer_ttft."""
+    return tuple(key for name in spoils for key in _KEYS.get(name, ()))
+
+
+def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[str]:
+    """The keys of summary.json that are spoiled, for these percentiles; none for `ALL` and `COMPARISON`, which the word says."""
+    keys: list[str] = []
+    percentiles = list(percentiles)
+    for key in spoiled_latencies(spoils):
+        keys += [f"{word}_{key}_ms" for word in (*_WORDS, *(f"p{p:g}" for p in percentiles))]
+    if UPPER in spoils:
+        upper = [p for p in percentiles if p >= LEAST_UPPER]
+        keys += [f"p{p:g}_{latency.key}_ms" for latency in LATENCIES for p in upper]
+    if RATES in spoils:
+        keys += RATE_KEYS
+    if COUNTS in spoils:
+        keys += _COUNT_KEYS
+    return list(dict.fromkeys(keys))

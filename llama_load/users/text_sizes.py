@@ -1,0 +1,63 @@
+"""The lengths of an answer's texts, and with them the tokens between its first and its last token event."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from llama_load.metrics.token_span import BY_LENGTH, AnswerCounts, all_in_events, tokens_between
+from llama_load.targets.answer import AnswerReader, is_visible
+from llama_load.targets.counts import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class TextSizes:
+    """Characters and bytes of a generated text, characters of its first token event and of its tool calls (None: it has none)."""
+
+    chars: int
+    bytes: int
+    first_chars: int | None
+    call_chars: int | None
+
+    @classmethod
+    def of(cls, answer: AnswerReader, text: str) -> TextSizes:
+        """Those of an answer with this whole text."""
+        calls = answer.calls
+        call_chars = sum(len(call.name) + len(call.arguments) for call in calls) if calls else None
+        return cls(len(text), len(text.encode("utf-8", "surrogatepass")), _first_chars(answer), call_chars)
+
+
+def _first_chars(answer: AnswerReader) -> int | None:
+    """Characters of the first token event: the first text that a reader could see. Reasoning comes before the answer."""
+    if not answer.token_ns or answer.others:
+        return None
+    pieces = answer.thoughts or answer.pieces
+    return next((len(piece) for piece in pieces if is_visible(piece)), None)
+
+
+def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes, *, choices: int) -> float | None:
+    """Tokens between the first and the last token event, as far as this answer alone shows; None: not known. (A report judges the
+    answers of a server together.)"""
+    if counts.output_tokens is None or len(answer.token_ns) < 2:
+        return None
+    shows_reasoning = answer.first_answer_ns is not None and answer.first_answer_ns > answer.token_ns[0]
+    finish = answer.finish_reason
+    of = AnswerCounts(
+        tokens=float(counts.output_tokens),
+        events=float(len(answer.token_ns)),
+        blanks=float(len(answer.blank_ns)),
+        reasoning=float(counts.reasoning_tokens or 0),
+        shows_reasoning=shows_reasoning,
+        accepted=float(counts.draft_accepted or 0),
+        wide=float(sizes.bytes - sizes.chars),
+        chars=float(sizes.chars + (sizes.call_chars or 0)),
+        first_tokens=float(counts.first_event_tokens or 0) if counts.event_tokens else math.nan,
+        first_chars=math.nan if sizes.first_chars is None else float(sizes.first_chars),
+        ends_itself=finish is not None and finish not in BY_LENGTH,
+        choices=float(choices),
+    )
+    simple = all_in_events(of)
+    if simple is not None:
+        return simple
+    between = float(tokens_between(of).likely)
+    return None if math.isnan(between) else between

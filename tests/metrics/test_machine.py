@@ -1,0 +1,94 @@
+"""Other programs on the server's machine, and what a busy machine explains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llama_load.metrics.check import Check
+from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.checks.machine import other_programs
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.summary import summarize
+from llama_load.metrics.verdict import judge
+from llama_load.observed.worker_health import WorkerHealth
+from tests.make_records import record, table
+
+NAME = "other_programs_ratio"
+ROWS = table(*(record(index) for index in range(3)))
+HERE = WorkerHealth("box_1", 1.0, 2.0, 0.2, machine_busy=0.7, own_share=0.1, server_share=0.55, is_server_here=True)
+BUSY = replace(HERE, machine_busy=0.98, busiest_others=["cc1 30%", "yes 3%"])
+
+
+def evidence(*workers: WorkerHealth, shared: bool = False) -> Evidence:
+    return Evidence(records=ROWS, figures=summarize(ROWS), health=workers, planned=3, shared_machine=shared)
+
+
+def checked(*workers: WorkerHealth, shared: bool = False) -> Check:
+    (check,) = other_programs(evidence(*workers, shared=shared))
+    return check
+
+
+def test_other_programs_beside_a_server_that_computes_are_named() -> None:
+    """98 % busy, less 10 % of the client and 55 % of the server: 33 %. 70 % busy: 5 %, which passes."""
+    busy, quiet = checked(BUSY), checked(HERE)
+    assert (busy.value, busy.mark, busy.word) == (pytest.approx(0.33), "✗", "NOT COMPARABLE")
+    assert busy.text == (
+        "other programs used 33% of the CPUs of the server's machine (cc1 30%, yes 3%): the figures are those of a shared machine"
+    )
+    assert (quiet.value, quiet.mark) == (pytest.approx(0.05), "✓")
+
+
+def test_the_clients_other_processes_are_no_strangers() -> None:
+    """Two workers, their master and telemetry use 40 % together, as each worker sees."""
+    workers = [replace(BUSY, worker=f"box_{number}", client_share=0.4) for number in range(2)]
+    assert checked(*workers).value == pytest.approx(0.03)
+
+
+def test_where_the_servers_machine_was_not_seen_nothing_is_known() -> None:
+    """A server elsewhere, one in a container, and workers of an older version."""
+    elsewhere = replace(BUSY, server_share=None, is_server_here=False)
+    hidden = replace(BUSY, server_share=None)
+    old = WorkerHealth("box_1", 1.0, 2.0, 0.2)
+    assert [checked(worker).mark for worker in (elsewhere, hidden, old)] == ["?", "?", "?"]
+    assert "cannot be seen" in checked(hidden).text
+
+
+def test_beside_a_server_that_leaves_the_cpu_alone_half_of_it_matters() -> None:
+    """A server on a GPU uses 2 % of the machine: 33 % of others slow it down little, 60 % may."""
+    on_gpu = replace(HERE, server_share=0.02)
+    assert checked(replace(on_gpu, machine_busy=0.45)).mark == "✓"
+    assert checked(replace(on_gpu, machine_busy=0.72)).mark == "✗"
+
+
+def test_a_declared_shared_machine_is_named_in_the_head_line() -> None:
+    check = checked(BUSY, shared=True)
+    assert (check.limit, check.text.endswith("as declared by --shared-machine")) == (None, True)
+    found = judge(evidence(BUSY, shared=True))
+    assert found.word == "VALID"
+    assert found.headline.startswith("VALID as far as seen on a shared machine (others used 33% of it): ")
+    assert judge(evidence(HERE, shared=True)).headline.startswith("VALID as far as seen: ")
+
+
+def test_one_cause_has_one_remedy() -> None:
+    """Others took 85 % of the machine: the client was late and waited for a core. What to do is said once."""
+    late = replace(BUSY, server_share=0.05, loop_lag_p99_ms=60.0, loop_lag_max_ms=90.0, core_wait_ratio=0.3)
+    found = judge(evidence(late))
+    bad = [check for check in found.checks if not check.ok]
+    assert {check.name for check in bad} == {NAME, "loop_lag_p99_ms", "core_wait_ratio"}
+    assert [check.remedy for check in bad] == ["other programs took 83% of the client's machine: stop them", "", ""]
+    assert not any("--processes" in check.sentence for check in bad)
+
+
+def test_a_failure_that_a_busy_machine_does_not_cause_keeps_its_remedy() -> None:
+    found = judge(replace(evidence(BUSY), planned=9))
+    missing = next(check for check in found.checks if check.name == "missing_records")
+    assert missing.remedy == LIMITS["missing_records"].remedy
+
+
+def test_a_run_that_somebody_stopped_says_so() -> None:
+    found = judge(replace(evidence(HERE), planned=9, interrupted=True, stopped_by_hand=True))
+    assert found.headline.startswith("INCOMPLETE: you stopped it: 3 of 9 planned requests had ended; let it run to its end")
+    timed = judge(replace(evidence(HERE), planned=None, interrupted=True, stopped_by_hand=True))
+    assert timed.headline.startswith("INCOMPLETE: you stopped it after 3 requests, before the end of the run's time")
