@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -47,8 +48,8 @@ def stamps_are_on() -> Iterator[None]:
         receiver = Receiver()
         stream = Stream(receiver)
         until(lambda: [stream.send(b"x"), collected(receiver, stream)] and stream.stamps[-1] > 0, "the kernel gives no stamps")
-        receiver.stop()
         stream.close()
+        receiver.stop()
         yield
 
 
@@ -98,6 +99,9 @@ class Stream:
         self.ended = self.ended or ended
 
     def close(self) -> None:
+        """The receiver first: it must not read a descriptor that is closed, or belongs to another by then."""
+        with suppress(KeyError, RuntimeError):
+            self.receiver.remove(self.fd)
         self.server.close()
         self.client.close()
 
