@@ -57,8 +57,8 @@
 #define STEP_NS 1000000
 #define TIGHT_SAMPLE_NS 5000
 #define SAMPLE_TRIES 5
-/* The share of a core above which the thread gives its real-time priority back, and how often that is judged. */
-#define MOST_BUSY 0.7
+/* The share of a core, in percent, above which the thread gives its real-time priority back, and how often that is judged. */
+#define MOST_BUSY_PERCENT 70
 #define BUSY_PERIOD_NS (NS_PER_S / 2)
 
 /* How a stream ended: not yet, by its peer, else an errno. */
@@ -374,7 +374,7 @@ static void set_real_time(struct receiver *self, int is_wanted)
         self->is_real_time = (char)is_wanted;
 }
 
-/* A thread that never sleeps would starve the machine: above MOST_BUSY of a core it runs at normal priority. */
+/* A thread that never sleeps would starve the machine: above MOST_BUSY_PERCENT of a core it runs at normal priority. */
 static void adapt_priority(struct receiver *self, int64_t *since_ns, int64_t *used_ns)
 {
     int64_t now = clock_ns(CLOCK_MONOTONIC);
@@ -384,7 +384,7 @@ static void adapt_priority(struct receiver *self, int64_t *since_ns, int64_t *us
         return;
     used = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     if (self->may_real_time)
-        set_real_time(self, used - *used_ns < MOST_BUSY * (now - *since_ns));
+        set_real_time(self, 100 * (used - *used_ns) < MOST_BUSY_PERCENT * (now - *since_ns));
     *since_ns = now;
     *used_ns = used;
 }
