@@ -24,6 +24,12 @@ from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.poller import READABLE, WRITABLE, Deliver, EpollPoller, GeventPoller, Handler, Poller, Received
 from llama_load.wire.priority import NORMAL, RECEIVER_REAL_TIME
 
+try:
+    # A name that import-linter does not resolve: there is no Python file behind it.
+    _compiled: Any = importlib.import_module("llama_load.wire._receiver")
+except ImportError:
+    _compiled = None
+
 COMPILED = "compiled"
 PYTHON = "python"
 
@@ -36,11 +42,7 @@ def compiled_receiver() -> Any:
     """The class of the compiled receiver; None where it cannot be used."""
     if SO_TIMESTAMPNS is None or os.environ.get("LLAMA_LOAD_RECEIVER") == PYTHON:
         return None
-    try:
-        # A name that import-linter does not resolve: there is no Python file behind it.
-        return importlib.import_module("llama_load.wire._receiver").Receiver
-    except ImportError:
-        return None
+    return None if _compiled is None else _compiled.Receiver
 
 
 def receiver_name() -> str:
