@@ -97,12 +97,12 @@ class SenderRuntime:
             load_checks()
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._waits_no_more = False
-        transport = Transport.of_this_process()
-        self.monitor.judge_thread(transport.receiver_thread)
-        self._priority = transport.priority()
+        self._transport = Transport.of_this_process()
+        self.monitor.judge_thread(self._transport.receiver_thread)
+        self._priority = self._transport.priority()
         if config.takes_priority:
             self._priority.take()
-        transport.pool.trust(tls)
+        self._transport.pool.trust(tls)
 
     def drain(self, wait_s: float) -> None:
         """Begin no more requests, and wait up to `wait_s` for those in flight."""
@@ -121,9 +121,9 @@ class SenderRuntime:
         self.monitor.stop()
         self._priority.give_back()
         self.lease_client.cancel_unsent()
-        for exchange in tuple(Transport.of_this_process().active):
+        for exchange in tuple(self._transport.active):
             exchange.cancel()
-        Transport.of_this_process().pool.close_parked()
+        self._transport.pool.close_parked()
         wait_until_none(lambda: self.lease_client.in_flight)
         self._overdue.kill(block=False)
         self._users.stop()

@@ -1,0 +1,125 @@
+"""Checks that the answers come from one source: not a part of them from a cache, a filter or another server in front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.equal_work import Work
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.pace import paces_ms
+from llama_load.metrics.second_group import Looked, Server, by_pace, by_ttft, smallest_seen
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+
+NAME = "second_group_ratio"
+# What makes two requests different work on the same server, besides the length of the prompt.
+KINDS = ("stage", "workload", "model", "adapter", "endpoint", "host", "answer_form", "choices")
+# Prompt tokens where they are unknown: of English text.
+CHARS_PER_TOKEN = 4.0
+
+
+def second_group(evidence: Evidence) -> Iterator[Check]:
+    """Whether a part of the answers came from another source: at equal work, their TTFT or their time per token is
+    another group.
+
+    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns and prompts sent
+    before where the server does not report its cache, and where caching is intended. Error rates:
+    benchmarks/two_groups.py, in docs/verdict.md.
+    """
+    records = evidence.sent
+    judged = _judged(evidence, records)
+    servers = _servers(evidence, records, judged)
+    kinds = _kinds(records)
+    by_first = by_ttft(servers, kinds)
+    by_gaps = by_pace(servers, kinds, paces_ms(records))
+    if not by_first.is_enough:
+        yield limited(NAME, None, "too few answers with equal work to see whether all come from one source")
+        return
+
+    if by_first.groups is not None:
+        yield limited(NAME, by_first.groups.share, _sentence(by_first, records.numbers("ttft_ms"), "got their first token"))
+        return
+    if by_gaps.groups is not None:
+        yield limited(NAME, by_gaps.groups.share, _sentence(by_gaps, records.numbers("tpot_ms"), "have a token"))
+        return
+
+    seen = smallest_seen(by_first)
+    if seen is None:
+        yield limited(NAME, None, "too few answers, or too much scatter at equal work, to see whether all come from one source")
+        return
+    yield limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
+
+
+def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:
+    """`48 of 400 answers got their first token after 21 ms, the others after 302 ms (medians; …)`."""
+    smaller = looked.is_smaller()
+    inside = float(np.median(values_ms[looked.rows[smaller]]))
+    outside = float(np.median(values_ms[looked.rows[~smaller]]))
+    when = "after" if what.endswith("first token") else "every"
+    text = f"{int(smaller.sum())} of {len(smaller)} answers {what} {when} {inside:.3g} ms, the others {when} {outside:.3g} ms"
+    factor = float(np.median(looked.quotients[~smaller]) / np.median(looked.quotients[smaller]))
+    than = f"{factor:.1f} x as fast" if factor > 1 else f"{1 / factor:.1f} x as slow"
+    return f"{text} (medians); at equal prompt length and load they are {than}, with none between: two sources answer"
+
+
+def _judged(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
+    """Streamed answers of this run or stage whose processed prompt is known."""
+    judged = records.equals("status", OK) & records.has("first_token_mono_ns") & ~records.equals("warmup", True)
+    judged &= ~records.equals("first_merged", True) | (records.numbers("token_events") > 1)
+    if evidence.stage_number is not None:
+        judged &= records.equals("stage", evidence.stage_number)
+    reported = _reporting(records)
+    later = records.numbers("turn") > 1
+    if evidence.cache.intended:
+        return np.asarray(judged & reported, dtype=np.bool_)
+    return np.asarray(judged & (reported | ~later), dtype=np.bool_)
+
+
+def _reporting(records: Records) -> NDArray[np.bool_]:
+    """One bool per row: whether its server reports cached tokens."""
+    hosts = records.strings("host")
+    known = {host for host, has in zip(hosts, records.has("cached_tokens"), strict=True) if has}
+    return np.array([host in known for host in hosts], dtype=np.bool_)
+
+
+def _servers(evidence: Evidence, records: Records, judged: NDArray[np.bool_]) -> list[Server]:
+    """The requests by host."""
+    started_ns = records.instants("started_mono_ns")
+    first_ns = records.optional_instants("first_token_mono_ns")
+    ended_ns = records.instants("ended_mono_ns")
+    prompts = records.numbers("prompt_tokens")
+    prompts = np.where(np.isnan(prompts), np.nan_to_num(records.numbers("prompt_chars")) / CHARS_PER_TOKEN, prompts)
+    processed = np.maximum(1.0, prompts - np.nan_to_num(records.numbers("cached_tokens")))
+    hosts = np.array(records.strings("host"), dtype=object)
+    names = list(dict.fromkeys(hosts.tolist()))
+    slots = None if evidence.slots is None else max(1, evidence.slots // len(names))
+
+    servers = []
+    for name in names:
+        rows = np.flatnonzero(hosts == name)
+        rows = rows[np.argsort(started_ns[rows], kind="stable")]
+        work = Work(
+            started_ns=started_ns[rows],
+            first_ns=first_ns[rows],
+            ended_ns=ended_ns[rows],
+            prompt_tokens=processed[rows],
+            is_judged=judged[rows],
+            slots=slots,
+        )
+        servers.append(Server(rows, work))
+    return servers
+
+
+def _kinds(records: Records) -> NDArray[np.int64]:
+    """One number per row: rows of the same number differ in their prompts' lengths alone."""
+    columns = [records.strings(name) for name in KINDS]
+    is_later = (records.numbers("turn") > 1).tolist()
+    has_image = records.has("images").tolist()
+    calls = [reason in ("tool_calls", "function_call") for reason in records.strings("finish_reason")]
+    numbers: dict[tuple[object, ...], int] = {}
+    kinds = [numbers.setdefault(kind, len(numbers)) for kind in zip(*columns, is_later, has_image, calls, strict=True)]
+    return np.array(kinds, dtype=np.int64)

@@ -1,0 +1,134 @@
+"""A second group of answers at equal work is named, and no server whose waits, prompts and load alone make two groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from llama_load.metrics.checks.sources import second_group
+from llama_load.metrics.equal_work import Work, begins_ns, explained_ttft
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.pace import paces_ms
+from llama_load.metrics.second_group import smallest_seen
+from llama_load.metrics.summary import summarize
+from llama_load.metrics.two_groups import two_groups
+from llama_load.observed.record import RequestRecord
+from tests.make_records import record, table
+from tests.source_runs import Case, looked_at
+
+PARALLEL = Case(users=6, slots=100)
+CLEAN = (
+    Case(name="first wave, one queue", users=16, slots=4, answers="equal", prompts="equal"),
+    Case(name="slots free or occupied", load=0.8, slots=4),
+    Case(name="lengths by intention", users=8, slots=100, prompts="bimodal"),
+    Case(name="one prompt at a time", users=8, slots=64, one_by_one=True, prompts="bimodal", answers="equal"),
+    Case(name="conversations", users=8, slots=4, turns=5),
+    Case(name="each answer at its own speed", users=4, speed=1.0, noise=0.5),
+    Case(name="drafts, short answers, aborts", load=0.8, hidden_drafts=True, answers="short", aborted=0.1),
+)
+
+
+@pytest.mark.parametrize("case", CLEAN, ids=lambda case: case.name)
+def test_one_server_is_one_group(case: Case) -> None:
+    for seed in range(2):
+        by_ttft, by_pace = looked_at(case, 150, seed)
+        assert by_ttft.groups is None
+        assert by_pace.groups is None
+
+
+def test_answers_of_one_token_occupy_no_slot_while_they_generate() -> None:
+    """They end with their first token: none is in the answer at the same time as another, and no queue of no slots is tried."""
+    starts = np.array([0, 1, 2], dtype=np.int64)
+    ends = np.array([10, 11, 12], dtype=np.int64) * 1_000_000
+    judged = np.ones(3, dtype=np.bool_)
+    for slots in (None, 0):
+        work = Work(started_ns=starts, first_ns=ends, ended_ns=ends, prompt_tokens=np.full(3, 8.0), is_judged=judged, slots=slots)
+        assert len(explained_ttft(work).quotients) == 3
+
+
+@pytest.mark.parametrize(
+    ("share", "ratio", "base"),
+    [
+        (0.12, 15.0, PARALLEL),  # a gateway's cache
+        (0.3, 15.0, PARALLEL),
+        (0.33, 30.0, Case(load=0.7, slots=4)),  # a filter in front of a queue: it waits for no slot
+        (0.12, 0.3, PARALLEL),  # repeated by a gateway
+        (0.5, 3.0, Case(users=8, slots=4)),  # every second answer from a faster server
+    ],
+)
+def test_a_second_source_is_found(share: float, ratio: float, base: Case) -> None:
+    """In every run of 300 requests, by TTFT or by pace."""
+    case = Case(users=base.users, load=base.load, slots=base.slots, share=share, ratio=ratio)
+    for seed in range(3):
+        by_ttft, by_pace = looked_at(case, 300, seed)
+        groups = by_ttft.groups or by_pace.groups
+        assert groups is not None
+        assert groups.share == pytest.approx(min(share, 1 - share), abs=0.08)
+
+
+def test_it_is_said_what_would_have_been_found() -> None:
+    """400 requests with 10 % of scatter show smaller shares than 60."""
+    large = smallest_seen(looked_at(PARALLEL, 400, 0)[0])
+    small = smallest_seen(looked_at(PARALLEL, 60, 0)[0])
+    assert large is not None and large <= 0.05
+    assert small is None or small >= 0.1
+
+
+def test_groups_that_follow_each_other_are_a_change_of_the_server() -> None:
+    """Twenty times as slow in the second half: one episode, which the checks of its time name."""
+    draw = np.random.default_rng(1)
+    times = draw.lognormal(0, 0.1, 200)
+    assert two_groups(np.where(np.arange(200) % 3, times, 20 * times)) is not None
+    assert two_groups(np.where(np.arange(200) < 100, times, 20 * times)) is None
+
+
+def test_a_request_begins_when_a_slot_is_free() -> None:
+    """Two slots: the third waits for the first end, the fourth for the second one."""
+    started, ended = np.array([0, 0, 1, 2]), np.array([5, 8, 9, 12])
+    assert begins_ns(started, ended, 2).tolist() == [0, 0, 5, 8]
+
+
+def test_a_pace_is_without_stalls() -> None:
+    """20 gaps of 10 ms and one of 500 ms, which counts as three times 10 ms: 230 / 21."""
+    steady = [record(n, gaps_ms=(10.0,) * 21) for n in range(20)]
+    found = paces_ms(table(*steady, record(20, gaps_ms=(10.0,) * 20 + (500.0,)), record(21, gaps_ms=(10.0,) * 5)))
+    assert found[0] == pytest.approx(10)
+    assert found[20] == pytest.approx(230 / 21)
+    assert np.isnan(found[21])
+
+
+def requests(fast: Sequence[int], *, later: Sequence[int] = (), cached: int | None = None) -> list[RequestRecord]:
+    """100 requests, one after the other, 300 ms to the first token with a scatter of 5 %; 21 ms of these."""
+    draw = np.random.default_rng(3)
+    made = []
+    for number in range(100):
+        first_ms = float((21 if number in fast else 300) * draw.lognormal(0, 0.05))
+        turn = 2 if number in later else 1
+        made.append(
+            record(number, start_ms=number * 1000, first_ms=first_ms, gaps_ms=(20.0,) * 12, turn=turn, cached_tokens=cached)
+        )
+    return made
+
+
+def check_of(made: Sequence[RequestRecord]) -> tuple[float | None, str]:
+    records = table(*made)
+    (check,) = second_group(Evidence(records=records, figures=summarize(records)))
+    return check.value, check.text
+
+
+def test_a_cache_in_front_of_the_server_is_named() -> None:
+    """Every eighth answer after 21 ms: 13 of 100."""
+    value, text = check_of(requests(range(0, 100, 8)))
+    assert value == pytest.approx(0.13)
+    assert text.startswith("13 of 100 answers got their first token after 21")
+    assert "two sources answer" in text
+
+
+def test_later_turns_are_no_second_group() -> None:
+    """Their history is cached. Where the server does not report it, they are not judged; where it does, they are a kind of their own."""
+    fast = range(1, 100, 2)
+    assert check_of(requests(fast, later=fast))[0] == 0
+    assert check_of(requests(fast, later=fast, cached=0))[0] == 0
+    assert check_of(requests(()))[0] == 0
