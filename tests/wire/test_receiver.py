@@ -40,19 +40,6 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
     return server, client
 
 
-@pytest.fixture(scope="module", autouse=True)
-def stamps_are_on() -> Iterator[None]:
-    """Linux begins to stamp with the first socket that wants stamps, after a while (see `Transport`)."""
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS or 0, 1)
-        receiver = Receiver()
-        stream = Stream(receiver)
-        until(lambda: [stream.send(b"x"), collected(receiver, stream)] and stream.stamps[-1] > 0, "the kernel gives no stamps")
-        stream.close()
-        receiver.stop()
-        yield
-
-
 def until(is_so: Any, why: str) -> None:
     """Wait until something is so."""
     end = time.monotonic() + WITHIN_S

@@ -25,10 +25,8 @@ from llama_load.wire.read_loop import ReadLoop
 from llama_load.wire.request import Request
 from tests.answer_pipeline import ADDRESS
 from tests.transcripts import timed
-from tests.wire.test_receiver import Receiver, Stream, stamps_are_on, until
+from tests.wire.test_receiver import Receiver, Stream, until
 from tests.wire.test_slab import FD, NAMES, START_NS, Pool, ReadByRead, Script, every, found_in, play, scripts
-
-__all__ = ["stamps_are_on"]  # a fixture
 
 if Receiver is None:
     pytestmark = pytest.mark.skip(reason="there is no compiled receiver in this installation")
