@@ -8,7 +8,7 @@ code=0
 if [[ -d load-test/base ]]; then
   mapfile -t wanted < <(sed '/^[[:space:]]*$/d' <<< "$GATE")
   gates=()
-  for gate in "${wanted[@]}"; do gates+=(--gate "$gate"); done
+  for gate in "${wanted[@]}"; do gates+=("--gate=$gate"); done
   llama-load compare base=load-test/base head=load-test/head --format md "${gates[@]}" >> "$report" || code=$?
   printf '\n' >> "$report"
 fi

@@ -2,6 +2,7 @@
 # Runs of one side (head), or of two in turns (base head, head base, …) so that a drift of the machine hits both, into
 # load-test/SIDE/N. The exit code is the gravest of the head's runs: 1 a threshold failed, 2 wrong use, 3 incomplete.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 
 lines() { # the lines of a variable as arguments, empty ones left out
   mapfile -t "$2" < <(sed '/^[[:space:]]*$/d' <<< "$1")
@@ -11,7 +12,7 @@ lines "$SERVER_FLAGS" server_flags
 lines "$FLAGS" flags
 lines "$FAIL_IF" thresholds
 fail_if=()
-for threshold in "${thresholds[@]}"; do fail_if+=(--fail-if "$threshold"); done
+for threshold in "${thresholds[@]}"; do fail_if+=("--fail-if=$threshold"); done
 
 # A word is a bundled locustfile, anything with a slash or an ending a path.
 locustfile=$WORKLOAD

@@ -100,9 +100,9 @@ class Session:
         self._headers = headers
         self._tls = None if tls is None else cache(tls)
 
-    def get(self, url: str, *, within_s: float = WITHIN_S) -> Answer:
+    def get(self, url: str, *, within_s: float = WITHIN_S, most_bytes: int = MOST_BYTES) -> Answer:
         """See `request`."""
-        return request("GET", url, self._headers, within_s=within_s, most_bytes=MOST_BYTES, tls=self._tls)
+        return request("GET", url, self._headers, within_s=within_s, most_bytes=most_bytes, tls=self._tls)
 
     def post(self, url: str, value: Any, *, within_s: float = WITHIN_S) -> Answer:
         """Send a value as JSON, or bytes that are JSON. See `request`."""

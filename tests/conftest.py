@@ -34,6 +34,8 @@ from tests.fork_server import LOCUST, SIMULATED, Forked, ForkServer, imports_ali
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
 # get `environment`, without this.)
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+# Plans of tests lie in other folders, and nobody answers a question.
+os.environ["LLAMA_LOAD_YES"] = "1"
 
 # The suite tries the same examples in every run, so that a change is judged by what it changes; `make fuzz` looks for new
 # ones. A deadline would be an assertion on wall-clock time.
@@ -97,7 +99,7 @@ def environment() -> dict[str, str]:
     ours = ("LLAMA_LOAD_", "LOCUST_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     without = {"LLAMA_LOAD_NO_REPORT_HTML": "true", "LLAMA_LOAD_TELEMETRY_INTERVAL": "0", "LLAMA_LOAD_SHARED_MACHINE": "true"}
-    return kept | {"COLUMNS": "100"} | without | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
+    return kept | {"COLUMNS": "100", "LLAMA_LOAD_YES": "1"} | without | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
 
 
 def locust_command(host: str, folder: Path, *arguments: str, locustfile: Path = SHAREGPT) -> list[str]:

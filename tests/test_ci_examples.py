@@ -140,6 +140,57 @@ def test_a_measurement_without_a_server_is_wrong_use(tmp_path: Path) -> None:
     assert done.returncode == 2 and "give the action a url, or a model" in done.stderr
 
 
+RUNS_IT = "BASH_VERSINFO[$(touch pwned)]"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("repeats", RUNS_IT),
+        ("repeats", "a[$(touch pwned)]"),
+        ("repeats", "3\n$(touch pwned)"),
+        ("repeats", "$(touch pwned)"),
+        ("repeats", "`touch pwned`"),
+        ("repeats", "0x10"),
+        ("repeats", "-1"),
+        ("repeats", "PATH"),
+        ("repeats", "1,x[$(touch pwned)]"),
+        ("users", RUNS_IT),
+        ("requests", "8 --power-command=x"),
+        ("url", "--host"),
+        ("url", "http://x y"),
+        ("url", "file:///etc/passwd"),
+        ("base_url", "http://a\nb"),
+        ("workload", "-f/etc/passwd"),
+        ("program", "--version"),
+        ("model", "-m"),
+    ],
+)
+def test_inputs_are_checked_before_they_are_used(name: str, value: str, tmp_path: Path) -> None:
+    """Bash evaluated `repeats`, and what it evaluates it runs."""
+    done = run_step("measure", tmp_path, **({"url": "http://127.0.0.1:9", "users": "1"} | {name: value}))
+    assert done.returncode == 2, done.stderr
+    assert f"the input {name} must match" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [RUNS_IT, "7;touch pwned", "", "-1", "7\n8", "$(touch pwned)"])
+def test_the_number_of_the_pull_request_is_one(value: str, tmp_path: Path) -> None:
+    script = step("comment", loaded(ACTION / "comment" / "action.yml"))["run"]
+    done = shell(script, tmp_path, {"NUMBER": value, "REPOSITORY": "a/b", "GH_TOKEN": "t"})
+    assert done.returncode == 2 and "must be a number" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_the_gitlab_component_are_checked(tmp_path: Path) -> None:
+    (job,) = list(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8")))[1].values()
+    for value in (RUNS_IT, "$(touch pwned)", "3 -x", "", "03", "-1"):
+        env = {"USERS": "1", "REQUESTS": "1", "REPEATS": value, "BASE": "", "SERVER": "http://127.0.0.1:9"}
+        done = shell(job["script"][0], tmp_path, env)
+        assert done.returncode == 2 and "must be numbers" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_comparison_after_a_failed_measurement_adds_nothing(tmp_path: Path) -> None:
     assert run_step("compare", tmp_path).returncode == 0 and not list(tmp_path.iterdir())
 

@@ -6,6 +6,8 @@ import sys
 
 from llama_load.foreign_text import printable
 
+# Environment variable: commands that would ask about a plan start it.
+YES = "LLAMA_LOAD_YES"
 _YES = ("y", "yes")
 
 

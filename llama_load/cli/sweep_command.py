@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser, whole
+from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
@@ -43,6 +44,7 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     sweep.add_argument("--out", type=Path, help="folder of the sweep (default: sweeps/<time>-<plan>); an existing one is continued")
     sweep.add_argument("--dry-run", action="store_true", help="list the cells and the time they need; start nothing")
+    add_yes(sweep)
     sweep.add_argument("--retry-failed", action="store_true", help="when continuing, also run the cells that failed")
     sweep.add_argument(
         "--accept-changes", action="store_true", help="continue with a changed plan: keep the cells that are the same"
@@ -84,6 +86,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from llama_load.lab.sweep.cells import expand
     from llama_load.lab.sweep.comparison import HTML, MARKDOWN, compare_cells, write_comparison
     from llama_load.lab.sweep.folder import DONE, open_folder
+    from llama_load.lab.sweep.read_plan import plan_file
     from llama_load.lab.sweep.runner import Sweep, run_cells
     from llama_load.lab.sweep.sweep_progress import Progress
 
@@ -91,6 +94,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     cells = expand(plan)
     if arguments.dry_run:
         return _dry_run(cells, arguments.out)
+    if arguments.plan:
+        agree_to(arguments, plan_file(arguments.plan), plan)
     out = arguments.out or Path("sweeps") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
     folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
     sweep = Sweep(plan, cells, folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
+from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
@@ -34,6 +35,7 @@ def add_tune(commands: argparse._SubParsersAction[Parser]) -> None:
     tune.add_argument(
         "--out", type=Path, help="folder of the tuning (default: tunings/<time>-<plan>); an existing one is continued"
     )
+    add_yes(tune)
     tune.set_defaults(run=_tune)
 
 
@@ -50,6 +52,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         raise UsageError("tune needs objectives, such as --goodput 'ttft:500 tpot:50'")
     path = plan_file(arguments.plan)
     plan = read_plan(path)
+    agree_to(arguments, path, plan)
     out = arguments.out or Path("tunings") / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.stem}"
     say(f"folder {out}")
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, find_trend, is_confirmed, slices_of
+from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
 from llama_load.metrics.slices import Instants, Slices, Values
 
@@ -85,14 +86,18 @@ class Constancy:
     explained: Sequence[Named] = ()  # changes that this may explain, up to its square
     failures: Change | None = None  # the part in which failures came together
     cold_start: ColdStart | None = None
+    # By name: the least change of it that would have been named (see `metrics.detection`); None where no change would.
+    detects: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def constancy(seen: Observed) -> Constancy:
     """Look at each series for a part of the time that differs."""
     judged: list[str] = []
     changes: list[Named] = []
+    detects: dict[str, float | None] = {}
     for series in _series(seen):
         judged.append(series.name)
+        detects[series.name] = least_change(series.levels, series.values, has_waits=series.has_waits)
         candidates = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
         change = next((candidate for candidate in candidates if candidate is not None), None)
         if change is not None and _is_confirmed(series, change):
@@ -107,6 +112,7 @@ def constancy(seen: Observed) -> Constancy:
         explained,
         failure_change(seen),
         cold_start(seen),
+        detects,
     )
 
 

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import redacted
+from llama_load.foreign_text import printable, redacted
 
 if TYPE_CHECKING:
     from llama_load.analysis.results import Results
@@ -114,11 +114,12 @@ def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
         pq.write_table(records.table, out, compression="zstd")
         return
     if form == CSV:
+        is_seen = out.isatty()  # foreign texts could move the cursor of a terminal, or type into it
         text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(records.table.column_names)
         for row in _rows(records):
-            writer.writerow([_cell(value) for value in row.values()])
+            writer.writerow([_cell(value, is_seen=is_seen) for value in row.values()])
         text.detach()
         return
     _put(_rows(records), out)
@@ -137,8 +138,8 @@ def _rows(records: Records) -> Iterator[dict[str, Any]]:
         yield from batch.table.to_pylist()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, *, is_seen: bool) -> Any:
     if isinstance(value, str):
-        text = redacted(value)
+        text = printable(value, None) if is_seen else redacted(value)
         return f"'{text}" if text.startswith(FORMULA) else text
     return ";".join(map(str, value)) if isinstance(value, list) else value

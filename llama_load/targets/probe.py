@@ -38,6 +38,8 @@ from llama_load.wire.tls import TlsOptions
 from llama_load.wire.wire_failure import tls_text
 
 TIMEOUT_S = 10
+# Of a model list, settings or a state. As JSON objects it can take 40 times as much memory.
+MOST_BYTES = 4 << 20
 OTHER_SCHEME_WITHIN_S = 5
 # llama-cpp-python loads a model on its first request.
 GENERATE_TIMEOUT_S = 120
@@ -91,7 +93,7 @@ class Probe:
         for a redirect if the path is `needed`."""
         url = self.address.url + path
         try:
-            response = self.session.get(url, within_s=TIMEOUT_S)
+            response = self.session.get(url, within_s=TIMEOUT_S, most_bytes=MOST_BYTES)
         except LateError:
             # llama-server takes a TLS handshake for a request line and waits for its end.
             if self.address.scheme == "https":

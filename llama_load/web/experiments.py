@@ -160,7 +160,7 @@ class Experiments:
         if not isinstance(plan, str) or plan not in self.plans():
             raise UsageError("choose one of the plans in the list")
         environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
-        return f"Sweep {printable(plan)}", ["sweep", str(self.folder / plan)], environment
+        return f"Sweep {printable(plan)}", ["sweep", "--yes", str(self.folder / plan)], environment
 
     def _state(self) -> dict[str, Any] | None:
         """What is shown of state.json; None without it."""

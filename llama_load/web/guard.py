@@ -42,6 +42,8 @@ USER_SETTINGS = frozenset(("user_class_name", "host", "weight", "fixed_count", "
 LOCUSTS_FIELDS = frozenset(("user_classes", "shape_class", "profile", *(flag.dest for flag in OF_LOCUST)))
 # Keys are not on Locust's page, but allowed in a POST.
 KEYS = frozenset(flag.dest for flag in FLAGS if flag.on_page and flag.secret)
+# Flags that decide whose certificate is trusted.
+WEAKER_TLS = ("insecure", "ca_file")
 PATHS = {flag.dest: flag for flag in FLAGS if flag.kind in PAGE_PATHS}
 _PLAIN = (("Content-Type", "text/plain; charset=utf-8"),)
 _HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
@@ -60,7 +62,8 @@ class WebGuard:
         self._at_start = dict(vars(self._options))
         self._folder = Path(self._options.ui_folder or ".").resolve()
         hosts = self._hosts(environment.host)
-        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options), for_servers=True), hosts)
+        self._secrets_at_start = secret_values(FlagReader(self._options), for_servers=True)
+        self._hosts_of_secret = dict.fromkeys(self._secrets_at_start, hosts)
         self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
         self._names = _own_names(self._options) | self._named
         web_ui = environment.web_ui
@@ -92,6 +95,7 @@ class WebGuard:
             if value and value != self._at_start[name]:
                 self._check_path(row, str(value))
         hosts = self._hosts(host)
+        self._check_encryption(options)
         for secret in secret_values(FlagReader(options), for_servers=True):
             is_new = secret not in self._hosts_of_secret
             if is_new and isinstance(self._environment.runner, MasterRunner):
@@ -102,6 +106,15 @@ class WebGuard:
                     f"the key was given for {', '.join(sorted(known)) or 'no server'}; start llama-load again with --host "
                     f"{' '.join(sorted(hosts))} to send it there"
                 )
+
+    def _check_encryption(self, options: Any) -> None:
+        """Keys of the command line are not sent to who only claims to be their server."""
+        weaker = [flag for flag in WEAKER_TLS if getattr(options, flag) and getattr(options, flag) != self._at_start[flag]]
+        if weaker and self._secrets_at_start:
+            name = f"--{weaker[0].replace('_', '-')}"
+            raise UsageError(
+                f"{name} would send the keys of the command line to a server whose certificate nobody has checked; give it there"
+            )
 
     def _check_path(self, flag: Flag, value: str) -> None:
         name, kind = flag.name, flag.kind

@@ -59,8 +59,9 @@ def add_pages(control: RunControl) -> None:
         return response
 
     web_ui.app.after_request(link)
-    scheme = "https" if web_ui.tls_cert else "http"
-    logger.info("The page for LLM load tests: %s://%s:%d%s/llm", scheme, web_ui.host or "localhost", web_ui.port, base)
+    if web_ui.web_login:  # else it was printed with its token
+        scheme = "https" if web_ui.tls_cert else "http"
+        logger.info("The page for LLM load tests: %s://%s:%d%s/llm", scheme, web_ui.host or "localhost", web_ui.port, base)
 
 
 @lru_cache(1)

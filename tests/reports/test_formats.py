@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from llama_load.cli.main import main
-from llama_load.reports.formats import FORMATS, MLPERF
+from llama_load.reports.formats import FORMATS, MLPERF, write_requests
 from llama_load.run_folder import RunWriter
-from tests.make_records import failed, manifest, record
+from tests.make_records import failed, manifest, record, table
 
 RECORDS = [
     record(0, first_ms=100.25, gaps_ms=(20, 30.5)),
@@ -107,3 +107,17 @@ def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
     with Image.open(io.BytesIO(exported(tmp_path / "run", "png", tmp_path))) as picture:
         assert picture.size == tuple(2 * int(svg.attrib[side]) for side in ("width", "height"))
         assert len(picture.convert("L").getcolors() or ()) > 10, "nothing was drawn"
+
+
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_csv_shown_in_a_terminal_moves_no_cursor() -> None:
+    """A server's texts in the records of others: escapes could type into the terminal."""
+    evil = record(0, model="\x1b]0;title\x07\x1b[2J\x9b31mw")
+    out = Terminal()
+    write_requests(table(evil), "csv", out)
+    shown = out.getvalue().decode()
+    assert not any(sign in shown for sign in ("\x1b", "\x07", "\x9b"))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_load import plain_http
 from llama_load.bound_headers import bound
 from llama_load.errors import UsageError
+from llama_load.targets import probe as probe_module
 from llama_load.targets.json_fields import listed_models
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
@@ -129,7 +129,7 @@ def test_a_list_of_models_that_is_no_json_names_none(body: bytes) -> None:
 
 def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much comes; tests/test_hostile_inputs.py has what takes long."""
-    monkeypatch.setattr(plain_http, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(probe_module, "MOST_BYTES", 1 << 20)
     with (
         ScriptedServer([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 100_000, 0.05] * 200]) as server,
         pytest.raises(UsageError, match="it sends more than 1 MiB"),

@@ -89,6 +89,12 @@ def test_no_page_holds_a_key(page: Page) -> None:
     assert CANARY not in text and BODY_CANARY not in text
 
 
+def test_the_page_does_not_weaken_the_encryption_of_the_command_lines_keys(page: Page) -> None:
+    """Who sits between would get the key of the command line."""
+    page.refuses("would send the keys of the command line", host=page.server, insecure="true")
+    page.refuses("refuses the key", insecure="false")
+
+
 @pytest.mark.parametrize(
     "headers",
     [

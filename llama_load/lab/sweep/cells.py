@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ from llama_load.lab.sweep.tests_load import PROCESS, parse_test
 from llama_load.targets.servers import kind_named
 
 MOST_CELLS = 10_000
+# Of the values that are varied, for one server; some make no cell.
+MOST_COMBINATIONS = 10 * MOST_CELLS
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 # Keeps other than this out of folder names.
 _UNSAFE = re.compile(r"[^\w.=+-]+")
@@ -78,6 +81,9 @@ def conditions(plan: Plan) -> Iterator[Cell]:
     for server in plan.servers:
         applying = [setting for setting in plan.settings if _applies(setting, server, plan)]
         values = [range(len(setting.labels)) for setting in applying]
+        # Before any is made: combinations that make no cell would be tried without end.
+        if math.prod(map(len, values)) > MOST_COMBINATIONS:
+            raise UsageError(f"the plan varies {server.name} in over {MOST_COMBINATIONS} combinations; vary less, or split it")
         for places in itertools.product(*values):
             chosen: Chosen = {}
             varied = server

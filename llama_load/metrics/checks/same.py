@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +13,13 @@ from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.constancy import THROUGHPUT, TPOT, Constancy, Named, Observed, constancy, of_part
+from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
 from llama_load.metrics.summary import output_counts
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
-from llama_load.units import NS_PER_MS, ns_to_s
+from llama_load.units import NS_PER_MS, ns_to_s, quantity
 
 # Parts of a run that are looked at alone: by these columns, the largest of each, from this number of requests on, for changes above
 # this factor. (More looks find more by chance.) And the most requests whose gaps are looked at, where requests are too few.
@@ -33,10 +34,14 @@ def changes(evidence: Evidence) -> Iterator[Check]:
 
     Evidence: TPOT, TTFT, E2EL and output tokens/s by up to 24 slices of the run's time (`metrics.constancy`). False alarms: below
     1 % of runs on queues with a constant server, closed and open, n = 100 to 1000 (2 % where the speed of single requests is
-    lognormal); the table with the power is in docs/verdict.md,
-    made by benchmarks/steadiness.py. Unknown below 8 slices of two request lengths and four requests each.
+    lognormal); the table with the power is in docs/verdict.md, made by benchmarks/steadiness.py. Unknown below 8 slices of two
+    request lengths and four requests each, and where only large changes would show (`metrics.detection`).
     """
-    if not evidence.is_steady or not len(evidence.records):
+    if not len(evidence.records):
+        return
+    if not evidence.is_steady:
+        text = "the load was not constant (a ramp, a trace): whether the server was the same all the time is not known"
+        yield limited("changed_ratio", None, text)
         return
     seen = observed(evidence)
     result = constancy(seen)
@@ -67,7 +72,8 @@ def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
         return None
     change = gap_change(pieces, slices)
     if change is None:
-        text = f"{TPOT}: the same all the time, by {len(gaps_ms)} gaps of few requests"
+        requests = quantity(len(seen.started_ns), "request")
+        text = f"{requests} with {len(gaps_ms)} gaps show only changes of {TPOT} by {_factor(LEAST_SIZE)} or more"
         return limited("changed_ratio", 1.0, text, detects=LEAST_SIZE)
     return _changed(Constancy([TPOT], [Named(TPOT, change)]), seen)
 
@@ -110,16 +116,36 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
     yield limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
 
 
+def over_stages(checks: Sequence[Sequence[Check]]) -> Iterator[Check]:
+    """Whether the server was the same within each stage, from the main checks of the stages (a stage that failed has a line of its
+    own). Between stages the load differs, and so do latencies."""
+    name = "changed_ratio"
+    own = [[check for check in stage if check.name == name] for stage in checks]
+    judged = [stage[0] for stage in own if stage]
+    if not judged:
+        return
+    unknown = [check for check in judged if check.ok and not check.is_known]
+    if unknown:
+        stages = ", ".join(str(check.stage) for check in unknown)
+        text = f"whether the server was the same all the time is not known of {len(unknown)} of {quantity(len(judged), 'stage')}"
+        yield limited(name, None, f"{text} ({stages}): too few requests")
+        return
+    if all(check.ok for check in judged):
+        detects = max(check.detects or 1.0 for check in judged)
+        text = f"within each stage no change by {_factor(detects)} or more in a third of the time"
+        yield limited(name, 1.0, text, detects=detects)
+
+
 def _changed(result: Constancy, seen: Observed) -> Check:
+    requests = quantity(len(seen.started_ns), "request")
     if not result.judged:
-        return limited("changed_ratio", None, "too few requests to see whether the server was the same all the time")
-    names = ", ".join(result.judged)
+        return limited("changed_ratio", None, f"{requests}: too few to see whether the server was the same all the time")
     if not result.changes and result.explained and result.prompts is not None:
         text = f"the length of prompts changed from {_figure(result.prompts.outside)} to {_figure(result.prompts.inside)} tokens "
         text += f"{_when(result.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
         return limited("changed_ratio", None, text)
     if not result.changes:
-        return limited("changed_ratio", 1.0, f"{names}: the same all the time")
+        return _unchanged(result, requests)
     largest, *others = result.changes
     advice = _advice(largest, seen)
     change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
@@ -132,6 +158,22 @@ def _changed(result: Constancy, seen: Observed) -> Check:
     text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
     also = ", ".join(other.name for other in others)
     return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text, advice=advice)
+
+
+def _unchanged(result: Constancy, requests: str) -> Check:
+    """No change was seen: how large it would have had to be (see `metrics.detection`)."""
+    detects = least_detected(result.detects)
+    if detects is None:
+        return limited("changed_ratio", None, f"{requests}: too few to see whether the server was the same all the time")
+    by_name = [f"{name} {'n/a' if limit is None else _factor(limit)}" for name, limit in result.detects.items()]
+    text = f"no change by {_factor(detects)} or more in a third of the time"
+    if detects > LIMITS["changed_ratio"].most_detects:
+        text = f"{requests} show only changes by {_factor(detects)} or more in a third of the time"
+    return limited("changed_ratio", 1.0, f"{text} ({', '.join(by_name)})", detects=detects)
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f} x" if value < 10 else f"{value:.0f} x"
 
 
 def _advice(named: Named, seen: Observed) -> str:

@@ -1,0 +1,104 @@
+"""A plan from elsewhere starts nothing before the person has seen what it would start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from llama_load.bundled import bundled
+from llama_load.cli import plan_question
+from llama_load.cli.main import main
+from llama_load.errors import UsageError
+from llama_load.lab.sweep.cells import conditions
+from llama_load.lab.sweep.plan_origin import is_own, what_it_starts
+from llama_load.lab.sweep.read_plan import read_plan
+
+PLAN = """
+servers:
+  evil:
+    llama-server:
+      program: touch
+      args: [pwned-by-args, "\\e[2J"]
+      env: {LD_PRELOAD: /x/evil.so}
+      set-up: [touch pwned-by-set-up]
+      wrap: [env, EVIL=1]
+  there: {url: "http://collects-keys.example"}
+vary:
+  p: {program: [touch, other-program]}
+workload: [{file: FOLDER/own.py}]
+flags: {power-command: touch pwned-by-meter}
+load: [{u: 1, num-prompts: 1}]
+perplexity: {binary: touch}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text("from locust import User, task\nclass U(User):\n    @task\n    def t(self): pass\n")
+    file = tmp_path / "elsewhere" / "plan.yaml"
+    file.parent.mkdir()
+    file.write_text(PLAN.replace("FOLDER", str(tmp_path)))
+    return file
+
+
+@pytest.mark.parametrize("command", [["sweep"], ["tune", "--goodput", "ttft:1"]])
+@pytest.mark.parametrize("answer", ["", "no"])
+def test_nothing_starts_without_a_yes(plan: Path, command: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """`answer`: "" where nobody can be asked."""
+    monkeypatch.delenv("LLAMA_LOAD_YES")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(plan_question, "is_there", lambda: bool(answer))
+    monkeypatch.setattr(plan_question, "agrees", lambda _: False)
+    assert main([*command, str(plan)]) == 2
+    said = capsys.readouterr().err
+    assert "nothing was started" in said
+    wanted = ("pwned-by-args", "LD_PRELOAD=/x/evil.so", "touch pwned-by-set-up", "EVIL=1", "other-program", "http://collects-keys.example", "own.py", "touch pwned-by-meter")  # fmt: skip
+    assert [each for each in wanted if each not in said] == []
+    assert "\x1b" not in said
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_plans_of_the_package_and_of_this_folder_are_ones_own(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_own(bundled("plans/starter.yaml"))
+    monkeypatch.chdir(tmp_path)
+    assert is_own(plan)
+    # Not: a link to elsewhere, what others can write, what another user owns, what is not there.
+    monkeypatch.chdir(plan.parent)
+    link = Path("link.yaml")
+    link.symlink_to(tmp_path / "outside.yaml")
+    (tmp_path / "outside.yaml").write_text(PLAN)
+    assert not is_own(link)
+    plan.chmod(0o666)
+    assert not is_own(plan)
+    plan.chmod(0o644)
+    plan.parent.chmod(0o777)
+    assert not is_own(plan)
+    plan.parent.chmod(0o755)
+    assert is_own(plan)
+    assert not is_own(Path("missing.yaml"))
+    if os.getuid() == 0:
+        os.chown(plan, 65534, -1)
+        assert not is_own(plan)
+    monkeypatch.chdir("/")
+    assert not is_own(tmp_path / "outside.yaml") or tmp_path.stat().st_uid == Path("/").stat().st_uid
+
+
+def test_what_it_starts_is_listed_in_bounds(plan: Path) -> None:
+    names = ", ".join(f"program-{number}-{'x' * 500}" for number in range(100))
+    plan.write_text(plan.read_text().replace("other-program", names))
+    lines = what_it_starts(read_plan(plan))
+    assert len(lines) == 31 and lines[-1].startswith("and ")
+    assert max(map(len, lines)) < 220
+
+
+def test_combinations_that_make_no_cell_are_counted_before_they_are_tried(tmp_path: Path) -> None:
+    """60^6 combinations, each left out because its model is empty: it never ended."""
+    file = tmp_path / "plan.yaml"
+    values = list(range(60))
+    varied = "".join(f"  s{n}: {{args+: {values}}}\n" for n in range(6))
+    file.write_text(f"servers: {{a: {{vllm: {{model: ''}}}}}}\nvary:\n{varied}load: [{{u: 1, num-prompts: 1}}]\n")
+    with pytest.raises(UsageError, match="in over 100000 combinations"):
+        list(conditions(read_plan(file)))
