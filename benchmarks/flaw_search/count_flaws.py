@@ -13,8 +13,15 @@ OUTPUT_COUNTS = (
     "uncounted_ratio",
     "counter_gap_ratio",
     "tpot_bounds_ratio",
+    "other_client_ratio",
 )
-PROMPT_COUNTS = ("shortened_prompt_ratio", "excess_prompt_ratio", "uncounted_prompt_ratio", "counter_gap_ratio")
+PROMPT_COUNTS = (
+    "shortened_prompt_ratio",
+    "excess_prompt_ratio",
+    "uncounted_prompt_ratio",
+    "counter_gap_ratio",
+    "other_client_ratio",
+)
 CHARS_PER_GUESSED_TOKEN = 4
 
 
