@@ -51,7 +51,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
-    sources.second_group,
+    sources.at_equal_work,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
