@@ -4,13 +4,15 @@ Simulated queues with four slots and services of 1 s: open loops (Poisson arriva
 idle server. Beside it a rank-sum test of the first against the last quarter of the requests (TTFT, z > 3.1, medians 1.5 x apart), which
 takes neighbours in a queue as independent. Then the steady part on the same runs, and how often the interval of a drift holds the truth.
 
-.venv/bin/python -m benchmarks.steadiness [SEEDS] [alarms] [power] [coverage]
+.venv/bin/python -m benchmarks.steadiness [SEEDS] [detection] [alarms] [power] [coverage]
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from benchmarks.harness import heading
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.check import LIMITS
 from llama_load.metrics.constancy import constancy
+from llama_load.metrics.detection import least_detected
 from llama_load.metrics.steady import NONE, STEADY, steady_part
 from llama_load.metrics.trend import ranked, slope_interval
 from tests.queue_runs import LAWS, SLOTS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
@@ -165,7 +168,55 @@ def coverage(seeds: int) -> None:
         print(f"| {n} | {' | '.join(cells)} |", flush=True)
 
 
-TABLES = {"alarms": false_alarms, "power": power, "coverage": coverage}
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A closed loop of simulated requests."""
+
+    requests: int
+    users: int
+    law: str
+    varies: str
+
+    def run(self, seed: int, **changed: Any) -> QueueRun:
+        """One run of it."""
+        rng = np.random.default_rng(seed)
+        return closed_loop(rng, self.requests, self.users, self.law, varies=self.varies, **changed)
+
+
+def detection(seeds: int) -> None:
+    """Changes as large as the detection limit, planted into the middle third of the time: the share that passes unseen."""
+    print(f"\nChanges as large as the detection limit, {seeds} runs each:\n")
+    print("| closed loop | requests | detection limit (median) | named | not judged | passed |\n|---|---:|---:|---:|---:|---:|")
+    kinds = [(users, law, "tokens") for users in (SLOTS, 2 * SLOTS) for law in LAWS]
+    kinds.append((SLOTS, "lognormal", "speed"))
+    for users, law, varies in kinds:
+        for requests in (64, *COUNTS):
+            loop = Loop(requests, users, law, varies)
+            limits = []
+            marks = []
+            for seed in range(seeds):
+                limit = least_detected(constancy(observed(loop.run(seed))).detects)
+                if limit is not None:
+                    limits.append(limit)
+                    marks.append(mark_of_changed(loop, 10_000 + seed, limit))
+            median = f"{np.median(limits):.2f} x" if limits else "none"
+            shares = [f"{marks.count(mark) / len(marks):.0%}" if marks else "" for mark in ("✗", "?", "✓")]
+            print(f"| {users} users, {law} {varies} | {requests} | {median} | {' | '.join(shares)} |", flush=True)
+
+
+def mark_of_changed(loop: Loop, seed: int, factor: float) -> str:
+    """The mark of a run with a change by this factor: it begins and ends when a third and two thirds of the time of the constant
+    server are over, and the run is cut at that time."""
+    end_s = float(loop.run(seed).started_ns.max()) / 1e9
+    changes = [Slowdown(end_s / 3, 2 * end_s / 3, factor)]
+    found = constancy(observed(loop.run(seed, changes=changes, until_s=end_s)))
+    if found.changes:
+        return "✗"
+    limit = least_detected(found.detects)
+    return "✓" if limit is not None and limit <= LIMITS["changed_ratio"].most_detects else "?"
+
+
+TABLES = {"detection": detection, "alarms": false_alarms, "power": power, "coverage": coverage}
 
 
 def main(seeds: int, tables: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.token_counts import as_seen, token_counts
-from llama_load.metrics.verdict import Verdict, judge, stage_checks
+from llama_load.metrics.verdict import Verdict, judge, judge_stage
 from llama_load.metrics.verdict_words import INCOMPLETE
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
@@ -236,6 +236,7 @@ def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecor
         unsettled_s = timed.seconds - window.seconds
         figures = with_window_rates(figures, run.records, window, slos)
     of_stage = run.records.where(run.records.equals("stage", number))
+    checks = judge_stage(evidence_of_stage(run, of_stage, figures, number=number, record=record, parts=parts))
     return StageFigures(
         record.name,
         record.users,
@@ -248,7 +249,8 @@ def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecor
         peak=peak_begun(of_stage),
         lost=record.lost,
         unsent=record.unsent,
-        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number=number, record=record, parts=parts)),
+        bad=[check for check in checks if not check.ok],
+        main=[check for check in checks if check.is_main],
         counters=record.counters,
         conversations=conversation_figures(of_stage),
     )

@@ -88,7 +88,7 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     is_in = np.zeros(count, dtype=np.bool_)
     is_in[begin:end] = True
     residuals = logs - np.where(is_in, logs[is_in].mean(), logs[~is_in].mean())
-    variance = max(float(residuals @ residuals) / (count - 2), LEAST_SD**2) * _correlation_factor(residuals)
+    variance = max(float(residuals @ residuals) / (count - 2), LEAST_SD**2) * correlation_factor(residuals)
     least = LARGEST_T[count - FEWEST_SLICES] * (WAITS_FACTOR if has_waits else 1.0)
     if abs(step) <= least * math.sqrt(variance * float(scale[best])):
         return None
@@ -139,7 +139,7 @@ def is_confirmed(change: Change, values: Values, middle_ns: Instants, *, has_wai
     return (z if change.factor > 1 else -z) > (LEAST_Z_OF_WAITS if has_waits else LEAST_Z)
 
 
-def _correlation_factor(residuals: Values) -> float:
+def correlation_factor(residuals: Values) -> float:
     """By how much the correlation of neighbours widens the variance of a mean: (1 + r) / (1 - r), r of lag 1, from 0 to 0.7.
 
     The fit takes a part of the correlation with it: about 2 / n, which is added again."""

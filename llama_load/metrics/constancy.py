@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, find_trend, is_confirmed, slices_of
+from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
 from llama_load.metrics.slices import Instants, Slices, Values
 
@@ -85,30 +86,55 @@ class Constancy:
     explained: Sequence[Named] = ()  # changes that this may explain, up to its square
     failures: Change | None = None  # the part in which failures came together
     cold_start: ColdStart | None = None
+    # By name: the least change of it that would have been named (see `metrics.detection`); None where no change would.
+    detects: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def constancy(seen: Observed) -> Constancy:
     """Look at each series for a part of the time that differs."""
     judged: list[str] = []
     changes: list[Named] = []
+    detects: dict[str, float | None] = {}
     for series in _series(seen):
         judged.append(series.name)
+        detects[series.name] = least_change(series.levels, series.values, has_waits=series.has_waits)
         candidates = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
         change = next((candidate for candidate in candidates if candidate is not None), None)
         if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
-    most = 1.0 if prompts is None else prompts.size**2
-    explained = [change for change in changes if change.change.size <= most]
+    explained = [change for change in changes if _is_explained(change, prompts)]
     return Constancy(
         judged,
-        [change for change in changes if change.change.size > most],
+        [change for change in changes if change not in explained],
         prompts,
         explained,
         failure_change(seen),
         cold_start(seen),
+        detects,
     )
+
+
+def of_part(seen: Observed, is_part: Flags) -> Observed:
+    """The same time and load, with the latencies of a part of the requests alone."""
+    return replace(
+        seen,
+        ttft_ms=np.where(is_part, seen.ttft_ms, np.nan),
+        tpot_ms=np.where(is_part, seen.tpot_ms, np.nan),
+        e2el_ms=np.where(is_part, seen.e2el_ms, np.nan),
+        prompt_tokens=np.where(is_part, seen.prompt_tokens, np.nan),
+        is_even=False,
+    )
+
+
+def _is_explained(named: Named, prompts: Change | None) -> bool:
+    """Whether other prompts may explain a change: up to its square, of TPOT up to its root, because a token reads the model and the
+    context, and the model is read whatever the context is."""
+    if prompts is None:
+        return False
+    most = prompts.size**0.5 if named.name.startswith(TPOT) else prompts.size**2
+    return named.change.size <= most
 
 
 def _prompt_change(seen: Observed) -> Change | None:

@@ -34,6 +34,7 @@ class StageFigures:
     lost: int = 0  # workers lost during it
     unsent: int = 0  # arrivals not sent before its end
     bad: Sequence[Check] = ()  # its checks that are not ok
+    main: Sequence[Check] = ()  # its main checks, whatever they found (see `Check.is_main`)
     counters: ServerCounters | None = None  # what the servers counted in it
     conversations: ConversationFigures | None = None  # those that began in it
 

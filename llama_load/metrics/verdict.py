@@ -24,6 +24,7 @@ from llama_load.metrics.checks import (
     same,
     server_side,
     sources,
+    streams,
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.one_cause import with_one_remedy
@@ -31,6 +32,7 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
+CHANGED = "changed_ratio"
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     completeness.failures,
@@ -46,11 +48,12 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     lengths.prompts_shortened,
     lengths.prompts_overcounted,
     lengths.cut_by_context,
+    lengths.clipped,
     alive.equal_answers,
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
-    sources.second_group,
+    sources.at_equal_work,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
@@ -58,6 +61,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     server_side.other_clients,
     server_side.preemptions,
     server_side.unexplained,
+    streams.held_back,
+    streams.stretched,
     client.late,
     client.own_delay,
     client.event_loop,
@@ -82,6 +87,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
+        completeness.changed_records(evidence),
         *hang_ups_felt.slots_freed(evidence),
         *probes_felt.probes(evidence),
         *load_kept.dropped(evidence),
@@ -101,7 +107,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.server_changes(evidence),
         *server_side.just_started(evidence),
         *load_kept.unused_rpc_workers(evidence),
-        *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
+        *_of_run(evidence, stages),
         *completeness.retried(evidence),
         *machine.other_programs(evidence),
         client.core_wait(evidence),
@@ -132,7 +138,21 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
 
 def stage_checks(evidence: Evidence) -> list[Check]:
     """The checks of one stage that are not ok."""
-    return [replace(check, stage=evidence.stage) for check in _of_each(evidence) if not check.ok]
+    return [check for check in judge_stage(evidence) if not check.ok]
+
+
+def judge_stage(evidence: Evidence) -> list[Check]:
+    """All checks of one stage."""
+    return [replace(check, stage=evidence.stage) for check in _of_each(evidence)]
+
+
+def _of_run(evidence: Evidence, stages: Sequence[StageFigures]) -> list[Check]:
+    """The checks of each for the whole run. Of a run in stages, those that need one load are left to the stages."""
+    if not stages:
+        return _of_each(evidence)
+    checks = _of_each(replace(evidence, is_steady=False, cut_ns=None, users=None))
+    kept = [check for check in checks if check.name != CHANGED]
+    return [*kept, *same.over_stages([stage.main for stage in stages])]
 
 
 def _of_each(evidence: Evidence) -> list[Check]:

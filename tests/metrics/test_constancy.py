@@ -11,12 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.steadiness import Loop, mark_of_changed
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change, is_confirmed
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
+from llama_load.metrics.detection import least_detected
 from llama_load.metrics.steady import steady_part
-from tests.queue_runs import LAWS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
+from tests.queue_runs import LAWS, SLOTS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
 
 S = 1_000_000_000
 END = 1e7
@@ -194,3 +196,23 @@ def test_nothing_is_quadratic_in_the_requests() -> None:
     run = QueueRun(started, started, started + S // 10, started + 2 * S, np.full(n, 46))
     assert alarms(run) == []
     assert steady_part(started, run.ended_ns, run.tpot_ms, scheduled_ns=started).is_steady
+
+
+def test_a_change_as_large_as_the_detection_limit_never_passes() -> None:
+    """100 and 300 requests of four users: what the limit promises is planted into the middle third of another run. (60 runs of each of
+    28 loops: `benchmarks.steadiness detection`.)"""
+    for requests in (100, 300):
+        for seed in range(3):
+            loop = Loop(requests, SLOTS, "exponential", "tokens")
+            limit = least_detected(constancy(observed(loop.run(seed))).detects)
+            assert limit is not None and 1.05 < limit < 1.4
+            assert mark_of_changed(loop, 100 + seed, limit) != "✓"
+
+
+def test_a_constant_server_says_what_would_have_been_seen() -> None:
+    """300 requests show changes of 1.2 x; 40 show none."""
+    even = constancy(observed(Loop(300, SLOTS, "exponential", "tokens").run(1)))
+    assert set(even.detects) == set(even.judged)
+    limit = least_detected(even.detects)
+    assert limit is not None and limit < 1.2
+    assert least_detected(constancy(observed(Loop(40, SLOTS, "exponential", "tokens").run(1))).detects) is None

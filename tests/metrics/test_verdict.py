@@ -103,7 +103,7 @@ def test_a_valid_run_names_what_is_not_known() -> None:
     found = verdict(record())
     assert found.word == "VALID"
     assert found.headline == (
-        "VALID as far as seen: too few requests to see whether the server was the same all the time; also not known: "
+        "VALID as far as seen: 1 request: too few to see whether the server was the same all the time; also not known: "
         "Asked, Counted, Alone"
     )
 

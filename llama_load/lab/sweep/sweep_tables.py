@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
 
 from llama_load import tables
 from llama_load.comparison.warnings import replaced_in
+from llama_load.lab.sweep.estimate import Estimate, estimate, reach_of_cost
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.ranking import (
@@ -24,10 +24,14 @@ from llama_load.lab.sweep.ranking import (
 )
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, HIGHER, LOWER, OF_REQUESTS, describe
-from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, VALID
+from llama_load.observed.record import OK
+from llama_load.reports.request_table import RequestRow
 from llama_load.tables.numbers import fixed
+from llama_load.units import quantity
 
 MISSING = "NA"
+NO_REQUESTS = "no request succeeded, or there were over 64"
 NOT_RANKED = "†"
 DIMENSIONS = ("server", "workload", "load", "concurrency")
 _PLACE_OF_REQUESTS = {value.key: place for place, value in enumerate(OF_REQUESTS)}
@@ -35,16 +39,15 @@ _CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the ne
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """The mean of one value per run (or per request of a test), and its sample standard deviation (None below two)."""
+class _Missing:
+    """A note: a figure of this row is missing, and why."""
 
-    mean: float
-    std: float | None = None
+    row: str
+    heading: str
+    why: str
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and sample standard deviation, sqrt(sum((x - mean)^2) / (n - 1)). 1, 2, 3: 2.0 ± 1.0."""
-    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+Note = str | _Missing
 
 
 def make_tables(plan: Plan, rows: Sequence[Row]) -> list[tables.Table]:
@@ -99,19 +102,44 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> t
     notes = []
     for row in rows:
         if not row.requests:
-            notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
+            notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or NO_REQUESTS}")
+        if not row.reason:
+            notes += _notes_of_requests(row, plan)
         for request in row.requests:
             texts = []
             for column in table.columns:
                 place = _PLACE_OF_REQUESTS.get(column.value)
-                text = row.fact(column.value) if place is None else request[place]
-                texts.append(column.labels.get(text, text))
+                text = row.fact(column.value) if place is None else _texts_of(request)[place]
+                text = column.labels.get(text, text)
+                is_marked = column.value == OF_REQUESTS[0].key and request.status != OK
+                texts.append(f"{text} ({request.status})" if is_marked else text)
             lines.append(texts)
     for name in reversed(table.sort_by):
         place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
         if place is not None:
             lines.sort(key=lambda texts: texts[place])
     return _made(table, title, [[tables.Cell(text) for text in texts] for texts in lines], notes)
+
+
+def _texts_of(request: RequestRow) -> list[str]:
+    """A request's cells, in the order of `values.OF_REQUESTS`."""
+    return [request.task, *(cell.text for cell in request.figures)]
+
+
+def _notes_of_requests(row: Row, plan: Plan) -> Iterable[str]:
+    """What a reader of the requests of one run must know: how many failed, what the verdict is, and what the run found."""
+    failed = sum(request.status != OK for request in row.requests)
+    if failed:
+        yield f"{row_name(row, plan)}: {failed} of {quantity(len(row.requests), 'request')} failed: {row.fact('reasons')}"
+    if row.cause and row.fact("verdict") != VALID:
+        yield f"{row_name(row, plan)}: {row.cause}"
+    yield from replaced_in([side_of(plan, [row])])
+    yield from _found(row, plan)
+
+
+def _found(row: Row, plan: Plan) -> Iterable[str]:
+    """What the run found, such as what most of a request's time was."""
+    return [f"{row_name(row, plan)}: {sentence}" for sentence in row.sentences]
 
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tables.Table:
@@ -124,7 +152,7 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tabl
     groups = list(merged.values())
     for name in reversed(table.sort_by):
         groups.sort(key=lambda group: _natural(group[0].fact(name)))
-    notes: list[str] = []
+    notes: list[Note] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
     cells = list(dict.fromkeys(zip(*columns, strict=True))) if groups else []  # what is of the server alone is there once
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
@@ -161,6 +189,11 @@ def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
         left_out = f"{len(failed)} of {len(group)} runs are not in its figures"
         yield f"{NOT_RANKED} {row_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
     yield from replaced_in([side_of(plan, group)])
+    for row in group:
+        if row.common_note:
+            yield f"{row_name(row, plan)}: {row.common_note}; {row.cause}"
+    for row in [row for row in group if row.is_ranked][:1]:
+        yield from _found(row, plan)
     # Tests use the server's own times where it reports them.
     words = (BLURRED,) if all(row.run is not None for row in group) else (CLIENT_BOUND, BLURRED)  # else it is not ranked
     limited = [row for row in group if row.is_ranked and row.fact("verdict") in words and not row.fact("test")]
@@ -176,7 +209,7 @@ def _natural(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
-def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[str]) -> list[tables.Cell]:
+def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[Note]) -> list[tables.Cell]:
     value = describe(column.value)
     if value.is_text:
         return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
@@ -195,8 +228,8 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             cells.append(tables.Cell(MISSING))
             row = (own or group)[0]
             why = row.why_missing(column.value) if own else "there is no such cell"
-            heading = f"{column.name}: " if own and not row.reason else ""
-            notes.append(f"{MISSING}: {row_name(row, plan)}: {heading}{why}")
+            heading = column.name if own and not row.reason else ""
+            notes.append(_Missing(row_name(row, plan), heading, why))
             continue
         may_be_ranked = _may_be_ranked(own, column) and not _reasons(column, ranking, place)
         if column.against:
@@ -256,8 +289,9 @@ def _figure(column: Column, group: Sequence[Row]) -> Estimate | None:
     there = _estimate_of(column, group, column.against)
     if there is None or not there.mean or not here.mean:
         return None
-    mean = 100 * (1 - here.mean / there.mean) if column.loss_against else 1e3 / here.mean - 1e3 / there.mean
-    return Estimate(mean)
+    if column.loss_against:
+        return Estimate(100 * (1 - here.mean / there.mean))
+    return Estimate(1e3 / here.mean - 1e3 / there.mean, reach=reach_of_cost(here, there))
 
 
 def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[str]]) -> Estimate | None:
@@ -309,17 +343,31 @@ def _same_count(groups: Sequence[Sequence[Row]], places: Sequence[int]) -> bool:
 
 def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
     """What is of the server alone does not depend on the verdict of a load test."""
-    return all(row.is_ranked or (column.value in OF_SERVERS and not row.reason) for row in rows)
+    return all(row.is_ranked_in(column.value) or (column.value in OF_SERVERS and not row.reason) for row in rows)
 
 
 def _text(column: Column, result: Estimate) -> str:
     text = fixed(result.mean, column.decimals or 0)
     if column.spread is not False and result.std is not None and not column.against:
         text += f" ± {fixed(result.std, column.decimals or 0)}"
+    if result.reach is not None:
+        low, high = [fixed(end, column.decimals or 0) for end in (result.mean - result.reach, result.mean + result.reach)]
+        text += f" ({low} to {high})"
     return text + column.unit
 
 
-def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[str]) -> tables.Table:
-    """The table with its headings and notes."""
+def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[Note]) -> tables.Table:
+    """The table with its headings and notes. Figures of one row that are missing for one reason share a note."""
+    headings: dict[_Missing, list[str]] = {}
+    for note in notes:
+        if isinstance(note, _Missing):
+            headings.setdefault(replace(note, heading=""), []).append(note.heading)
+    texts = []
+    for note in notes:
+        if isinstance(note, _Missing):
+            named = ", ".join(dict.fromkeys(filter(None, headings[replace(note, heading="")])))
+            texts.append(": ".join(filter(None, (MISSING, note.row, named, note.why))))
+        else:
+            texts.append(note)
     heads = [tables.Column(column.name, column.align, width=column.width) for column in table.columns]
-    return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*notes, table.note]))), table.style)
+    return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*texts, table.note]))), table.style)
