@@ -47,6 +47,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     lengths.prompts_shortened,
     lengths.prompts_overcounted,
     lengths.cut_by_context,
+    lengths.clipped,
     alive.equal_answers,
     alive.refusals,
     alive.abrupt_answers,
