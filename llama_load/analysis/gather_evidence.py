@@ -67,6 +67,7 @@ def evidence_of_run(
         lost=manifest.lost,
         master_lag_s=manifest.master_lag_s,
         damaged=manifest.damaged,
+        changed=run.changed,
         hosts=[str(target["url"]) for target in manifest.targets],
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),

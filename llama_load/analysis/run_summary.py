@@ -70,6 +70,12 @@ class RunSummary:
         """The verdict as a sentence, else its words; empty where it cannot be read."""
         return (self.verdict.headline if self.verdict is not None else "") or ", ".join(self.words)
 
+    @property
+    def sentences(self) -> list[str]:
+        """What the run found, as its first screen says it; empty in the summaries of other tools."""
+        found = self.ours.get("sentences")
+        return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
     def doubts(self, stage: str = "") -> dict[str, str]:
         """Keys whose number is uncertain, of the run or of a stage, and why."""
         return {key: str(why) for key, why in _mapping((self.stages[stage] if stage else self.ours).get("uncertain")).items()}

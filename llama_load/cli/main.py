@@ -26,6 +26,7 @@ from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
+from llama_load.cli.verify_command import add_verify
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable_lines
@@ -169,6 +170,7 @@ def command_parser() -> Parser:
     runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
     runs.set_defaults(run=_runs)
 
+    add_verify(commands)
     add_compare(commands)
     add_share(commands)
     add_search(commands)

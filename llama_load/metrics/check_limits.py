@@ -71,6 +71,10 @@ LIMITS = {
         "a lost record is in no figure",
         "check the disk; the damaged file is kept",
         (ALL,)),
+    "changed_records": Limit(INCOMPLETE, 0, SEEN,
+        "figures of other records are not those of the run",
+        "take the folder from where the run wrote it",
+        (ALL,)),
     # the server did not answer
     "failure_ratio": Limit(FAILED, 0.01, ALIVE,
         "failures free the server for the other requests",

@@ -136,8 +136,8 @@ def _candidates(work: Work, queued: Flags) -> Sequence[int | None]:
     candidates: list[int | None] = [None]
     if len(generating):
         most = _most_at_once(work.first_ns[generating], work.ended_ns[generating])
-        candidates += [slots for slots in (most, most + 1) if slots < in_flight]
-    if work.slots is not None and work.slots < in_flight:
+        candidates += [slots for slots in (most, most + 1) if 0 < slots < in_flight]
+    if work.slots and work.slots < in_flight:
         candidates.append(work.slots)
     return candidates
 

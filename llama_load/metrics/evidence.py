@@ -60,6 +60,7 @@ class Evidence:
 
     # the run folder
     damaged: Sequence[DamagedJournal] = ()
+    changed: Sequence[str] | None = ()  # how the records are not as they were written; None: not known
 
     # prompts and caches
     prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`

@@ -83,6 +83,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
+        completeness.changed_records(evidence),
         *hang_ups_felt.slots_freed(evidence),
         *probes_felt.probes(evidence),
         *load_kept.dropped(evidence),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s, tokens_per_s
+from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.reports.translations import Translate
-from llama_load.tables import LEFT, Cell, Column, Table, figure
+from llama_load.tables import LEFT, Cell, Column, Row, Table, figure
 
 COLUMNS = (
     Column("Task", LEFT, lines=("", "Task")),
@@ -21,43 +23,68 @@ COLUMNS = (
     Column("Predict", lines=("", "Predict")),
 )
 MOST_ROWS = 64
+_NEEDED = (
+    "e2el_ms",
+    "ttft_ms",
+    "prompt_tokens",
+    "output_tokens",
+    "server_prompt_tokens",
+    "server_prompt_ms",
+    "server_predict_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One request: its workload, how it ended (`ok`, or a class of failures), and its figures, in the order of `COLUMNS`."""
+
+    task: str
+    status: str
+    figures: Sequence[Cell]
+
+    @property
+    def name(self) -> str:
+        """Its workload, with the class of its failure."""
+        return self.task if self.status == OK else f"{self.task} ({self.status})"
 
 
 def request_table(measured: Records, t: Translate) -> Table | None:
     """The rows of a small run as a table; None for a large one."""
-    rows = request_rows(measured)
+    rows: list[Row] = []
+    for row in request_rows(measured):
+        rows.append([Cell(row.name, tone="" if row.status == OK else "warning"), *row.figures])
     return Table(t("Requests"), [replace(column, name=t(column.name)) for column in COLUMNS], rows) if rows else None
 
 
-def request_rows(measured: Records) -> list[list[Cell]]:
-    """A row of cells (`COLUMNS`) per successful request, in order of their starts; empty for runs of more than 64 requests. Speeds
-    are the server's own where it reports them, else computed from TTFT and E2EL."""
-    ok = measured.ok()
-    if not 0 < len(ok) <= MOST_ROWS:
+def request_rows(measured: Records) -> list[RequestRow]:
+    """A row per request, in order of their starts; empty for runs of more than 64 requests, or without a successful one. Speeds are
+    the server's own where it reports them, else computed from TTFT and E2EL. A failed request has no figures."""
+    if not 0 < len(measured) <= MOST_ROWS or not len(measured.ok()):
         return []
-    order = np.argsort(ok.instants("started_mono_ns"), kind="stable")
-    names = ok.strings("workload")
-    needed = (
-        "e2el_ms",
-        "ttft_ms",
-        "prompt_tokens",
-        "output_tokens",
-        "server_prompt_tokens",
-        "server_prompt_ms",
-        "server_predict_ms",
-    )
-    columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in needed}
-    rows: list[list[Cell]] = []
-    for row in order:
-        e2el, ttft, prompt, output, server_prompt, server_prompt_ms, server_predict_ms = (columns[name][row] for name in needed)
-        after_first_ms = None if e2el is None or ttft is None else e2el - ttft
-        rows.append([
-            Cell(names[row]),
-            figure(None if e2el is None else e2el / 1e3, 1),
-            figure(tokens_per_s(prompt, output, e2el), 1),
-            figure(prompt_per_s(server_prompt, server_prompt_ms) or prompt_per_s(prompt, ttft), 1),
-            figure(predict_per_s(output, server_predict_ms) or predict_per_s(output, after_first_ms), 2),
-            figure(prompt, 0),
-            figure(output, 0),
-        ])  # fmt: skip
+    tasks = measured.strings("workload")
+    statuses = measured.strings("status")
+    numbers = {name: measured.numbers(name) for name in _NEEDED}
+    order = np.argsort(measured.instants("started_mono_ns"), kind="stable")
+    rows = []
+    for place in order:
+        values = {name: None if np.isnan(column[place]) else float(column[place]) for name, column in numbers.items()}
+        figures = _figures(values) if statuses[place] == OK else [figure(None)] * (len(COLUMNS) - 1)
+        rows.append(RequestRow(tasks[place], statuses[place], figures))
     return rows
+
+
+def _figures(values: Mapping[str, float | None]) -> list[Cell]:
+    """The figures of a successful request."""
+    prompt, output = values["prompt_tokens"], values["output_tokens"]
+    e2el, ttft = values["e2el_ms"], values["ttft_ms"]
+    after_first_ms = None if e2el is None or ttft is None else e2el - ttft
+    own_prompt_per_s = prompt_per_s(values["server_prompt_tokens"], values["server_prompt_ms"])
+    own_predict_per_s = predict_per_s(output, values["server_predict_ms"])
+    return [
+        figure(None if e2el is None else e2el / 1e3, 1),
+        figure(tokens_per_s(prompt, output, e2el), 1),
+        figure(own_prompt_per_s or prompt_per_s(prompt, ttft), 1),
+        figure(own_predict_per_s or predict_per_s(output, after_first_ms), 2),
+        figure(prompt, 0),
+        figure(output, 0),
+    ]

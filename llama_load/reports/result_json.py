@@ -21,6 +21,7 @@ from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
 from llama_load.reports.over_time_table import soak_json, steady_json
 from llama_load.reports.probe_section import probes_json
+from llama_load.reports.sentences import sentences
 from llama_load.reports.telemetry_section import telemetry_json
 from llama_load.units import plain_number
 
@@ -54,6 +55,7 @@ def _ours(results: Results) -> dict[str, Any]:
         **_figures(results.total),
         **own_tpot(results.total),
         "failures": results.failures,
+        "sentences": sentences(results, str),
         "answers": results.answers,
         "answer_forms": results.forms,
         "hang_ups": results.hang_ups,

@@ -18,6 +18,7 @@ from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.server_description import ServerDescription
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.run_folder.records_digest import RecordsDigest
 from llama_load.run_folder.whole_file import write_whole
 from llama_load.units import quantity
 
@@ -174,6 +175,7 @@ class Manifest:
     hang_ups: list[HangUpCheck] = field(default_factory=list)  # with --abort-rate: one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
     damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
+    records: RecordsDigest | None = None  # of requests.parquet; None: there is none, or an older version wrote it
     end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
 
 

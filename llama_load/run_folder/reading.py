@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
 from llama_load.foreign_json import decode_foreign
 from llama_load.observed.foreign_records import BadRecords
 from llama_load.observed.losses import DamagedJournal
+from llama_load.observed.recomputed import recomputed
 from llama_load.observed.record import CANCELLED, INSTANTS
 from llama_load.observed.records import Records
 from llama_load.observed.telemetry_series import Telemetry
@@ -29,6 +31,7 @@ from llama_load.run_folder.manifest import (
     write_manifest,
 )
 from llama_load.run_folder.probe_file import load_probes, write_probes
+from llama_load.run_folder.records_digest import changes_since, digest_of
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.run_folder.telemetry_file import load_telemetry, write_telemetry
 from llama_load.run_folder.whole_file import whole_file
@@ -54,6 +57,7 @@ class Run:
     unwritten: str | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     probes: Records | None = None  # None: without --probe-rate, or they cannot be read
+    changed: Sequence[str] | None = ()  # how the records are not as they were written; None: not known, run.json has no digest
 
 
 def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
@@ -78,11 +82,22 @@ def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
             return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path), probes=load_probes(path))
         manifest = read_manifest(path)
     try:
-        records = Records(read_records(path / TABLE, limits))
+        records, changed = recomputed(Records(read_records(path / TABLE, limits)))
+        if manifest.records is not None:
+            changed = [*changes_since(manifest.records, path / TABLE, len(records)), *changed]
     except (OSError, ValueError, IndexError, BadRecords) as error:  # pyarrow's exceptions are such
         raise RunError(f"{path / TABLE} cannot be read: {error}") from None
     release_unused()
-    return Run(path, manifest, records, recovered=False, telemetry=load_telemetry(path), probes=load_probes(path))
+    is_known = manifest.records is not None or bool(changed)
+    return Run(
+        path,
+        manifest,
+        records,
+        recovered=False,
+        telemetry=load_telemetry(path),
+        probes=load_probes(path),
+        changed=changed if is_known else None,
+    )
 
 
 def recover(run: Run) -> Run:
@@ -108,6 +123,7 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
             use_dictionary=[item.name for item in table.schema if pa.types.is_string(item.type)],
             use_byte_stream_split=[GAPS],
         )
+    manifest.records = digest_of(folder / TABLE, table.num_rows)
     write_manifest(folder, manifest)
     if not any(damaged.file in (JOURNAL, PACKED) for damaged in manifest.damaged):
         for name in (JOURNAL, PACKED):

@@ -12,7 +12,8 @@ from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_tables import make_tables
-from llama_load.tables import markdown_lines
+from llama_load.reports.request_table import RequestRow
+from llama_load.tables import Cell, markdown_lines
 
 # Heading, rule and first rows of every kind of table in the write-ups.
 DOCUMENTS_AND_IMAGES = """\
@@ -121,7 +122,8 @@ def test_documents_and_images() -> None:
         ("document", "96.4", "125.6", "370.4", "2.00", "11980", "128"),
         ("vision", "92.2", "24.6", "89.8", "1.87", "2136", "128"),
     ]
-    rows = [row(0, {"server": "server", "model": "GLM"}, requests=requests[::-1])]
+    made = [RequestRow(task, "ok", [Cell(text) for text in texts]) for task, *texts in reversed(requests)]
+    rows = [row(0, {"server": "server", "model": "GLM", "verdict": "VALID"}, requests=made)]
     assert table(plan_of("mixed-document-vision"), rows, "GLM") == DOCUMENTS_AND_IMAGES
 
 

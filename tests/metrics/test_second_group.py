@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llama_load.metrics.checks.sources import second_group
-from llama_load.metrics.equal_work import begins_ns
+from llama_load.metrics.equal_work import Work, begins_ns, explained_ttft
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.pace import paces_ms
 from llama_load.metrics.second_group import smallest_seen
@@ -36,6 +36,16 @@ def test_one_server_is_one_group(case: Case) -> None:
         by_ttft, by_pace = looked_at(case, 150, seed)
         assert by_ttft.groups is None
         assert by_pace.groups is None
+
+
+def test_answers_of_one_token_occupy_no_slot_while_they_generate() -> None:
+    """They end with their first token: none is in the answer at the same time as another, and no queue of no slots is tried."""
+    starts = np.array([0, 1, 2], dtype=np.int64)
+    ends = np.array([10, 11, 12], dtype=np.int64) * 1_000_000
+    judged = np.ones(3, dtype=np.bool_)
+    for slots in (None, 0):
+        work = Work(started_ns=starts, first_ns=ends, ended_ns=ends, prompt_tokens=np.full(3, 8.0), is_judged=judged, slots=slots)
+        assert len(explained_ttft(work).quotients) == 3
 
 
 @pytest.mark.parametrize(

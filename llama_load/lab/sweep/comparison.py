@@ -10,6 +10,7 @@ from typing import Any
 from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import expand
+from llama_load.lab.sweep.common_requests import judge_common
 from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
@@ -60,6 +61,7 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     rows: list[Row] = []
     for cell, place in zip(sweep.cells, places(sweep), strict=True):
         rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
+    judge_common(rows)
     own = list(rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))

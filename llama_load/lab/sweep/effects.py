@@ -39,7 +39,8 @@ class _Block:
 
     def logs(self, label: str, figure: str) -> list[float]:
         """The logarithms of this figure, one per run."""
-        values = [row.number(figure) for row in self.rows.get(label, ())]
+        rows = [row for row in self.rows.get(label, ()) if row.is_ranked_in(figure)]
+        values = [row.number(figure) for row in rows]
         return [math.log(value) for value in values if value is not None and value > 0]
 
     def against(self, labels: tuple[str, str], figure: str) -> list[Reason]:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from llama_load.analysis.run_summary import RunSummary, is_number, read_summary
+from llama_load.comparison.compared_metrics import metric_of
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
+from llama_load.lab.sweep.answers import Answers, answers_of
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
@@ -26,7 +28,7 @@ from llama_load.lab.sweep.tests_load import PROCESS, parse_test
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
-from llama_load.reports.request_table import request_rows
+from llama_load.reports.request_table import RequestRow, request_rows
 from llama_load.run_folder import load_run
 from llama_load.tables.numbers import decimal_size, parameters, size
 
@@ -55,9 +57,13 @@ class Row:
     reason: str = ""  # why all are
     is_ranked: bool = True
     cause: str = ""  # the headline of its verdict
-    requests: Sequence[Sequence[str]] = ()  # of reports.request_table
+    requests: Sequence[RequestRow] = ()
+    sentences: Sequence[str] = ()  # what its run found
     words: Sequence[str] = ()  # of the server's command line
     env: Mapping[str, Any] = field(default_factory=dict)
+    answers: Answers | None = None
+    common_note: str = ""  # where `common_requests` changed it
+    are_rates_ranked: bool = True  # by `common_requests`
     run: MeasuredRun | None = None  # what `comparison` knows of it; None without a run of its own
 
     def fact(self, name: str) -> str:
@@ -78,6 +84,12 @@ class Row:
         for part in name.removeprefix(PATH).split(".") if name.startswith(PATH) else [name]:
             value = value.get(part) if isinstance(value, Mapping) else None
         return float(value) if is_number(value) else None
+
+    def is_ranked_in(self, name: str) -> bool:
+        """Whether this figure may be ranked."""
+        metric = metric_of(name)
+        is_latency = metric is not None and metric.latency is not None
+        return self.is_ranked and (self.are_rates_ranked or is_latency)
 
     def why_missing(self, name: str) -> str:
         """Why a figure is missing."""
@@ -165,7 +177,8 @@ def _stage(cell: Cell, summary: RunSummary, name: str, entry: Ended, facts: Mapp
     excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
     is_ranked = bool(completed) and not set(summary.words) & set(excluding)
     cause = summary.headline or "no verdict"
-    return {"facts": {**facts, **own}, "figures": flat, "reasons": reasons, "is_ranked": is_ranked, "cause": cause}
+    found = {"facts": {**facts, **own}, "figures": flat, "reasons": reasons, "is_ranked": is_ranked, "cause": cause}
+    return found | ({} if name or cell.load.test else {"sentences": summary.sentences})
 
 
 def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
@@ -254,7 +267,8 @@ def _add_requests(rows: list[Row], cell: Cell, folder: Path) -> None:
         return
     for number, row in enumerate(rows):
         own = records.where(records.equals("stage", number)) if len(rows) > 1 else records
-        row.requests = [[cell.text for cell in cells] for cells in request_rows(own)]
+        row.answers = answers_of(own)
+        row.requests = request_rows(own)
         if cell.load.test:
             rates, is_client = test_rates(own, cell.load.test)
             row.samples["ts"] = rates

@@ -24,10 +24,14 @@ from llama_load.lab.sweep.ranking import (
 )
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, HIGHER, LOWER, OF_REQUESTS, describe
-from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
+from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, VALID
+from llama_load.observed.record import OK
+from llama_load.reports.request_table import RequestRow
 from llama_load.tables.numbers import fixed
+from llama_load.units import quantity
 
 MISSING = "NA"
+NO_REQUESTS = "no request succeeded, or there were over 64"
 NOT_RANKED = "†"
 DIMENSIONS = ("server", "workload", "load", "concurrency")
 _PLACE_OF_REQUESTS = {value.key: place for place, value in enumerate(OF_REQUESTS)}
@@ -99,19 +103,44 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> t
     notes = []
     for row in rows:
         if not row.requests:
-            notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
+            notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or NO_REQUESTS}")
+        else:
+            notes += _notes_of_requests(row, plan)
         for request in row.requests:
             texts = []
             for column in table.columns:
                 place = _PLACE_OF_REQUESTS.get(column.value)
-                text = row.fact(column.value) if place is None else request[place]
-                texts.append(column.labels.get(text, text))
+                text = row.fact(column.value) if place is None else _texts_of(request)[place]
+                text = column.labels.get(text, text)
+                is_marked = column.value == OF_REQUESTS[0].key and request.status != OK
+                texts.append(f"{text} ({request.status})" if is_marked else text)
             lines.append(texts)
     for name in reversed(table.sort_by):
         place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
         if place is not None:
             lines.sort(key=lambda texts: texts[place])
     return _made(table, title, [[tables.Cell(text) for text in texts] for texts in lines], notes)
+
+
+def _texts_of(request: RequestRow) -> list[str]:
+    """A request's cells, in the order of `values.OF_REQUESTS`."""
+    return [request.task, *(cell.text for cell in request.figures)]
+
+
+def _notes_of_requests(row: Row, plan: Plan) -> Iterable[str]:
+    """What a reader of the requests of one run must know: how many failed, what the verdict is, and what the run found."""
+    failed = sum(request.status != OK for request in row.requests)
+    if failed:
+        yield f"{row_name(row, plan)}: {failed} of {quantity(len(row.requests), 'request')} failed: {row.fact('reasons')}"
+    if row.cause and row.fact("verdict") != VALID:
+        yield f"{row_name(row, plan)}: {row.cause}"
+    yield from replaced_in([side_of(plan, [row])])
+    yield from _found(row, plan)
+
+
+def _found(row: Row, plan: Plan) -> Iterable[str]:
+    """What the run found, such as what most of a request's time was."""
+    return [f"{row_name(row, plan)}: {sentence}" for sentence in row.sentences]
 
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tables.Table:
@@ -161,6 +190,11 @@ def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
         left_out = f"{len(failed)} of {len(group)} runs are not in its figures"
         yield f"{NOT_RANKED} {row_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
     yield from replaced_in([side_of(plan, group)])
+    for row in group:
+        if row.common_note:
+            yield f"{row_name(row, plan)}: {row.common_note}; {row.cause}"
+    for row in [row for row in group if row.is_ranked][:1]:
+        yield from _found(row, plan)
     # Tests use the server's own times where it reports them.
     words = (BLURRED,) if all(row.run is not None for row in group) else (CLIENT_BOUND, BLURRED)  # else it is not ranked
     limited = [row for row in group if row.is_ranked and row.fact("verdict") in words and not row.fact("test")]
@@ -309,7 +343,7 @@ def _same_count(groups: Sequence[Sequence[Row]], places: Sequence[int]) -> bool:
 
 def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
     """What is of the server alone does not depend on the verdict of a load test."""
-    return all(row.is_ranked or (column.value in OF_SERVERS and not row.reason) for row in rows)
+    return all(row.is_ranked_in(column.value) or (column.value in OF_SERVERS and not row.reason) for row in rows)
 
 
 def _text(column: Column, result: Estimate) -> str:

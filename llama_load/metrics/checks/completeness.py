@@ -48,6 +48,17 @@ def server_endings(evidence: Evidence) -> Iterator[Check]:
         yield limited("server_endings", 1, reason_of_an_end(words))
 
 
+def changed_records(evidence: Evidence) -> Check:
+    """Records that are not as the run wrote them. Evidence: the rows and the digest in run.json, and the latencies against the
+    timestamps, which they are computed from again. No statistics."""
+    name = "changed_records"
+    if evidence.changed is None:
+        return limited(name, None, "run.json has no digest of the records: that rows are missing or changed would not show")
+    if not evidence.changed:
+        return limited(name, 0, "the records are as they were written")
+    return limited(name, len(evidence.changed), "; ".join(evidence.changed))
+
+
 def lost_requests(evidence: Evidence) -> Iterator[Check]:
     """Workers that were lost, and requests that they may have sent without a record."""
     for gone in evidence.lost:

@@ -1,0 +1,145 @@
+"""`llama-load verify`: a changed table, summary or block is named; what the run wrote is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from llama_load.analysis.results import analyze
+from llama_load.cli import main as cli
+from llama_load.reports.verify import Verified, verify_run
+from llama_load.reports.write import write_reports
+from llama_load.run_folder import TABLE, RunWriter, load_run
+from scripts.record_printed import PRINTED
+from tests.make_records import manifest, record
+
+RECORDINGS = sorted(path.name for path in PRINTED.iterdir() if path.is_dir())
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of 20 requests with its reports; the last five were the slowest."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    writer = RunWriter(folder, manifest(num_prompts=20))
+    writer.append([record(n, start_ms=500 * n, first_ms=100 if n < 15 else 400) for n in range(20)])
+    run = writer.finish()
+    writer.release()
+    write_reports(analyze(run))
+    yield folder
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    return Path(shutil.copytree(written, tmp_path / "run"))
+
+
+def wrong(folder: Path) -> list[Verified]:
+    return [row for row in verify_run(folder).rows if row.holds is False]
+
+
+def test_what_a_run_wrote_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrong(folder) == []
+    assert cli.main(["verify", str(folder)]) == 0
+    assert "mean_ttft_ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_run_without_a_digest_is_unknown_and_not_refused(name: str, tmp_path: Path) -> None:
+    """Recordings of an earlier version: their figures hold, and whether a row is missing is not known."""
+    folder = Path(shutil.copytree(PRINTED / name, tmp_path / name))
+    results = analyze(load_run(folder))
+    write_reports(results)
+    rows = verify_run(folder).rows
+    assert [row.name for row in rows if not row.holds] == ["rows and digest"]
+    (check,) = (check for check in results.verdict.checks if check.name == "changed_records")
+    assert (check.ok, check.value, check.mark) == (True, None, "?")
+
+
+def change_table(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(folder / TABLE)), folder / TABLE)
+
+
+def halved(table: pa.Table) -> pa.Table:
+    place = table.schema.get_field_index("ttft_ms")
+    return table.set_column(place, table.schema.field(place), pa.array(np.asarray(table["ttft_ms"]) / 2))
+
+
+def without_the_slowest(table: pa.Table) -> pa.Table:
+    return table.slice(0, 15)
+
+
+def shorter_gaps(table: pa.Table) -> pa.Table:
+    place = table.schema.get_field_index("itl_ms")
+    gaps = [[gap / 2 for gap in gaps] for gaps in table["itl_ms"].to_pylist()]
+    return table.set_column(place, table.schema.field(place), pa.array(gaps, table.schema.field(place).type))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (halved, "ttft_ms of 20 requests is not what the timestamps give"),
+        (without_the_slowest, "requests.parquet has 15 rows, 20 were written"),
+        (shorter_gaps, "the gaps of 20 requests do not fill the time"),
+        (lambda table: table.set_column(0, table.schema.field(0), pa.array(["x"] * 20)), "was changed after it was written"),
+    ],
+)
+def test_a_changed_table_is_named_by_verify_and_by_the_next_report(
+    folder: Path, change: Callable[[pa.Table], pa.Table], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_table(folder, change)
+    assert any(says in row.computed for row in wrong(folder))
+    assert cli.main(["verify", str(folder)]) == 1
+    capsys.readouterr()
+    found = analyze(load_run(folder)).verdict
+    (check,) = (check for check in found.checks if check.name == "changed_records")
+    assert not check.ok
+    assert says in check.text
+    assert found.word == "INCOMPLETE"
+
+
+def test_latencies_are_those_of_the_timestamps(folder: Path) -> None:
+    """15 of 100 ms and 5 of 400: 175 ms, whatever the column says."""
+    change_table(folder, halved)
+    assert analyze(load_run(folder)).total.distributions["ttft"].mean == pytest.approx(175.0)
+
+
+def change_summary(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = folder / "summary.json"
+    summary = json.loads(file.read_text())
+    change(summary)
+    file.write_text(json.dumps(summary))
+
+
+def test_a_changed_summary_is_named(folder: Path) -> None:
+    change_summary(folder, lambda summary: summary.update(mean_ttft_ms=17.5))
+    (row,) = wrong(folder)
+    assert (row.where, row.name, row.printed, row.computed) == ("summary.json", "mean_ttft_ms", "17.5", "175.0")
+    change_summary(folder, lambda summary: summary.update(mean_ttft_ms=175.0))
+    change_summary(folder, lambda summary: summary["llama_load"]["verdict"].update(word="BEST"))
+    assert [row.name for row in wrong(folder)] == ["llama_load.verdict.word"]
+
+
+@pytest.mark.parametrize("name", ["summary.txt", "report.md"])
+def test_a_changed_line_of_a_report_is_named(folder: Path, name: str) -> None:
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace("175.00", "17.50"))
+    (row,) = wrong(folder)
+    assert row.where == name
+    assert "17.50" in row.printed
+    assert "175.00" in row.computed
+
+
+def test_a_summary_that_is_missing_or_no_json_is_named(folder: Path) -> None:
+    (folder / "summary.json").write_text("{")
+    assert [row.name for row in wrong(folder)] == ["the file"]
+    (folder / "summary.json").unlink()
+    assert cli.main(["verify", str(folder)]) == 2
