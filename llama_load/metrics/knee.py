@@ -56,8 +56,9 @@ class Carried:
 def carried(stages: Sequence[StageFigures], metrics: Collection[str] = ()) -> Carried:
     """The largest load at which at least `CARRIED_SHARE` of the requests met the objectives, as at all smaller loads.
 
-    `metrics`: the latencies that these limit. A stage is judged if it ran to its end at its load and no failed check spoils it or these latencies; one that is BLURRED by
-    its ITL is judged by its TTFT. Requests that failed, were dropped or piled up did not meet them.
+    `metrics`: the latencies that these limit. A stage is judged if it ran to its end at its load and no failed check spoils it or
+    these latencies; one that is BLURRED by its ITL is judged by its TTFT. Requests that failed, were dropped or piled up did not
+    meet them.
     Of 100 requests each at 1, 4, 8 and 16 users 100, 93, 80 and 91 met them: 4 users.
     """
     best = None

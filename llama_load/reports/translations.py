@@ -93,6 +93,7 @@ ZH = {
         "请求时间的 {share} 用于在处理其他提示词的同时生成回答"
     ),
     "{share} of a request's time went to the network between client and server": "请求时间的 {share} 用于客户端与服务器之间的网络",
+    "not known": "未知",
     "Not even {next} carries {objectives}: fewer than {share} of the requests met them.": (
         "即使在 {next} 下，满足 {objectives} 的请求也不到 {share}。"
     ),
