@@ -6,8 +6,22 @@ from benchmarks.flaw_search.answers import Answer, Piece
 from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, Case, Change
 from benchmarks.flaw_search.effect import Effect, with_case
 
-OUTPUT_COUNTS = ("count_gap_ratio", "unbelievable_counts", "long_answer_ratio", "uncounted_ratio", "other_client_ratio")
-PROMPT_COUNTS = ("shortened_prompt_ratio", "excess_prompt_ratio", "other_client_ratio")
+OUTPUT_COUNTS = (
+    "count_gap_ratio",
+    "unbelievable_counts",
+    "long_answer_ratio",
+    "uncounted_ratio",
+    "counter_gap_ratio",
+    "tpot_bounds_ratio",
+    "other_client_ratio",
+)
+PROMPT_COUNTS = (
+    "shortened_prompt_ratio",
+    "excess_prompt_ratio",
+    "uncounted_prompt_ratio",
+    "counter_gap_ratio",
+    "other_client_ratio",
+)
 CHARS_PER_GUESSED_TOKEN = 4
 
 

@@ -74,6 +74,7 @@ class LeaseClient:
     measuring: Callable[[], None]
     more_users: Callable[[str], None]
     heard: Callable[[RequestRecord], None]
+    sleep_until: Callable[[int], object] = sleep_until
     in_flight: int = 0
     open_records: set[OpenRecord] = field(default_factory=set)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
@@ -218,7 +219,7 @@ class LeaseClient:
                 if left_ns > FINE_NS:
                     self._closed.wait((left_ns - FINE_NS) / NS_PER_S)
                 else:
-                    sleep_until(scheduled_ns)
+                    self.sleep_until(scheduled_ns)
             has_come = not self._closing
         finally:
             if not has_come:

@@ -100,7 +100,8 @@ class SenderRuntime:
         self._priority = SenderPriority()
         if config.takes_priority:
             self._priority.take()
-        Transport.of_this_process().pool.trust(tls)
+        self._transport = Transport.of_this_process()
+        self._transport.pool.trust(tls)
 
     def drain(self, wait_s: float) -> None:
         """Begin no more requests, and wait up to `wait_s` for those in flight."""
@@ -119,9 +120,9 @@ class SenderRuntime:
         self.monitor.stop()
         self._priority.give_back()
         self.lease_client.cancel_unsent()
-        for exchange in tuple(Transport.of_this_process().active):
+        for exchange in tuple(self._transport.active):
             exchange.cancel()
-        Transport.of_this_process().pool.close_parked()
+        self._transport.pool.close_parked()
         wait_until_none(lambda: self.lease_client.in_flight)
         self._overdue.kill(block=False)
         self._users.stop()

@@ -11,21 +11,30 @@ import gevent
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
-from llama_load.run.controller import RunController
+from llama_load.run.controller import RunController, WatchersOf
 from llama_load.run.host import RunHost
 from llama_load.run.progress import Counts
+from llama_load.run.run_clock import RunClock
+from llama_load.run.watchers import watchers_of
 from llama_load.swarm.user_scaler import UserScaler
 
 
 class LocustRun(RunHost):
     """One run. Subclasses add the way to the users: in this process, or on workers."""
 
-    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        prepared: Prepared,
+        user_scaler: UserScaler,
+        clock: RunClock | None = None,
+        watchers: WatchersOf = watchers_of,
+    ) -> None:
         self._environment = environment
         self._user_scaler = user_scaler
         self.prepared = prepared
         self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
-        self.controller = RunController(prepared, self)
+        self.controller = RunController(prepared, self, clock, watchers)
 
     @property
     def counts(self) -> Counts:

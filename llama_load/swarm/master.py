@@ -21,7 +21,10 @@ from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
+from llama_load.run.controller import WatchersOf
+from llama_load.run.run_clock import RunClock
 from llama_load.run.sender import SenderConfig
+from llama_load.run.watchers import watchers_of
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.lease_packing import pack_leases
@@ -48,8 +51,15 @@ SAY_AGAIN_EVERY_S = 2.0
 class MasterRun(LocustRun):
     """One run of a swarm, on its master."""
 
-    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
-        super().__init__(environment, prepared, user_scaler)
+    def __init__(
+        self,
+        environment: Any,
+        prepared: Prepared,
+        user_scaler: UserScaler,
+        clock: RunClock | None = None,
+        watchers: WatchersOf = watchers_of,
+    ) -> None:
+        super().__init__(environment, prepared, user_scaler, clock, watchers)
         import pyarrow.compute  # noqa: F401 - it checks batches of records, and must not be imported when the first one comes
 
         self._runner = environment.runner
@@ -90,7 +100,11 @@ class MasterRun(LocustRun):
             self._say_end()
 
     def finish(self) -> RunReports:
-        """Wait for every worker's FLUSHED message, then see `RunController.finish`."""
+        """See `collect`, then `RunController.finish`."""
+        return self.controller.finish(self.collect())
+
+    def collect(self) -> list[WorkerHealth]:
+        """Wait for every worker's FLUSHED message and its records; name what is missing. How the workers were."""
         self._wait_s = 0
         self._await_last_words()
         self._ingest.close()
@@ -104,7 +118,7 @@ class MasterRun(LocustRun):
         for gone in self.controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
         self.prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
-        return self.controller.finish(self._health())
+        return self._health()
 
     def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()

@@ -13,7 +13,7 @@ from llama_load.dispatch.leases import Key
 from llama_load.observed.record import RequestRecord, schema, to_batch
 from llama_load.run.open_requests import key_of
 from llama_load.run_folder import SpoolManifest
-from llama_load.run_folder.spool import Spool
+from llama_load.run_folder.spool import Spool, temp_folder
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +49,15 @@ class Outbox:
         path: Path,
         about: SpoolManifest,
         send: Callable[[int, bytes], bool],
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] | None = None,
+        new_spool: Callable[[Path, SpoolManifest], Spool] = Spool,
     ) -> None:
         self.path = path
         self.about = about
         self._send = send
-        self._now_s = now_s
-        self._spools = [Spool(path, about)]
+        self._now_s = now_s or time.monotonic
+        self._new_spool = new_spool
+        self._spools = [new_spool(path, about)]
         self._unacknowledged: dict[int, _Batch] = {}
         self._on_their_way = 0  # bytes
         self._reported = False
@@ -137,7 +139,7 @@ class Outbox:
         except OSError:
             if len(self._spools) > 1:
                 raise
-            self._spools.append(Spool.in_temp_folder(self.about))
+            self._spools.append(self._new_spool(temp_folder("spool"), self.about))
             self._spools[-1].append(columns)
 
     def close_spool(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,26 @@ from locust import runners
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
-from llama_load.bound_headers import AUTHORIZATION
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.errors import LlamaLoadError, UsageError
-from llama_load.foreign_text import masked, secrets_in
+from llama_load.errors import LlamaLoadError
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.options.options import RunOptions, read_options
-from llama_load.options.server_keys import headers_for
+from llama_load.options.options import read_options
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
-from llama_load.run.sender import SenderConfig, SenderRuntime, settle
+from llama_load.run.sender import SenderRuntime, settle
 from llama_load.run_folder import SpoolManifest
+from llama_load.run_folder.spool import Spool
 from llama_load.swarm import messages, presence
 from llama_load.swarm.lease_packing import unpack_leases
 from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
-from llama_load.swarm.signals import SIGNALS
+from llama_load.swarm.own_keys import with_own_keys
+from llama_load.swarm.signals import SIGNALS, Signals
 from llama_load.version import __version__
 
 GAVE_UP = 1  # exit code of a worker without a master, or with records that no master took
@@ -49,11 +48,28 @@ ACKNOWLEDGED_WITHIN_S = 60.0
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What ties a worker to its machine: a simulation has others."""
+
+    sender: type[SenderRuntime] = SenderRuntime
+    spool: Callable[[Path, SpoolManifest], Spool] = Spool
+    settle: Callable[[], None] = settle
+
+
 class WorkerLifecycle:
     """One worker process: receives the master's messages, and has a `WorkerRun` while Locust has users here."""
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        signals: Signals = SIGNALS,
+        watch: Callable[[Any, Callable[[str], None]], MasterWatch] = MasterWatch,
+        parts: WorkerParts | None = None,
+    ) -> None:
         self._environment = environment
+        self._signals = signals
+        self._parts = parts or WorkerParts()
         self._runner = environment.runner
         self._config: messages.RunConfig | None = None
         self._run: WorkerRun | None = None
@@ -66,9 +82,9 @@ class WorkerLifecycle:
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
         environment.events.quitting.add_listener(self._on_quitting)
-        settle()
-        SIGNALS.listen(self._interrupted)
-        self._master = MasterWatch(self._runner, self._master_gone)
+        self._parts.settle()
+        signals.listen(self._interrupted)
+        self._master = watch(self._runner, self._master_gone)
         self._runner.send_message(messages.HELLO, presence.introduction())
 
     def _heard(self, msg: Any, **_: Any) -> None:
@@ -119,7 +135,7 @@ class WorkerLifecycle:
         if self._config is None or self._run is not None:
             return
         try:
-            self._run = WorkerRun(self._environment, self._config, self._master, self._clock_offset_ns)
+            self._run = WorkerRun(self._environment, self._config, self._master, self._clock_offset_ns, self._parts)
         except (LlamaLoadError, OSError) as error:
             self._refuse(str(error))
 
@@ -134,7 +150,7 @@ class WorkerLifecycle:
         if not self._is_quitting:
             self._has_given_up = True
             logger.error("%s", sentence)
-            SIGNALS.throw(KeyboardInterrupt())
+            self._signals.throw(KeyboardInterrupt())
 
     def _interrupted(self, count: int) -> None:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
@@ -143,7 +159,7 @@ class WorkerLifecycle:
         if count > 1 and run is not None:
             run.end_wait()
         if not self._is_quitting:
-            SIGNALS.throw(KeyboardInterrupt())
+            self._signals.throw(KeyboardInterrupt())
 
     def _on_quitting(self, **_: Any) -> None:
         self._is_quitting = True
@@ -166,7 +182,14 @@ class WorkerLifecycle:
 class WorkerRun:
     """One run on this worker, and the `DispatcherLink` of its sender to the master."""
 
-    def __init__(self, environment: Any, config: messages.RunConfig, master: MasterWatch, clock_offset_ns: int | None) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        config: messages.RunConfig,
+        master: MasterWatch,
+        clock_offset_ns: int | None,
+        parts: WorkerParts,
+    ) -> None:
         self.name = config.run
         self._master = master
         self._ends_matter = config.ends_matter
@@ -175,7 +198,8 @@ class WorkerRun:
         self.wait_at_end_s = config.sender.wait_at_end_s
         name = short_name(self._runner.client_id)
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns, config.wall_offset_ns), self._send_batch)
+        about = SpoolManifest(name, clock_offset_ns, config.wall_offset_ns)
+        self._outbox = Outbox(spool, about, self._send_batch, new_spool=parts.spool)
         self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
@@ -183,7 +207,7 @@ class WorkerRun:
         self._last_word: dict[str, Any] | None = None
         self._open = OpenRequests()
         self._recorder = Recorder(self._store, spool, FLUSH_EVERY_S)
-        self._sender = SenderRuntime(
+        self._sender = parts.sender(
             environment,
             name,
             with_own_keys(config, own),
@@ -361,25 +385,3 @@ class WorkerRun:
         """Send it now; False if the connection is closed or its queue is full: the next pong repeats the state of leases."""
         message = Message(kind, data | {"run": self.name}, self._runner.client_id)
         return bool(self._runner.client.send_now(message))
-
-
-def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
-    """The master's configuration with this worker's own keys and resolution of the servers' names. Raises UsageError."""
-    headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
-    if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
-        how = "LLAMA_LOAD_API_KEY" if AUTHORIZATION.lower() in missing else "LLAMA_LOAD_HEADER"
-        raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
-    sender = config.sender
-    body = sender.settings.body_options
-    if secrets_in(body.extra):
-        if masked(own.extra_body) != masked(body.extra):
-            raise UsageError(
-                "has no --extra-body like the master's, and the master sends no keys: "
-                "start every worker with LLAMA_LOAD_EXTRA_BODY set"
-            )
-        body = replace(body, extra=own.extra_body)
-    targets = []
-    for target in sender.targets:
-        fields = (*target.headers.fields, *headers)
-        targets.append(replace(target.resolved_here(), headers=headers_for(target.address.url, fields)))
-    return replace(sender, targets=targets, settings=replace(sender.settings, body_options=body))

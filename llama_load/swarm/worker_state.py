@@ -15,6 +15,10 @@ from llama_load.units import NS_PER_S
 CLOCK_KNOWN_FOR_NS = 3 * NS_PER_S
 
 
+def _now_ns() -> int:
+    return time.monotonic_ns()
+
+
 @dataclass(slots=True)
 class WorkerState:
     """A worker in this run: its clock, the requests that it has begun, the batches that have come from it, whether it is there."""
@@ -32,7 +36,7 @@ class WorkerState:
     left: bool = False  # it has delivered everything, or cannot take part
     pinged_s: float = 0.0
     owes_pong: bool = False
-    heard_ns: int = field(default_factory=time.monotonic_ns)
+    heard_ns: int = field(default_factory=_now_ns)
 
     @property
     def is_fresh(self) -> bool:

@@ -24,9 +24,9 @@ from llama_load.run.sender import SenderConfig
 from llama_load.swarm import messages, presence
 from llama_load.swarm.clock_sync import ENOUGH
 from llama_load.swarm.master import MasterRun, _redact_config
+from llama_load.swarm.own_keys import with_own_keys
 from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
 from llama_load.swarm.user_scaler import UserScaler
-from llama_load.swarm.worker import with_own_keys
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL

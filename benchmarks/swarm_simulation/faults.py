@@ -1,0 +1,202 @@
+"""Faults of a simulated swarm: each is one act at one time, drawn from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from benchmarks.swarm_simulation.network import TO_MASTER, TO_WORKER, WAYS
+from benchmarks.swarm_simulation.virtual_loop import NS
+
+if TYPE_CHECKING:
+    from benchmarks.swarm_simulation.world import World
+
+# Seconds of silence and of standing still: below and above the 30 s after which a worker is lost.
+GAPS_S = (0.5, 3.0, 10.0, 16.0, 28.0, 40.0)
+LOSING = {"kill -9", "kill -9 of the master"}
+SILENT = {
+    "process stopped",
+    "network cut",
+    "network cut to the master",
+    "network cut to the worker",
+    "master stopped",
+    "SIGTERM twice to a worker",
+}
+LONGEST_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A kind of fault, when, on which worker (by place), for how long."""
+
+    kind: str
+    at_s: float
+    worker: int
+    seconds: float
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether requests may be lost by it: their worker is gone, or silent for as long as that takes."""
+        return self.kind in LOSING or (self.kind in SILENT and self.seconds > LONGEST_PATIENCE_S)
+
+    def __str__(self) -> str:
+        return f"{self.at_s:6.2f} s  {self.kind}, worker {self.worker}, {self.seconds:g} s"
+
+
+# How many faults a seed has: one alone shows the most, because it excuses the least.
+COUNTS = (0, 1, 1, 1, 2, 2, 2, 3, 4, 6)
+
+
+def drawn_faults(chance: Random) -> list[Fault]:
+    """The faults of a seed in the first 20 s; half of the time they come close together."""
+    centre_s = chance.uniform(0.5, 20)
+    is_burst = chance.random() < 0.5
+    faults = []
+    for _ in range(chance.choice(COUNTS)):
+        at_s = centre_s + chance.uniform(0, 1) if is_burst else chance.uniform(0.5, 20)
+        kind = chance.choice(list(KINDS))
+        faults.append(Fault(kind, round(at_s, 3), chance.randrange(4), chance.choice(GAPS_S)))
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _kill(world: World, fault: Fault) -> None:
+    worker = world.worker(fault)
+    worker.was_killed = True
+    worker.die()
+
+
+def _stop_process(world: World, fault: Fault) -> None:
+    machine = world.worker(fault).machine
+    machine.is_stopped = True
+    world.after(fault.seconds, world.go_on, machine)
+
+
+def _starve(world: World, fault: Fault) -> None:
+    machine = world.worker(fault).machine
+    machine.starved_s = 1.0
+    world.after(fault.seconds, setattr, machine, "starved_s", 0.0)
+
+
+def _reset(world: World, fault: Fault) -> None:
+    worker = world.worker(fault)
+    if worker.link is not None and worker.link.is_open:
+        worker.link.reset()
+
+
+def _cut(ways: set[str]) -> Callable[[World, Fault], None]:
+    def act(world: World, fault: Fault) -> None:
+        link = world.worker(fault).link
+        if link is not None:
+            link.cut_off(ways, fault.seconds)
+
+    return act
+
+
+def _join(world: World, _fault: Fault) -> None:
+    world.add_worker()
+
+
+def _leave(world: World, fault: Fault) -> None:
+    worker = world.worker(fault)
+    if not worker.machine.is_dead:
+        with world.loop.on(worker.machine):
+            worker.signals.receive()
+
+
+def _leave_at_once(world: World, fault: Fault) -> None:
+    _leave(world, fault)
+    world.after(min(fault.seconds, 3.0), _leave, world, fault)
+
+
+def _interrupt(world: World, _fault: Fault) -> None:
+    world.loop.spawn_on(world.master.machine, world.master.interrupt, 1)
+
+
+def _interrupt_twice(world: World, fault: Fault) -> None:
+    _interrupt(world, fault)
+    world.after(min(fault.seconds, 3.0), lambda: world.loop.spawn_on(world.master.machine, world.master.interrupt, 2))
+
+
+def _edit_users(world: World, fault: Fault) -> None:
+    users = 1 + fault.worker * 2
+    if world.master.active is not None:
+        world.most_users = max(world.most_users, users)
+        world.loop.spawn_on(world.master.machine, world.master.start, users, users)
+
+
+def _master_disk_full(world: World, fault: Fault) -> None:
+    world.master.machine.is_disk_full = True
+    world.after(fault.seconds, setattr, world.master.machine, "is_disk_full", False)
+
+
+def _master_disk_slow(world: World, fault: Fault) -> None:
+    world.master.machine.disk_s = 2.0
+    world.after(fault.seconds, setattr, world.master.machine, "disk_s", 0.0)
+
+
+def _worker_disk_full(world: World, fault: Fault) -> None:
+    world.worker(fault).machine.is_disk_full = True
+
+
+def _worker_disk_slow(world: World, fault: Fault) -> None:
+    world.worker(fault).machine.disk_s = 3.0
+
+
+def _master_stands(world: World, fault: Fault) -> None:
+    machine = world.master.machine
+    machine.is_stopped = True
+    world.after(min(fault.seconds, 16.0), world.go_on, machine)
+
+
+def _master_starves(world: World, fault: Fault) -> None:
+    world.master.machine.starved_s = 0.5
+    world.after(fault.seconds, setattr, world.master.machine, "starved_s", 0.0)
+
+
+def _kill_master(world: World, _fault: Fault) -> None:
+    world.master.machine.is_dead = True
+    for worker in world.workers:
+        if worker.link is not None and worker.link.is_open:
+            worker.link.reset()
+
+
+def _wall_clock_steps(world: World, fault: Fault) -> None:
+    world.worker(fault).machine.wall_ns_ahead += 7200 * NS
+
+
+def _server(mode: str) -> Callable[[World, Fault], None]:
+    def act(world: World, fault: Fault) -> None:
+        world.server.mode = mode
+        world.after(min(fault.seconds, 10.0), setattr, world.server, "mode", "well")
+
+    return act
+
+
+KINDS: dict[str, Callable[[World, Fault], None]] = {
+    "kill -9": _kill,
+    "process stopped": _stop_process,
+    "process starved": _starve,
+    "connections reset": _reset,
+    "network cut": _cut(set(WAYS)),
+    "network cut to the master": _cut({TO_MASTER}),
+    "network cut to the worker": _cut({TO_WORKER}),
+    "worker joins": _join,
+    "SIGTERM to a worker": _leave,
+    "SIGTERM twice to a worker": _leave_at_once,
+    "Ctrl-C": _interrupt,
+    "Ctrl-C twice": _interrupt_twice,
+    "users edited": _edit_users,
+    "master's disk full": _master_disk_full,
+    "master's disk slow": _master_disk_slow,
+    "worker's disk full": _worker_disk_full,
+    "worker's disk slow": _worker_disk_slow,
+    "master stopped": _master_stands,
+    "master starved": _master_starves,
+    "kill -9 of the master": _kill_master,
+    "wall clock stepped": _wall_clock_steps,
+    "server slow": _server("slow"),
+    "server fails": _server("fails"),
+    "server hangs": _server("hangs"),
+}

@@ -1,0 +1,193 @@
+"""Bugs to plant into the real code: the simulation must find each of them. Lease, acknowledgement, spool, end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llama_load.dispatch.ledger import Ledger
+from llama_load.run.lease_client import LeaseClient
+from llama_load.run.open_requests import OpenRequests
+from llama_load.run.recorder import Recorder
+from llama_load.swarm.ingest import RecordIngest
+from llama_load.swarm.master import MasterRun
+from llama_load.swarm.outbox import Outbox
+from llama_load.swarm.worker_state import WorkerState
+
+Mutation = tuple[type, str, Callable[[Any], Any]]
+
+
+def _handed_on(real: Any) -> Any:
+    """Leases of a worker that was lost go to others, also those that it may send itself."""
+
+    def lose(self: Any, worker: str, started: Any, heard_ns: Any, *, may_return: bool) -> Any:
+        return real(self, worker, (), None, may_return=False)
+
+    return lose
+
+
+def _keeps_lost_leases(real: Any) -> Any:
+    """Leases that were lost on their way are not given out again."""
+
+    def reconcile(self: Any, worker: str, delivered: int, holds: Any, wants: Any) -> Any:
+        self.join(worker)
+        self.wants.forget(worker)
+        for workload, count in wants.items():
+            self.want(worker, workload, count)
+        return []
+
+    return reconcile
+
+
+def _not_taken_out(real: Any) -> Any:
+    """A lease that goes to another worker stays with the first one, too."""
+
+    def take_back(self: Any, worker: str, keys: Any) -> Any:
+        held = self.workers[worker].leases
+        taken = []
+        for key in list(keys):
+            if key in held:
+                self._free_user(held[key])
+                taken.append(held[key].lease)
+        return taken
+
+    return take_back
+
+
+def _surplus_kept(real: Any) -> Any:
+    """A worker keeps leases that no user of it waits for."""
+    return lambda self, queue: None
+
+
+def _acknowledged_unwritten(real: Any) -> Any:
+    """A batch is acknowledged when it arrives, before it is on disk: a disk that refuses loses it."""
+
+    def write(self: Any, deliveries: Any) -> bool:
+        for delivery in deliveries:
+            self._workers[delivery.worker].received.add(delivery.number)
+            self._acknowledge(delivery.worker, [delivery.number])
+        if not real(self, deliveries):
+            del self._queue[: len(deliveries)]
+            for delivery in deliveries:
+                self._waiting.discard((delivery.worker, delivery.number))
+                self._workers[delivery.worker].queued -= 1
+        return True
+
+    return write
+
+
+def _acknowledges_the_next(real: Any) -> Any:
+    """An acknowledgement counts for the next batch, too."""
+
+    def acknowledged(self: Any, numbers: Any) -> Any:
+        return real(self, [*numbers, max(numbers, default=0) + 1])
+
+    return acknowledged
+
+
+def _every_batch_is_new(real: Any) -> Any:
+    """A batch that comes twice is stored twice."""
+
+    def on_records(self: Any, client_id: str, worker: Any, number: int, data: bytes) -> None:
+        self._ingest.put(client_id, number, data)
+
+    return on_records
+
+
+def _no_resending(real: Any) -> Any:
+    """What was under way when a connection broke is not sent again."""
+
+    def send_waiting(self: Any) -> None:
+        for batch in list(self._unacknowledged.values()):
+            if batch.sent_s is None and self._send(batch.number, batch.data):
+                batch.sent_s = self._now_s()
+                self._on_their_way += len(batch.data)
+
+    return send_waiting
+
+
+def _spooled_unwritten(real: Any) -> Any:
+    """A batch that the disk refused counts as spooled."""
+
+    def spool(self: Any, older_than_s: float = 0.5) -> None:
+        real(self, older_than_s)
+        for batch in self._unacknowledged.values():
+            batch.spooled = True
+
+    return spool
+
+
+def _spools_half(real: Any) -> Any:
+    """Every other batch is written to the spool, and all are noted."""
+
+    def write(self: Any, batch: Any) -> None:
+        if batch.number % 2:
+            real(self, batch)
+
+    return write
+
+
+def _open_is_empty(real: Any) -> Any:
+    """A worker's last word names nothing, and its cancelled requests have no time to become records."""
+    return lambda self: []
+
+
+def _rest_is_dropped(real: Any) -> Any:
+    """The recorder closes without its last records."""
+
+    def close(self: Any) -> Any:
+        self._closing.set()
+        self._greenlet.join()
+        self._buffer.clear()
+        return []
+
+    return close
+
+
+def _nothing_is_named(real: Any) -> Any:
+    """The master does not ask what became of the requests of a worker that has ended."""
+    return lambda self, client_id, worker: None
+
+
+def _flushed_by_word(real: Any) -> Any:
+    """The master believes that records are there as soon as a worker has sent its last word."""
+    return property(lambda self: self.left or self.sent_batches is not None)
+
+
+def _goes_on_after_end(real: Any) -> Any:
+    """A worker begins further requests after the end of the run."""
+    return lambda self: None
+
+
+PLANTED: dict[str, tuple[Mutation, ...]] = {
+    "lease: a lost worker's requests are repeated": ((Ledger, "lose", _handed_on),),
+    "lease: those lost on their way stay lost": ((Ledger, "reconcile", _keeps_lost_leases),),
+    "lease: with two workers": ((Ledger, "take_back", _not_taken_out),),
+    "lease: kept without a user": ((LeaseClient, "_return_surplus", _surplus_kept),),
+    "acknowledgement: before the disk has it": ((RecordIngest, "_write", _acknowledged_unwritten),),
+    "acknowledgement: of the next batch": ((Outbox, "acknowledged", _acknowledges_the_next),),
+    "acknowledgement: a batch is stored twice": ((MasterRun, "_on_records", _every_batch_is_new),),
+    "acknowledgement: nothing is sent again": ((Outbox, "send_waiting", _no_resending),),
+    "spool: a refusal counts as written": ((Outbox, "spool", _spooled_unwritten),),
+    "spool: every other batch": ((Outbox, "_write", _spools_half),),
+    "end: the last records are dropped": ((Recorder, "close", _rest_is_dropped), (OpenRequests, "keys", _open_is_empty), (MasterRun, "_name_unrecorded", _nothing_is_named)),
+    "end: the recorder closes early": ((Recorder, "close", _rest_is_dropped),),
+    "end: the master does not wait": ((WorkerState, "is_flushed", _flushed_by_word),),
+    "end: requests begin after it": ((LeaseClient, "close", _goes_on_after_end),),
+}  # fmt: skip
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The code with this bug."""
+    before: list[tuple[type, str, Any]] = []
+    for owner, attribute, mutation in PLANTED[name]:
+        real = owner.__dict__[attribute]
+        before.append((owner, attribute, real))
+        setattr(owner, attribute, mutation(real))
+    try:
+        yield
+    finally:
+        for owner, attribute, real in before:
+            setattr(owner, attribute, real)
