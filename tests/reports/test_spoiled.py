@@ -78,7 +78,7 @@ def test_a_gate_on_a_spoiled_figure_is_not_judged_and_does_not_pass(cut_run: Res
 
 def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
     """One request in each of two stages: too few for any statistics; no counters, no health, no tokenizer."""
-    stages = [StageRecord(str(n), n, begun_mono_ns=0, ended_mono_ns=500 * MS) for n in (1, 2)]
+    stages = [StageRecord(str(n), n, begun_mono_ns=(n - 1) * 500 * MS, ended_mono_ns=n * 500 * MS) for n in (1, 2)]
     about = manifest(num_prompts=2, stages=stages, goodput=["ttft:500"])
     staged = run_of(record(0), record(1, start_ms=500, stage=1), path=tmp_path / "staged", about=about)
     single = run_of(record(0), path=tmp_path / "single")
