@@ -16,6 +16,9 @@ from tests.queueing import erlang_c
 
 Times = NDArray[np.float64]
 
+# Of prompts of two kinds.
+LONG_SHARE, LONG_SERVICE, SHORT_SERVICE = 0.15, 4.4, 0.4
+
 
 def open_waits(load: float, slots: int, count: int, runs: int, draw: np.random.Generator) -> tuple[Times, Times, Times]:
     """Arrivals, waits and service times of `count` requests of each run, in order of arrival; `load` is the share of the slots in use.
@@ -35,12 +38,20 @@ def open_waits(load: float, slots: int, count: int, runs: int, draw: np.random.G
     return arrivals.T, waits.T, services.T
 
 
-def closed_waits(users: int, slots: int, count: int, runs: int, draw: np.random.Generator) -> tuple[Times, Times, Times]:
-    """The same in a closed loop, in order of start.
+def bimodal_services(count: int, runs: int, draw: np.random.Generator) -> Times:
+    """Service times of two kinds of prompts, with a mean of 1: 85 % take 0.4 in the mean, 15 % 4.4, each exponential."""
+    is_long = draw.random((count, runs)) < LONG_SHARE
+    return np.where(is_long, LONG_SERVICE, SHORT_SERVICE) * draw.exponential(1.0, (count, runs))
+
+
+def closed_waits(
+    users: int, slots: int, count: int, runs: int, draw: np.random.Generator, *, is_bimodal: bool = False
+) -> tuple[Times, Times, Times]:
+    """The same in a closed loop, in order of start. `is_bimodal`: with `bimodal_services`.
 
     The n-th answer frees a slot for request n + slots, and its user sends request n + users; the first of each begin at 0.
     """
-    services = draw.exponential(1.0, (count, runs))
+    services = bimodal_services(count, runs, draw) if is_bimodal else draw.exponential(1.0, (count, runs))
     begun, started = np.zeros((count + users, runs)), np.zeros((count + users, runs))
     busy = min(users, slots)
     ends = services[:busy].T.copy()

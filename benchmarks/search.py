@@ -1,6 +1,7 @@
 """Whether searches and stopping rules keep their word, on queues whose truth is known.
 
-- 50 searches of the most users, in closed loops of 8 and 32 slots (capacities of 10, 20 and 43 users)
+- 50 searches of the most users, in closed loops of 8 and 32 slots (capacities of 10, 20 and 43 users); also with prompts of two
+  kinds, of which 15 % take eleven times as long
 - 50 searches of the most requests/s, on M/M/8 and M/M/32 (90 % within a wait; the truth by Erlang C)
 - 50 tunings of a server with a known best setting, whose speed drifts by 5 % from block to block and scatters by 2 %
 - 200 runs of --until on M/M/8, M/M/32 at loads of 0.5 to 0.9, and in closed loops of 16, 32 and 64 users on 8 slots; beside it the
@@ -15,6 +16,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,14 +85,30 @@ def judged(plan: ProbePlan, good: NDArray[np.bool_], ends: Times, *, beside: int
     return ProbeResult(plan.level, good[first:], len(good) + beside, is_whole=is_whole)
 
 
-def search_of_users(users: int, slots: int, seed: int) -> Capacity:
-    """One search in a simulated closed loop."""
-    limit, draw = wait_for_capacity(users, slots), np.random.default_rng(seed)
-    assert closed_capacity(limit, slots, SHARE) == users
+@cache
+def bimodal_wait_for_capacity(users: int, slots: int) -> float:
+    """The same with prompts of two kinds, by simulation: 200 000 requests for each of both numbers of users."""
+    draw = np.random.default_rng(0)
+
+    def least(count: int) -> float:
+        _, waits, _ = closed_waits(count, slots, 5500, 40, draw, is_bimodal=True)
+        return float(np.quantile(waits[:, 500:], SHARE))
+
+    return (least(users) + least(users + 1)) / 2
+
+
+def search_of_users(users: int, slots: int, seed: int, *, is_bimodal: bool = False) -> Capacity:
+    """One search in a simulated closed loop. `is_bimodal`: of short and long prompts."""
+    draw = np.random.default_rng(seed)
+    if is_bimodal:
+        limit = bimodal_wait_for_capacity(users, slots)
+    else:
+        limit = wait_for_capacity(users, slots)
+        assert closed_capacity(limit, slots, SHARE) == users
 
     def probe(plan: ProbePlan) -> ProbeResult:
         first = int(plan.level)
-        starts, waits, services = closed_waits(first, slots, plan.requests + first, 1, draw)
+        starts, waits, services = closed_waits(first, slots, plan.requests + first, 1, draw, is_bimodal=is_bimodal)
         ends = starts + waits + services
         return judged(plan, waits[0, first:] <= limit, ends[0, first:], beside=2 * first)
 
@@ -258,6 +276,9 @@ def main() -> None:
     for users, slots in USERS:
         row = tally([search_of_users(users, slots, seed) for seed in range(SEARCHES)], users, 1.0)
         print(_row(f"users, {slots} slots", f"{users} users", row), flush=True)
+    for users, slots in USERS[1:]:
+        found = [search_of_users(users, slots, seed, is_bimodal=True) for seed in range(SEARCHES)]
+        print(_row(f"users, {slots} slots, two kinds of prompts", f"{users} users", tally(found, users, 1.0)), flush=True)
     for slots, limit in RATES:
         truth = open_capacity(limit, slots, SHARE) * slots
         row = tally([search_of_rate(slots, limit, seed) for seed in range(SEARCHES)], truth, 0.0)

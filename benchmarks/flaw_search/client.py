@@ -40,6 +40,8 @@ ADDRESSES = tuple(parse_url(f"http://127.0.0.{number}:9") for number in range(1,
 NO_TIMEOUTS = Timeouts(None, None, None)
 REQUEST = Request("POST", "/v1/chat/completions")
 SETTINGS: Any = SimpleNamespace(worker="local", save_texts=False, session_headers=NO_SESSIONS)
+# The stop string of two tokens that such answers end at.
+STOP_BYTES = 8
 CONNECTED_NS, HANDSHAKE_NS, SENT_NS = 300_000, 250_000, 350_000
 
 
@@ -109,6 +111,7 @@ def record_of(case: Case, answer: Answer, scheduled_ns: int | None) -> RequestRe
         ask.max_tokens,
         prompt,
         choices=case.choices,
+        stop_bytes=STOP_BYTES if any(change.name == "stop strings" for change in case.changes) else None,
         sent_bytes=200 + len(ask.text.encode()),
     )
     return make_record(SETTINGS, Ticket(lease, _target(case, answer.host)), sent, exchange, reader)

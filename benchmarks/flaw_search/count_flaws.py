@@ -6,8 +6,22 @@ from benchmarks.flaw_search.answers import Answer, Piece
 from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, Case, Change
 from benchmarks.flaw_search.effect import Effect, with_case
 
-OUTPUT_COUNTS = ("count_gap_ratio", "unbelievable_counts", "long_answer_ratio", "uncounted_ratio", "other_client_ratio")
-PROMPT_COUNTS = ("shortened_prompt_ratio", "excess_prompt_ratio", "other_client_ratio")
+OUTPUT_COUNTS = (
+    "count_gap_ratio",
+    "unbelievable_counts",
+    "long_answer_ratio",
+    "uncounted_ratio",
+    "counter_gap_ratio",
+    "tpot_bounds_ratio",
+    "other_client_ratio",
+)
+PROMPT_COUNTS = (
+    "shortened_prompt_ratio",
+    "excess_prompt_ratio",
+    "uncounted_prompt_ratio",
+    "counter_gap_ratio",
+    "other_client_ratio",
+)
 CHARS_PER_GUESSED_TOKEN = 4
 
 
@@ -168,7 +182,7 @@ class HiddenThinking(Effect):
     """The first tokens, `size` of all, are thoughts that are neither shown nor reported as such."""
 
     is_form = True
-    checks = OUTPUT_COUNTS
+    checks = (*OUTPUT_COUNTS, "tokens_per_event")
     sizes = (0.08, 0.3, 0.6)
     shares = (1.0, 0.4)
     in_truth = True

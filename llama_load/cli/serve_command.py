@@ -149,8 +149,9 @@ def _serve_real(arguments: argparse.Namespace) -> int:
     port = arguments.port or free_port(arguments.host)
     spec = _spec(arguments, port)
     with serving(spec, arguments.logs or registry.log_folder(port)) as server:
-        # SIGTERM ends the block as Ctrl-C does.
+        # SIGTERM ends the block as Ctrl-C does; and SIGINT does, which a shell lets a command behind `&` ignore.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for line in _ready_lines(server, spec):
             print(line, flush=True)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,17 +104,37 @@ def constancy(seen: Observed) -> Constancy:
             changes.append(Named(series.name, change))
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
-    most = 1.0 if prompts is None else prompts.size**2
-    explained = [change for change in changes if change.change.size <= most]
+    explained = [change for change in changes if _is_explained(change, prompts)]
     return Constancy(
         judged,
-        [change for change in changes if change.change.size > most],
+        [change for change in changes if change not in explained],
         prompts,
         explained,
         failure_change(seen),
         cold_start(seen),
         detects,
     )
+
+
+def of_part(seen: Observed, is_part: Flags) -> Observed:
+    """The same time and load, with the latencies of a part of the requests alone."""
+    return replace(
+        seen,
+        ttft_ms=np.where(is_part, seen.ttft_ms, np.nan),
+        tpot_ms=np.where(is_part, seen.tpot_ms, np.nan),
+        e2el_ms=np.where(is_part, seen.e2el_ms, np.nan),
+        prompt_tokens=np.where(is_part, seen.prompt_tokens, np.nan),
+        is_even=False,
+    )
+
+
+def _is_explained(named: Named, prompts: Change | None) -> bool:
+    """Whether other prompts may explain a change: up to its square, of TPOT up to its root, because a token reads the model and the
+    context, and the model is read whatever the context is."""
+    if prompts is None:
+        return False
+    most = prompts.size**0.5 if named.name.startswith(TPOT) else prompts.size**2
+    return named.change.size <= most
 
 
 def _prompt_change(seen: Observed) -> Change | None:

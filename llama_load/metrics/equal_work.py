@@ -10,9 +10,9 @@ server reports, and the most answers that were ever generated at once, the numbe
 Requests that something in front of the server answered took no slot: where their TTFT are a second group (see
 `metrics.two_groups`) and the others are explained far better without them, they are left out of the queue.
 
-Work: TTFT' = first token - begin is fitted by a + w x prompt tokens + v x prompt tokens of others whose first token
-came meanwhile + u x mean number in flight, all at least 0, with the least sum of |log quotient|: robust against a
-second group of up to a third.
+Work: TTFT' = first token - begin is fitted by a + w x prompt tokens + v x (own prompt tokens and those of others whose
+first token came meanwhile) + u x mean number in flight, all at least 0, with the least sum of |log quotient|: robust
+against a second group of up to a third.
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ def _with_slots(work: Work, queued: Flags, slots: int | None) -> Explained:
     load = mean_in_flight(work.started_ns, work.ended_ns, begun_ns, until_ns)
     known = judged & (took_ms > 0)
     fitted = known & queued
-    causes = [work.prompt_tokens, ahead, load]
+    # With factors of at least 0, a prompt ahead costs at most what an own one costs: a single slow request, which many others
+    # overtook, does not explain itself.
+    causes = [work.prompt_tokens, np.nan_to_num(work.prompt_tokens) + ahead, load]
     return Explained(np.where(known, took_ms, np.nan), _quotients(took_ms, causes, known, fitted))
 
 

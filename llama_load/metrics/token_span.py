@@ -33,6 +33,8 @@ MIDDLE_SHARE = 0.5
 # Tool calls of so many different lengths show whether their markup is the same in all. 2.45 is Student's t for 6 degrees of
 # freedom, which is larger than that for more. A slope of 0.05 moves TPOT by 5 %.
 LEAST_CALLS, LEAST_SPREAD, STUDENT_T, MOST_SLOPE = 8, 0.2, 2.45, 0.05
+# In calls of one length, more than this share without an event may be a wrong count.
+MARKUP_SHARE = 0.12
 # Finish reasons of answers that did not end by themselves: they have no end token.
 BY_LENGTH = ("length", "max_tokens", "max_output_tokens")
 BY_CALL = ("tool_calls", "function_call", "tool_use")
@@ -52,10 +54,12 @@ class AnswerCounts:
     chars: Values = 0.0  # of the text and of tool calls
     first_tokens: Values = np.nan  # of the first event, hidden reasoning included, as reported with it; NaN: not reported
     first_chars: Values = np.nan  # of the first event; NaN: unknown
+    first_wide: Values = np.nan  # of its text: bytes beyond the characters; NaN: unknown
     ends_itself: Values = False  # by an end token, not by length
     around: Values = False  # tokens without an event are known to be before the first event or after the last
     paced: Values = np.nan  # tokens between the events by the server's own time per token; NaN: it reports none
     choices: Values = 1.0
+    cut_off: Values = 0.0  # tokens of the stop string that ended it, by its length
     usual: Values = CHARS_PER_TOKEN  # characters per token
 
 
@@ -86,13 +90,16 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     blanks = np.minimum(of.blanks, beyond)
     hidden = _hidden(of, beyond - blanks)
     rest = beyond - blanks - hidden
-    rest = rest - np.where(of.ends_itself, np.minimum(rest, of.choices), 0.0)
 
     if several is None:
         several = _holds_several(events + rest, events, of.chars, of.usual)
+    # Where tokens are sent together, the end token completes the last event; else it comes after it.
+    has_end = np.asarray(of.ends_itself, dtype=np.bool_) & ~np.asarray(several, dtype=np.bool_)
+    after = of.choices + np.where(of.ends_itself, of.cut_off, 0.0)
+    rest = rest - np.where(has_end, np.minimum(rest, after), 0.0)
     explained = np.where(several, rest, np.minimum(rest, of.accepted + of.wide))
     in_events = np.minimum(tokens, events) + explained
-    first = _in_first(of, in_events, events)
+    first: Values = np.where(several, _first_of_several(of, in_events, events), _first_of_one(of, explained, events))
 
     unplaced = rest - explained
 
@@ -167,14 +174,20 @@ def _is_nearer(one: Values, other: Values, chars: Values, usual: Values) -> Valu
     return (np.asarray(chars) > 0) & (to_one <= to_other)
 
 
-def _in_first(of: AnswerCounts, in_events: Values, events: Values) -> Values:
-    """Tokens of the first event: one, where each event has one or drafts come after the first; else its share of the text, or of
-    the events."""
-    of_all = 1.0 / np.maximum(1.0, events)
-    of_text = np.asarray(of.first_chars, dtype=np.float64) / np.maximum(1.0, of.chars)
-    share = np.where(of_text <= 1.0, of_text, of_all)
-    spread = np.where(np.asarray(of.accepted) > 0, 1.0, np.maximum(1.0, share * in_events))
-    return np.where(in_events > events, spread, 1.0)
+def _first_of_several(of: AnswerCounts, in_events: Values, events: Values) -> Values:
+    """Tokens of the first event where events hold several: its share of the text, or of the events; one where its text is that of
+    one, because the first token was sent alone, and before drafts."""
+    share = np.asarray(of.first_chars, dtype=np.float64) / np.maximum(1.0, of.chars)
+    by_text = np.where(np.asarray(of.first_chars) <= LONG_EVENT * of.usual, 1.0, np.maximum(1.0, share * in_events))
+    by_count = np.maximum(1.0, in_events / np.maximum(1.0, events))
+    return np.where(np.asarray(of.accepted) > 0, 1.0, np.where(share <= 1.0, by_text, by_count))
+
+
+def _first_of_one(of: AnswerCounts, explained: Values, events: Values) -> Values:
+    """Tokens of the first event where events hold one: one, unless its characters take several. Drafts come after it."""
+    by_wide = explained * of.first_wide / np.maximum(1.0, of.wide)
+    extra = np.where(np.isnan(of.first_wide), explained / np.maximum(1.0, events), by_wide)
+    return np.where(np.asarray(of.accepted) > 0, 1.0, 1.0 + extra)
 
 
 def counts_of(records: Records, usual: float | NDArray[np.float64] = CHARS_PER_TOKEN) -> AnswerCounts:
@@ -197,10 +210,12 @@ def counts_of(records: Records, usual: float | NDArray[np.float64] = CHARS_PER_T
         chars=known("output_chars") + known("call_chars"),
         first_tokens=np.where(placed, records.numbers("first_event_tokens"), np.nan),
         first_chars=records.numbers("first_event_chars"),
+        first_wide=records.numbers("first_event_bytes") - records.numbers("first_event_chars"),
         ends_itself=~by_length & records.has("finish_reason"),
         around=calls_with_markup_around(records),
         paced=_paced(records),
         choices=np.fmax(1.0, records.numbers("choices")),
+        cut_off=np.ceil(known("stop_bytes") / CHARS_PER_TOKEN),
         usual=usual,
     )
 
@@ -224,7 +239,7 @@ def calls_with_markup_around(records: Records) -> NDArray[np.bool_]:
     many events they have: that is markup around the call. Tokens that share an event, or a wrong count, grow with the events.
 
     The slope of these tokens over the events must be below `MOST_SLOPE` with a confidence of 97.5 %. Ten calls of 20 to 60 events
-    with 10 to 12 further tokens: yes. Calls of one length: not known.
+    with 10 to 12 further tokens: yes. Calls of one length: only if exactly the same few tokens (`MARKUP_SHARE`) have no event.
     """
     single = is_call(records) & (np.nan_to_num(records.numbers("output_chars")) == 0)
     single &= (np.fmax(1.0, records.numbers("tool_calls")) == 1) & (records.numbers("token_events") > 1)
@@ -236,9 +251,26 @@ def calls_with_markup_around(records: Records) -> NDArray[np.bool_]:
     events, tokens = records.numbers("token_events"), records.numbers("output_tokens")
     for host in set(hosts[single].tolist()):
         rows = single & (hosts == host)
-        if _highest_slope(events[rows], tokens[rows] - events[rows]) < MOST_SLOPE:
+        further = tokens[rows] - events[rows]
+        is_same = rows.sum() >= LEAST_CALLS and np.ptp(further) <= 1 and further.sum() <= MARKUP_SHARE * tokens[rows].sum()
+        if is_same or _highest_slope(events[rows], further) < MOST_SLOPE:
             around |= rows
     return around
+
+
+def end_tokens_counted(records: Records) -> NDArray[np.bool_]:
+    """Answers that ended by themselves, of servers that count the token that ends an answer: most of those whose characters have a
+    byte each have a token more than events. Where none shows it, not those whose wide characters explain such tokens."""
+    ended = counts_of(records).ends_itself & records.has("output_tokens") & (records.numbers("token_events") > 0)
+    wide = np.nan_to_num(records.numbers("output_bytes")) > np.nan_to_num(records.numbers("output_chars"))
+    plain = ended & ~wide & ~is_call(records)
+    hosts = np.array(records.strings("host"), dtype=object)
+    further = records.numbers("output_tokens") - records.numbers("token_events")
+    counted = ended & ~wide
+    for host in set(hosts[plain].tolist()):
+        rows = plain & (hosts == host)
+        counted |= ended & (hosts == host) & bool(np.median(further[rows]) >= 1)
+    return np.asarray(counted, dtype=np.bool_)
 
 
 def _highest_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

@@ -24,6 +24,7 @@ from llama_load.metrics.checks import (
     same,
     server_side,
     sources,
+    streams,
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.one_cause import with_one_remedy
@@ -47,11 +48,12 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     lengths.prompts_shortened,
     lengths.prompts_overcounted,
     lengths.cut_by_context,
+    lengths.clipped,
     alive.equal_answers,
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
-    sources.second_group,
+    sources.at_equal_work,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
@@ -59,6 +61,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     server_side.other_clients,
     server_side.preemptions,
     server_side.unexplained,
+    streams.held_back,
+    streams.stretched,
     client.late,
     client.own_delay,
     client.event_loop,

@@ -111,6 +111,7 @@ class RequestRecord:
     output_chars: int = 0  # characters of the generated text
     output_bytes: int | None = None  # of the same text, in UTF-8
     first_event_chars: int | None = None  # characters of the first token event; None: it is no text
+    first_event_bytes: int | None = None  # of the same text, in UTF-8
     call_chars: int | None = None  # characters of the names and arguments of tool calls
     stop_bytes: int | None = None  # of the longest `stop` that was sent, in UTF-8
     prompt_chars: int = 0  # characters of the prompt

@@ -36,6 +36,7 @@ from llama_load.reports.show import announce, show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
+from llama_load.run.reserve import Reserve
 from llama_load.run_folder.upload import check_place
 from llama_load.swarm import messages
 from llama_load.swarm.load_shapes import Stages
@@ -46,6 +47,7 @@ from llama_load.swarm.rebalancing import Rebalancer
 from llama_load.swarm.signals import NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.units import quantity
+from llama_load.web.bounded_server import bound_locusts_page
 from llama_load.web.guard import WebGuard
 from llama_load.web.metrics_page import RunMetrics, add_metrics_page, serve_metrics
 from llama_load.web.pages import add_pages
@@ -76,6 +78,7 @@ class Lifecycle:
         self._is_interrupted = self._is_quitting = False
         self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
+        self._reserve = Reserve(0)
         self._reported = Event()
         self._reported.set()
         events = environment.events
@@ -91,6 +94,7 @@ class Lifecycle:
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
             if self._guard is not None:
+                bound_locusts_page()
                 add_metrics_page(environment.web_ui, self.metrics)
                 add_pages(RunControl(self, self._guard))
             options = self.read(self.options, environment.host)
@@ -200,6 +204,7 @@ class Lifecycle:
                 prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
+            self._reserve = Reserve()
             self.metrics.follow(self.active.controller.live, prepared.writer)
             if prepared.load.model.stages:
                 self._user_scaler.reach(prepared.load.users)
@@ -236,6 +241,7 @@ class Lifecycle:
         if active is None or not self._reported.is_set():
             return
         self._reported.clear()
+        self._reserve.release()
         self.exit_code = INCOMPLETE
         options, folder, fault = active.prepared.options, active.folder, None
         try:

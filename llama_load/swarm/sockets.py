@@ -34,6 +34,7 @@ from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages
 from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
+from llama_load.swarm.unknown_peers import UnknownPeers
 
 RECORDS_SUFFIX = "/records"
 # With a key: the largest frame, without the 33 bytes that CURVE adds.
@@ -196,6 +197,7 @@ class Server(_Socket):
         self._peers: dict[int, str] = {}
         self._closed_s: dict[str, float] = {}
         self._accepted_s = 0.0
+        self._unknown = UnknownPeers()
         self._named: set[str] = set()
         try:
             if port == 0:
@@ -203,6 +205,7 @@ class Server(_Socket):
             else:
                 self.socket.bind(f"tcp://{host}:{port}")
                 self.port = port
+            self._unknown.port = self.port
         except zmq.ZMQError as error:
             raise RPCError(f"Socket bind failure: {error}") from error
 
@@ -266,6 +269,7 @@ class Server(_Socket):
         if self._connections.get(peer) != connection:
             self._take_events()  # the file descriptor's former owner may not be noted as gone yet
             self._connections[peer], self._peers[connection] = connection, peer
+            self._unknown.forget(connection)
             self._closed_s.pop(peer.removesuffix(RECORDS_SUFFIX), None)
 
     def _take_events(self) -> None:
@@ -282,8 +286,10 @@ class Server(_Socket):
             logger.warning("a connection was refused or broken during its handshake: no swarm key, or a network that fails")
         if event["event"] == zmq.EVENT_ACCEPTED:
             self._accepted_s = time.monotonic()
+            self._unknown.accepted(event["value"], len(self._peers), is_open=self._keys is None)
         if event["event"] != zmq.EVENT_DISCONNECTED:
             return
+        self._unknown.forget(event["value"])
         peer = self._peers.pop(event["value"], None)
         if peer is None or self._connections.get(peer) != event["value"]:
             return

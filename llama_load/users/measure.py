@@ -185,6 +185,7 @@ def make_record(
         output_chars=text_sizes.chars,
         output_bytes=text_sizes.bytes,
         first_event_chars=text_sizes.first_chars,
+        first_event_bytes=text_sizes.first_bytes,
         call_chars=text_sizes.call_chars,
         stop_bytes=sent.stop_bytes,
         output_sha256=text_digest(output) if output else None,

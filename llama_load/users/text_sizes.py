@@ -12,11 +12,12 @@ from llama_load.targets.counts import Counts
 
 @dataclass(frozen=True, slots=True)
 class TextSizes:
-    """Characters and bytes of a generated text, characters of its first token event and of its tool calls (None: it has none)."""
+    """Characters and bytes of a generated text and of its first token event, characters of its tool calls (None: it has none)."""
 
     chars: int
     bytes: int
     first_chars: int | None
+    first_bytes: int | None
     call_chars: int | None
 
     @classmethod
@@ -24,15 +25,18 @@ class TextSizes:
         """Those of an answer with this whole text."""
         calls = answer.calls
         call_chars = sum(len(call.name) + len(call.arguments) for call in calls) if calls else None
-        return cls(len(text), len(text.encode("utf-8", "surrogatepass")), _first_chars(answer), call_chars)
+        first = _first_text(answer)
+        first_chars = None if first is None else len(first)
+        first_bytes = None if first is None else len(first.encode("utf-8", "surrogatepass"))
+        return cls(len(text), len(text.encode("utf-8", "surrogatepass")), first_chars, first_bytes, call_chars)
 
 
-def _first_chars(answer: AnswerReader) -> int | None:
-    """Characters of the first token event: the first text that a reader could see. Reasoning comes before the answer."""
+def _first_text(answer: AnswerReader) -> str | None:
+    """The text of the first token event: the first that a reader could see. Reasoning comes before the answer."""
     if not answer.token_ns or answer.others:
         return None
     pieces = answer.thoughts or answer.pieces
-    return next((len(piece) for piece in pieces if is_visible(piece)), None)
+    return next((piece for piece in pieces if is_visible(piece)), None)
 
 
 def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes, *, choices: int) -> float | None:
@@ -53,6 +57,7 @@ def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes
         chars=float(sizes.chars + (sizes.call_chars or 0)),
         first_tokens=float(counts.first_event_tokens or 0) if counts.event_tokens else math.nan,
         first_chars=math.nan if sizes.first_chars is None else float(sizes.first_chars),
+        first_wide=float((sizes.first_bytes or 0) - (sizes.first_chars or 0)),
         ends_itself=finish is not None and finish not in BY_LENGTH,
         choices=float(choices),
     )

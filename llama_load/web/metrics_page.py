@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from gevent import pywsgi
 
 from llama_load.bound_headers import is_bearer
 from llama_load.errors import UsageError
@@ -17,6 +16,7 @@ from llama_load.live.exposition import CONTENT_TYPE, exposition
 from llama_load.options.flags import LOOPBACK
 from llama_load.reports.about_run import about_run
 from llama_load.run_folder import RunWriter
+from llama_load.web.bounded_server import BoundedServer
 from llama_load.web.guard import is_own_name
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def serve_metrics(address: tuple[str, int], metrics: RunMetrics, token: str | No
         start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
         return [metrics.text()]
 
-    server = pywsgi.WSGIServer(address, answer, log=None, error_log=logger)
+    server = BoundedServer(address, answer, log=None, error_log=logger)
     try:
         server.start()
     except OSError as error:

@@ -6,7 +6,7 @@ import io
 import logging
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from flask import Blueprint, Response, abort, redirect, request
 from llama_load.comparison.compare import compare
 from llama_load.comparison.sources import read_groups
 from llama_load.errors import LlamaLoadError
+from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.foreign_text import printable
 from llama_load.live.view import live_view
-from llama_load.run.in_thread import in_thread
+from llama_load.run.in_thread import in_page_thread
 from llama_load.run.outcome import Outcome
 from llama_load.run.progress import Counts
 from llama_load.run_folder import MANIFEST, last_with_label
@@ -86,7 +87,7 @@ def _before(files: RunFiles, folder: Path) -> dict[str, Any] | None:
     label, date = manifest.get("label"), manifest.get("date")
     if not isinstance(label, str) or not isinstance(date, str):
         return None
-    last = in_thread(lambda: last_with_label(folder.parent, label, (folder, date)))
+    last = in_page_thread(lambda: last_with_label(folder.parent, label, (folder, date)))
     return None if last is None else {"run": last[0].name, "figures": headline_figures(files, last[0].name)}
 
 
@@ -182,7 +183,7 @@ def _add_results(route: Route, control: RunControl, files: RunFiles) -> None:
 
     @route("/runs")
     def runs() -> Response:
-        rows = in_thread(lambda: listed_runs(files))
+        rows = in_page_thread(lambda: listed_runs(files))
         return page("runs", "runs", rows=rows)
 
     def compared() -> list[Path]:
@@ -206,7 +207,7 @@ def _add_results(route: Route, control: RunControl, files: RunFiles) -> None:
         if not 2 <= len(folders) <= MOST_COMPARED:
             abort(404, f"choose 2 to {MOST_COMPARED} runs")
         try:
-            text = in_thread(lambda: _comparison_page(folders))
+            text = in_page_thread(lambda: _comparison_page(folders))
         except (LlamaLoadError, OSError) as fault:
             return Response(printable(str(fault), None), 422, content_type="text/plain; charset=utf-8", headers=NO_STORE)
         return foreign_file(text, "comparison.html", is_download=is_download)
@@ -220,18 +221,18 @@ def _add_results(route: Route, control: RunControl, files: RunFiles) -> None:
             abort(400, "confirm the name of the run")
         if control.runs.active is not None and control.runs.active.folder.name == name:
             return json({"fault": "it is running: stop it first"}, 422)
-        return done(lambda: in_thread(lambda: files.delete(name)))
+        return done(lambda: in_page_thread(lambda: files.delete(name)))
 
     @route("/runs/<name>/spark.svg")
     def spark(name: str) -> Response:
         folder = folder_of(name)
         headers = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "private, max-age=60"}
-        return Response(in_thread(lambda: spark_svg(folder)), content_type="image/svg+xml", headers=headers)
+        return Response(in_page_thread(lambda: spark_svg(folder)), content_type="image/svg+xml", headers=headers)
 
     @route("/runs/<name>")
     def run(name: str) -> Response:
         folder_of(name)
-        return page("run", "runs", VIEW_POLICY, run=in_thread(lambda: run_view(files, name)))
+        return page("run", "runs", VIEW_POLICY, run=in_page_thread(lambda: run_view(files, name)))
 
     @route("/runs/<name>/report")
     def report(name: str) -> Response:
@@ -270,7 +271,12 @@ def _add_experiments(route: Route, control: RunControl) -> None:
         path = experiments.result()
         if path is None:
             abort(404, "there is no result")
-        return foreign_file(path.read_bytes()) if is_in_frame() else redirect("result")
+        if not is_in_frame():
+            return redirect("result")
+        try:
+            return foreign_file(in_page_thread(lambda: read_foreign(path)))
+        except (OSError, TooLarge) as error:
+            abort(404, printable(str(error)))
 
     @route("/api/experiment")
     def experiment() -> Response:
@@ -306,7 +312,7 @@ def _progress(counts: Counts) -> dict[str, Any]:
 
 def _chunks(opened: Any) -> Any:
     with opened:
-        while data := opened.read(1 << 18):
+        while data := in_page_thread(partial(opened.read, 1 << 18)):
             yield data
 
 
@@ -317,7 +323,7 @@ def _csv(folder: Path) -> Response:
 
     out = io.BytesIO()
     try:
-        in_thread(lambda: write_requests(load_run(folder, CSV_LIMITS).records, CSV, out))
+        in_page_thread(lambda: write_requests(load_run(folder, CSV_LIMITS).records, CSV, out))
     except (LlamaLoadError, OSError) as error:
         abort(404, printable(str(error)))
     headers = {"Content-Disposition": "attachment; filename=requests.csv", **NO_STORE}

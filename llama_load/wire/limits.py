@@ -21,6 +21,20 @@ def raised_limits() -> Limits:
     return Limits(_raise_open_files(), _local_ports())
 
 
+# Where the number is not known, or not limited.
+MANY_FILES = 65_536
+
+
+def open_files() -> int:
+    """How many descriptors this process may have, at present."""
+    try:
+        import resource
+    except ImportError:
+        return MANY_FILES
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MANY_FILES if soft == resource.RLIM_INFINITY else soft
+
+
 def _raise_open_files() -> int | None:
     try:
         import resource

@@ -173,6 +173,9 @@ def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:
         "perplexity_error": 0.1,
     }
     assert (tmp_path / "asked").read_text() == "-m m.gguf -f t.txt -c 256 -ngl 9\n"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    with pytest.raises(RunError, match="llama-perplexity was ended by SIGKILL, for example because the memory was used up"):
+        perplexity_of(str(program), Path("m.gguf"), Path("t.txt"), 256)
     with pytest.raises(UsageError, match="no program"):
         perplexity_of(str(tmp_path / "none"), Path("m.gguf"), Path("t.txt"), 256)
 

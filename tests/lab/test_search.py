@@ -30,7 +30,7 @@ from llama_load.lab.search.search_probe import BudgetSpentError, Capacity, Goal,
 from llama_load.lab.search.state import Budget, Present, SearchSettings, SearchState
 from llama_load.options.objectives import judge, parse_objectives
 from llama_load.serving.launch import Server
-from tests.conftest import environment, run_to_the_end
+from tests.conftest import REPOSITORY, environment, run_to_the_end
 from tests.make_records import failed, record, table
 
 SEARCHED = SearchSettings("concurrency", "", (), parse_objectives(["ttft:2000 tpot:100"]))
@@ -73,6 +73,16 @@ def test_searches_of_users_hold_the_known_capacity_of_a_queue() -> None:
     assert row.covered == 1.0
     assert row.close >= 4 / 5
     assert row.most_sent <= 5000
+
+
+def test_searches_with_two_kinds_of_prompts_are_as_close_as_the_documentation_says() -> None:
+    """15 % of the requests take eleven times as long: the answers are within 25 %, and fewer are close than with equal requests."""
+    found = [search_of_users(20, 8, seed, is_bimodal=True) for seed in range(12)]
+    row = tally(found, 20, 1.0)
+    assert row.covered >= 8 / 12 and 4 / 12 <= row.close < 1.0
+    assert all(each.value is not None and 15 <= each.value <= 25 for each in found)
+    text = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    assert "| users, 8 slots, two kinds of prompts | 20 users | 92 % | 72 % |" in text
 
 
 def test_searches_of_a_rate_hold_the_capacity_by_erlang_c() -> None:

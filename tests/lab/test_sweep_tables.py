@@ -13,6 +13,7 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import effects
+from llama_load.lab.sweep.estimate import estimate
 from llama_load.lab.sweep.folder import FAILED, Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
@@ -21,7 +22,7 @@ from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row, rows_of, test_rates
 from llama_load.lab.sweep.server_spec import argument
-from llama_load.lab.sweep.sweep_tables import estimate, make_tables
+from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
 from tests.make_records import record, table
@@ -144,9 +145,27 @@ def test_what_a_server_adds_to_each_token() -> None:
     assert cells(rows, column)[0] == ["1.000"]
 
 
+def test_what_a_server_adds_to_each_token_has_an_interval_where_both_scatter() -> None:
+    """250 and 200 tokens/s, ± 5 each of 2 values: 4 and 5 ms with standard errors of 4 * 0.02 / sqrt 2 and 5 * 0.025 / sqrt 2, together
+    0.105 ms, with 1.70 degrees of freedom by Welch: t is 5.12, so 1 ± 0.537 ms."""
+    half = 5 / 2**0.5
+    rows = [row("4", 250 - half), row("4", 250 + half, 2), row("8", 200 - half), row("8", 200 + half, 2)]
+    column = "{value: output_throughput, where: {threads: 8}, cost-against: {threads: 4}}"
+    assert cells(rows, column)[0] == ["1.000 (0.463 to 1.537)"]
+
+
 def test_a_figure_that_is_missing_says_why() -> None:
     rows = [row("4", 10.0, reasons={"vram_mib": "telemetry saw no GPU in use"})]
     assert cells(rows, "threads, vram_mib")[-1] == ["NA: a, u=1, threads=4: VRAM (MiB): telemetry saw no GPU in use"]
+
+
+def test_figures_that_are_missing_for_one_reason_share_a_line() -> None:
+    reasons = {"vram_mib": "telemetry saw no GPU in use", "vram_by_gpu.0": "telemetry saw no GPU in use"}
+    rows = [row("4", 10.0, reasons=reasons)]
+    assert cells(rows, "threads, vram_mib, vram_by_gpu, perplexity")[-1] == [
+        "NA: a, u=1, threads=4: VRAM (MiB), VRAM (MiB), GPU 0: telemetry saw no GPU in use",
+        "NA: a, u=1, threads=4: PPL: the run has no perplexity",
+    ]
 
 
 def test_a_row_with_a_bad_verdict_is_shown_but_not_ranked() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from llama_load.metrics.checks.sources import second_group
+from llama_load.metrics.checks.sources import at_equal_work
 from llama_load.metrics.equal_work import Work, begins_ns, explained_ttft
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.outliers import outliers
 from llama_load.metrics.pace import paces_ms
 from llama_load.metrics.second_group import smallest_seen
 from llama_load.metrics.summary import summarize
@@ -114,7 +116,7 @@ def requests(fast: Sequence[int], *, later: Sequence[int] = (), cached: int | No
 
 def check_of(made: Sequence[RequestRecord]) -> tuple[float | None, str]:
     records = table(*made)
-    (check,) = second_group(Evidence(records=records, figures=summarize(records)))
+    check, *_ = at_equal_work(Evidence(records=records, figures=summarize(records)))
     return check.value, check.text
 
 
@@ -132,3 +134,24 @@ def test_later_turns_are_no_second_group() -> None:
     assert check_of(requests(fast, later=fast))[0] == 0
     assert check_of(requests(fast, later=fast, cached=0))[0] == 0
     assert check_of(requests(()))[0] == 0
+
+
+def test_one_slow_request_that_makes_the_mean_is_named() -> None:
+    """The first of 40 takes 18 s, on a server of 300 ms: mean 742 ms with it, 300 without. Its prompt is one of the longest, so that
+    its time per prompt token is not the longest."""
+    made = [replace(each, prompt_tokens=5 + 5 * (number % 10)) for number, each in enumerate(requests(())[:40])]
+    slow = record(0, start_ms=0, first_ms=18_000, gaps_ms=(20.0,) * 12, prompt_tokens=50)
+    records = table(slow, *made[1:])
+    _, check = at_equal_work(Evidence(records=records, figures=summarize(records)))
+    assert (check.name, check.ok) == ("outlier_shift", False)
+    assert check.value == pytest.approx(0.6, abs=0.02)
+    assert check.spoils == ("TTFT", "upper percentiles")
+    assert "raise --warmup" in check.sentence
+
+
+def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
+    """40 requests at 80 and 95 % load, where the longest wait moves the mean by 5 % and more."""
+    for seed in range(8):
+        for load in (0.8, 0.95):
+            looked = looked_at(Case(load=load), 40, seed)[0]
+            assert outliers(np.ones(len(looked.quotients)), looked.quotients) is None

@@ -346,3 +346,16 @@ def test_blanks_before_an_answer_are_events_with_a_token_each() -> None:
     found = of(answers(tokens=10, token_events=8, blank_events=2, itl_ms=[GAP_MS] * 7))
     assert bad(found) == {}
     assert found.total.tokens_per_event.mean == 1.0
+
+
+def test_a_limit_of_the_way_is_no_full_context() -> None:
+    """64 tokens of 256 for prompts of 20 to 210 tokens: a gateway's limit. Answers that end where prompt and answer fill 300: the
+    context."""
+    rows = prompts(PLANNED, PLANNED)
+    asked = [replace(row, max_tokens=256, finish_reason="length") for row in rows]
+    found = bad(of(asked))
+    assert found["clipped_answer_ratio"].startswith("20 answers of 20 ended by length at 80 tokens, up to 256 were asked for")
+    assert "cut_by_context_ratio" not in found
+    full = [replace(row, output_tokens=300 - int(row.prompt_tokens or 0)) for row in asked]
+    assert "cut_by_context_ratio" in bad(of(full))
+    assert "clipped_answer_ratio" not in bad(of(full))

@@ -58,9 +58,14 @@ def _printed(command: Sequence[str]) -> str:
         except subprocess.TimeoutExpired:
             raise RunError(f"{command[0]} did not end within {ENDS_WITHIN_S:g} s") from None
         finally:
+            code = process.returncode
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            memory = ", for example because the memory was used up" if name == "SIGKILL" else ""
+            raise RunError(f"{Path(command[0]).name} was ended by {name}{memory}")
         output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_BYTES))
         return output.read().decode("utf-8", "replace")
 

@@ -17,6 +17,7 @@ from llama_load.lab.sweep.sweep_tables import MISSING, make_tables
 from llama_load.lab.sweep.time_needed import needed_s
 from llama_load.tables import titled_lines
 from llama_load.tables.numbers import duration
+from llama_load.units import quantity
 
 SHOWN_CELLS = 12
 
@@ -66,7 +67,9 @@ class Progress(ExitStack):
         if not self._pending:
             return "none left"
         seconds, unknown = needed_s(self._pending, self._sweep.cells, self._sweep.folder.ended)
-        return f"about {duration(seconds)} left" + (f" and {unknown} cells of unknown time" if unknown else "")
+        parts = [f"about {duration(seconds)} left"] if seconds or not unknown else []
+        parts += [f"{quantity(unknown, 'cell')} of unknown time"] if unknown else []
+        return " and ".join(parts)
 
     def _table(self) -> Any:
         from rich.console import Group

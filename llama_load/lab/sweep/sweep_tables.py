@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
 
 from llama_load import tables
 from llama_load.comparison.warnings import replaced_in
+from llama_load.lab.sweep.estimate import Estimate, estimate, reach_of_cost
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.ranking import (
@@ -39,16 +39,15 @@ _CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the ne
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """The mean of one value per run (or per request of a test), and its sample standard deviation (None below two)."""
+class _Missing:
+    """A note: a figure of this row is missing, and why."""
 
-    mean: float
-    std: float | None = None
+    row: str
+    heading: str
+    why: str
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and sample standard deviation, sqrt(sum((x - mean)^2) / (n - 1)). 1, 2, 3: 2.0 ± 1.0."""
-    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+Note = str | _Missing
 
 
 def make_tables(plan: Plan, rows: Sequence[Row]) -> list[tables.Table]:
@@ -104,7 +103,7 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> t
     for row in rows:
         if not row.requests:
             notes.append(f"{MISSING}: {row_name(row, plan)}: {row.reason or NO_REQUESTS}")
-        else:
+        if not row.reason:
             notes += _notes_of_requests(row, plan)
         for request in row.requests:
             texts = []
@@ -153,7 +152,7 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tabl
     groups = list(merged.values())
     for name in reversed(table.sort_by):
         groups.sort(key=lambda group: _natural(group[0].fact(name)))
-    notes: list[str] = []
+    notes: list[Note] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
     cells = list(dict.fromkeys(zip(*columns, strict=True))) if groups else []  # what is of the server alone is there once
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
@@ -210,7 +209,7 @@ def _natural(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
-def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[str]) -> list[tables.Cell]:
+def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[Note]) -> list[tables.Cell]:
     value = describe(column.value)
     if value.is_text:
         return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
@@ -229,8 +228,8 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             cells.append(tables.Cell(MISSING))
             row = (own or group)[0]
             why = row.why_missing(column.value) if own else "there is no such cell"
-            heading = f"{column.name}: " if own and not row.reason else ""
-            notes.append(f"{MISSING}: {row_name(row, plan)}: {heading}{why}")
+            heading = column.name if own and not row.reason else ""
+            notes.append(_Missing(row_name(row, plan), heading, why))
             continue
         may_be_ranked = _may_be_ranked(own, column) and not _reasons(column, ranking, place)
         if column.against:
@@ -290,8 +289,9 @@ def _figure(column: Column, group: Sequence[Row]) -> Estimate | None:
     there = _estimate_of(column, group, column.against)
     if there is None or not there.mean or not here.mean:
         return None
-    mean = 100 * (1 - here.mean / there.mean) if column.loss_against else 1e3 / here.mean - 1e3 / there.mean
-    return Estimate(mean)
+    if column.loss_against:
+        return Estimate(100 * (1 - here.mean / there.mean))
+    return Estimate(1e3 / here.mean - 1e3 / there.mean, reach=reach_of_cost(here, there))
 
 
 def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[str]]) -> Estimate | None:
@@ -350,10 +350,24 @@ def _text(column: Column, result: Estimate) -> str:
     text = fixed(result.mean, column.decimals or 0)
     if column.spread is not False and result.std is not None and not column.against:
         text += f" ± {fixed(result.std, column.decimals or 0)}"
+    if result.reach is not None:
+        low, high = [fixed(end, column.decimals or 0) for end in (result.mean - result.reach, result.mean + result.reach)]
+        text += f" ({low} to {high})"
     return text + column.unit
 
 
-def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[str]) -> tables.Table:
-    """The table with its headings and notes."""
+def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[Note]) -> tables.Table:
+    """The table with its headings and notes. Figures of one row that are missing for one reason share a note."""
+    headings: dict[_Missing, list[str]] = {}
+    for note in notes:
+        if isinstance(note, _Missing):
+            headings.setdefault(replace(note, heading=""), []).append(note.heading)
+    texts = []
+    for note in notes:
+        if isinstance(note, _Missing):
+            named = ", ".join(dict.fromkeys(filter(None, headings[replace(note, heading="")])))
+            texts.append(": ".join(filter(None, (MISSING, note.row, named, note.why))))
+        else:
+            texts.append(note)
     heads = [tables.Column(column.name, column.align, width=column.width) for column in table.columns]
-    return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*notes, table.note]))), table.style)
+    return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*texts, table.note]))), table.style)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.spoiled import COUNTS, RATES, TPOT
 from llama_load.metrics.text_density import LONG, LONG_TEXT, Shortage, shortage
 from llama_load.metrics.token_counts import CALL_TOKENS
 from llama_load.metrics.token_span import is_call
@@ -67,7 +68,9 @@ def tpot_known(evidence: Evidence) -> Iterator[Check]:
             f"mean TPOT is between {bounds.least_ms:.2f} and {bounds.most_ms:.2f} ms: some tokens have no event of their own, and "
         )
         text += "whether they came before the first, between two or after the last is not known"
-    yield limited("tpot_bounds_ratio", bounds.ratio, text)
+    # Tokens of tool calls without an event may be a wrong count as well.
+    has_calls = bool(is_call(evidence.records.ok()).any())
+    yield limited("tpot_bounds_ratio", bounds.ratio, text, spoils=(TPOT, RATES, COUNTS) if has_calls else (TPOT,))
     formula, own = evidence.figures.vllm_tpot.mean, evidence.figures.distributions["tpot"].mean
     if formula and own and abs(formula / own - 1) > FORMULA_DIFFERS:
         text = (

@@ -54,6 +54,23 @@ def cut_by_context(evidence: Evidence) -> Check:
     return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
 
 
+def clipped(evidence: Evidence) -> Iterator[Check]:
+    """Answers that a lower max_tokens ended than was asked for (see `metrics.answer_ends`). Evidence: finish reasons, lengths of
+    answers and prompts. No statistics: lengths that end by chance end by a stop, not by length."""
+    ok = evidence.records.ok()
+    rows = answer_ends.clipped(ok)
+    if not rows.any():
+        return
+    length = int(ok.numbers("output_tokens")[rows][0])
+    asked = ok.numbers("max_tokens")[rows].max()
+    text = (
+        f"{quantity(int(rows.sum()), 'answer')} of {len(ok)} ended by length at {length} tokens, up to {asked:.0f} were asked for"
+    )
+    yield limited(
+        "clipped_answer_ratio", float(rows.mean()), f"{text}, whatever the length of the prompt: something lowers max_tokens"
+    )
+
+
 def long_answers(evidence: Evidence) -> Iterator[Check]:
     """Answers longer than max_tokens (times `n`). Evidence: the server's counts or the events, both whole numbers: no error, but
     for events an allowance of 2 % and one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +12,20 @@ from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.constancy import THROUGHPUT, Constancy, Named, Observed, constancy
+from llama_load.metrics.constancy import THROUGHPUT, TPOT, Constancy, Named, Observed, constancy, of_part
 from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
 from llama_load.metrics.summary import output_counts
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
+
+# Parts of a run that are looked at alone: by these columns, the largest of each, from this number of requests on, for changes above
+# this factor. (More looks find more by chance.) And the most requests whose gaps are looked at, where requests are too few.
+PART_COLUMNS = ("workload", "model", "adapter", "host")
+MOST_FEW_REQUESTS = 1000
+MOST_PARTS, LEAST_OF_A_PART, LEAST_CHANGE_OF_A_PART = 4, 32, 1.5
 
 
 def changes(evidence: Evidence) -> Iterator[Check]:
@@ -36,13 +45,54 @@ def changes(evidence: Evidence) -> Iterator[Check]:
         return
     seen = observed(evidence)
     result = constancy(seen)
-    yield _changed(result, seen)
+    if not result.changes:
+        result = _with_parts(result, seen, evidence)
+    by_gaps = None if result.changes or TPOT in result.judged else _by_gaps(evidence, seen)
+    yield _changed(result, seen) if by_gaps is None else by_gaps
     if (cold := result.cold_start) is not None:
         text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
         yield limited("cold_start_ratio", cold.ratio, text + f"and {cold.slowest_ms:.0f} ms at most")
     if (burst := result.failures) is not None and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
         text = f"{burst.inside:.0%} of the requests failed {_when(burst, seen)}, otherwise {burst.outside:.1%}"
         yield limited("failure_burst_ratio", burst.inside, text)
+
+
+def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
+    """Of few requests: large changes of their gaps, from when the first ones have their first tokens to the last start; None where
+    these are too few, too. (Fewer in flight, before and after, have shorter gaps.)"""
+    if seen.is_open or not 0 < len(evidence.records) <= MOST_FEW_REQUESTS:
+        return None
+    ok = evidence.records.ok()
+    sizes, gaps_ms = ok.lists("itl_ms")
+    pieces = pieces_of(ok.optional_instants("first_token_mono_ns"), sizes, gaps_ms.astype(np.float64))
+    at_start = seen.started_ns < seen.ended_ns.min()
+    begin_ns = int(seen.first_ns[at_start].max(initial=seen.begin_ns))
+    slices = gap_slices(pieces, begin_ns, seen.end_ns)
+    if slices is None:
+        return None
+    change = gap_change(pieces, slices)
+    if change is None:
+        requests = quantity(len(seen.started_ns), "request")
+        text = f"{requests} with {len(gaps_ms)} gaps show only changes of {TPOT} by {_factor(LEAST_SIZE)} or more"
+        return limited("changed_ratio", 1.0, text, detects=LEAST_SIZE)
+    return _changed(Constancy([TPOT], [Named(TPOT, change)]), seen)
+
+
+def _with_parts(whole: Constancy, seen: Observed, evidence: Evidence) -> Constancy:
+    """With what changed for a part of the requests alone (a workload, a model, a server), which the others dilute."""
+    records = _looked_at(evidence)
+    changes: list[Named] = []
+    for column in PART_COLUMNS:
+        names = Counter(name for name in records.strings(column) if name is not None)
+        if len(names) < 2:
+            continue
+        for name, count in names.most_common(MOST_PARTS):
+            if count < LEAST_OF_A_PART:
+                continue
+            found = constancy(of_part(seen, records.equals(column, name))).changes
+            changes += [Named(f"{each.name} of {name}", each.change) for each in found if each.change.size > LEAST_CHANGE_OF_A_PART]
+    changes.sort(key=lambda named: -named.change.size)
+    return replace(whole, changes=changes)
 
 
 def falling_behind(evidence: Evidence) -> Iterator[Check]:
@@ -156,12 +206,12 @@ def _figure(value: float) -> str:
 
 
 def observed(evidence: Evidence) -> Observed:
-    """The requests as columns. Of later turns of conversations, whose prompts grow, only the failures count."""
-    is_open = evidence.gap_ms is not None and bool(evidence.records.has("scheduled_mono_ns").all())
+    """The requests as columns. TPOT of later turns of conversations counts; of their TTFT and E2EL, whose prompts grow and are
+    cached for an unknown part, nothing does."""
+    is_open = _is_open(evidence)
     since = "scheduled_mono_ns" if is_open else "started_mono_ns"
     begin_ns, last_ns = int(evidence.records.instants(since).min()), int(evidence.records.instants(since).max())
-    overlap = (evidence.sent.instants(since) <= last_ns) & (evidence.sent.instants("ended_mono_ns") >= begin_ns)
-    records = evidence.records if evidence.beside is None else evidence.sent.where(overlap)
+    records = _looked_at(evidence)
     started_ns = records.instants(since)
     ended_ns, is_ok, is_failed = records.instants("ended_mono_ns"), records.equals("status", OK), records.is_failed()
     waited = np.nan_to_num(records.numbers("client_queue_ms")) if is_open else 0.0
@@ -180,7 +230,7 @@ def observed(evidence: Evidence) -> Observed:
         is_ok=is_ok,
         is_failed=is_failed,
         ttft_ms=latency("ttft_ms") + waited,
-        tpot_ms=np.where(is_ok | later, latency("tpot_ms"), _cut_tpot_ms(records)),
+        tpot_ms=np.where(is_ok, records.numbers("tpot_ms"), np.where(later, np.nan, _cut_tpot_ms(records))),
         e2el_ms=latency("e2el_ms") + waited,
         tokens=np.nan_to_num(tokens),
         prompt_tokens=records.numbers("prompt_tokens"),
@@ -189,6 +239,21 @@ def observed(evidence: Evidence) -> Observed:
         scheduled_ns=started_ns if is_open else None,
         is_even=not later.any(),
     )
+
+
+def _looked_at(evidence: Evidence) -> Records:
+    """The requests in flight while measured ones were sent."""
+    if evidence.beside is None:
+        return evidence.records
+    since = "scheduled_mono_ns" if _is_open(evidence) else "started_mono_ns"
+    measured_ns = evidence.records.instants(since)
+    begun = evidence.sent.instants(since) <= int(measured_ns.max())
+    ended = evidence.sent.instants("ended_mono_ns") < int(measured_ns.min())
+    return evidence.sent.where(begun & ~ended)
+
+
+def _is_open(evidence: Evidence) -> bool:
+    return evidence.gap_ms is not None and bool(evidence.records.has("scheduled_mono_ns").all())
 
 
 def _cut_tpot_ms(records: Records) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -10,60 +10,81 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.equal_work import Work
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.outliers import outliers
 from llama_load.metrics.pace import paces_ms
 from llama_load.metrics.second_group import Looked, Server, by_pace, by_ttft, smallest_seen
+from llama_load.metrics.spoiled import TPOT, TTFT, UPPER
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
+from llama_load.units import quantity
 
-NAME = "second_group_ratio"
+NAME, ALONE_NAME = "second_group_ratio", "outlier_shift"
 # What makes two requests different work on the same server, besides the length of the prompt.
 KINDS = ("stage", "workload", "model", "adapter", "endpoint", "host", "answer_form", "choices")
 # Prompt tokens where they are unknown: of English text.
 CHARS_PER_TOKEN = 4.0
 
 
-def second_group(evidence: Evidence) -> Iterator[Check]:
-    """Whether a part of the answers came from another source: at equal work, their TTFT or their time per token is
-    another group.
+def at_equal_work(evidence: Evidence) -> Iterator[Check]:
+    """Whether a part of the answers came from another source, and whether single requests make a mean: by TTFT and time per
+    token at equal work.
 
-    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns and prompts sent
-    before where the server does not report its cache, and where caching is intended. Error rates:
+    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns where the server does
+    not report its cache, and all requests where caching is intended and not reported. Error rates:
     benchmarks/two_groups.py, in docs/verdict.md.
     """
     records = evidence.sent
-    judged = _judged(evidence, records)
-    servers = _servers(evidence, records, judged)
+    servers = _servers(evidence, records, _judged(evidence, records))
     kinds = _kinds(records)
     by_first = by_ttft(servers, kinds)
     by_gaps = by_pace(servers, kinds, paces_ms(records))
-    if not by_first.is_enough:
-        yield limited(NAME, None, "too few answers with equal work to see whether all come from one source")
-        return
+    yield _second_group(records, by_first, by_gaps)
+    yield from _single(records.numbers("ttft_ms"), by_first, "TTFT")
+    yield from _single(records.numbers("tpot_ms"), by_gaps, "TPOT")
 
+
+def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
+    if not by_first.is_enough:
+        return limited(NAME, None, "too few answers with equal work to see whether all come from one source")
     if by_first.groups is not None:
-        yield limited(NAME, by_first.groups.share, _sentence(by_first, records.numbers("ttft_ms"), "got their first token"))
-        return
+        text = _sentence(by_first, records.numbers("ttft_ms"), "got their first token after")
+        return limited(NAME, by_first.groups.share, text)
     if by_gaps.groups is not None:
-        yield limited(NAME, by_gaps.groups.share, _sentence(by_gaps, records.numbers("tpot_ms"), "have a token"))
-        return
+        return limited(NAME, by_gaps.groups.share, _sentence(by_gaps, records.numbers("tpot_ms"), "have a token every"))
 
     seen = smallest_seen(by_first)
     if seen is None:
-        yield limited(NAME, None, "too few answers, or too much scatter at equal work, to see whether all come from one source")
+        text = "too few answers, or too much scatter at equal work, to see whether all come from one source"
+        return limited(NAME, None, text)
+    return limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
+
+
+def _single(values_ms: NDArray[np.float64], looked: Looked, name: str) -> Iterator[Check]:
+    """Requests that stand alone and make a part of the mean."""
+    own_ms = values_ms[looked.rows]
+    known = ~np.isnan(own_ms)
+    found = outliers(own_ms[known], looked.quotients[known])
+    if found is None or looked.groups is not None:
         return
-    yield limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
+    slowest = own_ms[known][found.places]
+    count = len(slowest)
+    text = f"{quantity(count, 'request')} of {int(known.sum())} had a {name} of {slowest.min():.0f} ms or more, "
+    text += f"{found.factor:.0f} x as long as any other at equal work: mean {name} is {found.mean:.1f} ms with "
+    text += f"{'it' if count == 1 else 'them'}, {found.mean_without:.1f} ms without"
+    is_first = bool((found.places < max(1, len(own_ms) // 10)).all())
+    advice = "raise --warmup: the first requests met a server that was not ready" if is_first else None
+    yield limited(ALONE_NAME, found.shift, text, advice=advice, spoils=(TTFT, UPPER) if name == "TTFT" else (TPOT, UPPER))
 
 
 def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:
     """`48 of 400 answers got their first token after 21 ms, the others after 302 ms (medians; …)`."""
     smaller = looked.is_smaller()
-    inside = float(np.median(values_ms[looked.rows[smaller]]))
-    outside = float(np.median(values_ms[looked.rows[~smaller]]))
-    when = "after" if what.endswith("first token") else "every"
-    text = f"{int(smaller.sum())} of {len(smaller)} answers {what} {when} {inside:.3g} ms, the others {when} {outside:.3g} ms"
+    inside = float(np.nanmedian(values_ms[looked.rows[smaller]]))
+    outside = float(np.nanmedian(values_ms[looked.rows[~smaller]]))
+    text = f"{int(smaller.sum())} of {len(smaller)} answers {what} {inside:.3g} ms, the others {outside:.3g} ms (medians)"
     factor = float(np.median(looked.quotients[~smaller]) / np.median(looked.quotients[smaller]))
     than = f"{factor:.1f} x as fast" if factor > 1 else f"{1 / factor:.1f} x as slow"
-    return f"{text} (medians); at equal prompt length and load they are {than}, with none between: two sources answer"
+    return f"{text}; at equal prompt length and load they are {than}, with none between: two sources answer"
 
 
 def _judged(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
