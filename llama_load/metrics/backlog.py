@@ -13,6 +13,7 @@ Instants = NDArray[np.int64]
 # Windows for the variance of the growth.
 WINDOWS = 16
 # A growth of this many standard deviations is no chance; a server at exactly 100 % load passes it in about 1 of 100 runs.
+SURELY = 1.645  # the standard normal quantile of 95 %
 Z_GROWTH = 2.6
 # Fewer arrivals show nothing.
 FEWEST = 32
@@ -44,6 +45,13 @@ class Backlog:
     def limit(self) -> float:
         """The largest deficit that chance explains."""
         return self.chance / self.arrivals if self.arrivals else math.inf
+
+    @property
+    def detects(self) -> float:
+        """The detection limit: a deficit that would have exceeded what chance explains with 95 %, which is 1.64 standard deviations
+        above it."""
+        sd = (self.chance - 2) / Z_GROWTH
+        return (self.chance + SURELY * sd) / self.arrivals if self.arrivals else math.inf
 
 
 def backlog(scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0) -> Backlog | None:
