@@ -48,10 +48,15 @@ class Backlog:
 
     @property
     def detects(self) -> float:
-        """The detection limit: a deficit that would have exceeded what chance explains with 95 %, which is 1.64 standard deviations
-        above it."""
-        sd = (self.chance - 2) / Z_GROWTH
-        return (self.chance + SURELY * sd) / self.arrivals if self.arrivals else math.inf
+        """The detection limit: the deficit of an overloaded server that would have been called too high with 95 %.
+
+        Its growth scatters by sqrt(2 n) with Poisson arrivals and exponential services, more than that of a server with time to
+        spare, so (2.6 + 1.64) sqrt(2 n) + 2 requests. 1000 arrivals: 0.19; simulated queues at 125 % of their capacity (0.2) are
+        called out in 99 of 100 runs (docs/verdict.md).
+        """
+        if not self.arrivals:
+            return math.inf
+        return ((Z_GROWTH + SURELY) * math.sqrt(2 * self.arrivals) + 2) / self.arrivals
 
 
 def backlog(scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0) -> Backlog | None:

@@ -236,7 +236,7 @@ LIMITS = {
     "backlog_ratio": Limit(NOT_COMPARABLE, 0.02, SAME,
         "the limit is what chance explains; percentiles of a queue that grows depend on how long the run lasts",
         "lower --request-rate: the server cannot keep up",
-        (ALL,), matters=0.1),
+        (ALL,), matters=0.2),
     "preemption_ratio": Limit(NOT_COMPARABLE, 0.01, SAME,
         "a preempted request is computed twice, which other loads are not",
         "lower the load, or give the server more memory (--gpu-memory-utilization)",
