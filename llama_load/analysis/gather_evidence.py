@@ -143,6 +143,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         estimated=manifest.tokenizer == "estimate",
         template_known=_is_template_known(manifest),
         sent_before=manifest.prompts_sent_before,
+        common=manifest.common_beginnings,
     )
 
 
