@@ -33,8 +33,6 @@ _MARKUP = re.compile(r"[\\`*\[\]<|~]")
 # Lines of servers' verbose logs that quote requests or answers.
 _QUOTES_TEXT = re.compile(r"""["'\\](?:content|messages|prompt|text|input)["'\\]|\bprompt: ['"]|\brequest: |\bnext token\b""")
 _PROMPT = re.compile(r"\bPrompt\b")
-# No line of a log is as long that quotes nothing.
-LONGEST_LINE_CHARS = 65_536
 _BACKTICKS = re.compile("`{3,}")
 
 _secrets: set[str] = set()
@@ -79,7 +77,7 @@ def fence(text: str) -> str:
 
 def quotes_text(line: str) -> bool:
     """Whether this line of a server's log may quote a prompt or an answer."""
-    if len(line) > LONGEST_LINE_CHARS or _QUOTES_TEXT.search(line):
+    if _QUOTES_TEXT.search(line):
         return True
     prompt = _PROMPT.search(line)  # as one pattern with what follows, this would take quadratic time
     return prompt is not None and ":" in line[prompt.end() :]

@@ -33,6 +33,8 @@ SHORT_TEXTS = {
     r"(?:(\d+(?:\.\d+)?)h)?": ONE_START,
     r"(\w[\w.-]*)=(.+)": ONE_START,
     r"[A-Za-z_]\w*=.*": ONE_START,
+    r"([A-Za-z_]\w*)=(.*)": ONE_START,
+    r"--?(?:[\w-]*(?:api-?keys?": ONE_START,
     r"(\[[0-9A-Fa-f:.]+\]|": ONE_START,
     r"\s* (?P<key>[A-Za-z]": "a threshold of a person; one in the form of the page has its length limited",
     r"\s*verdict\s*": "a threshold of a person; one in the form of the page has its length limited",
@@ -115,7 +117,8 @@ def test_the_growth_of_a_pattern_is_seen(pattern: str, is_slow: bool) -> None:
     assert (growth(re.compile(pattern))[0] > MOST_EXPONENT) == is_slow
 
 
-def test_a_long_line_of_a_log_may_quote_a_prompt() -> None:
+def test_a_line_that_quotes_a_prompt_is_found_in_linear_time() -> None:
+    """A line of 1.4 MB took a minute."""
     assert quotes_text("slot 1 | Prompt: x")
-    assert quotes_text("Prompt " * 200_000)
+    assert not quotes_text("Prompt " * 200_000)
     assert not quotes_text("Prompt without a colon")
