@@ -435,7 +435,9 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     assert "speculative decoding makes that 88.9%" in check.text
     assert "buffered_ratio" in bad(verdict(speculative(89)))
     plain = {"draft_tokens": None, "draft_accepted": None}
-    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain)))
+    unreported = verdict(replace(speculative(80), **plain))
+    assert bad(unreported) == ["merged_ratio"] and "first tokens came alone" in unreported.headline
+    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain, first_merged=True)))
     counted = ServerCounters(Speculation(100, 80, 10))
     assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
 
