@@ -46,7 +46,9 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
     expected = _expected_merged(evidence, ok)
     lumped = np.maximum(LUMPED_SHARE, (1 + expected) / 2)
-    lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(ok)
+    # A buffer holds the first token, too. Where it came alone, the server itself sends tokens together, as speculation does.
+    held = (events >= LEAST_EVENTS) & (merged >= lumped * events) & ok.equals("first_merged", True)
+    lumps = float(held.sum()) / len(ok)
     if (share := float((expected * events).sum()) / total) > 0:
         text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
     if lumps > LIMITS["buffered_ratio"].limit and loop_is_late(evidence):
