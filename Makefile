@@ -33,7 +33,7 @@ test: $(VENV)/.dev
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
-# At the end once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
+# At the end the tests of the wire with reads in Python, and once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
 # and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
 # Two files at a time; what fails there is tried once more, alone.
@@ -46,6 +46,7 @@ test-heavy: $(VENV)/.dev
 	@$(PIP) -e '.[heavy]'
 	$(HEAVY) -n 2 --dist loadfile || $(HEAVY) $(AGAIN)
 	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy" $(TWICE)
+	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy" tests/wire $(TWICE)
 	$(BIN)/python scripts/audit.py $(BIN)
 
 # Part of test-heavy; alone, with what the containers print.
@@ -110,13 +111,16 @@ $(VENV)/bin/python:
 	@echo "Creating $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+# The receiver is compiled by the installation (hatch_build.py).
+BUILT := pyproject.toml hatch_build.py llama_load/wire/_receiver.c
+
+$(VENV)/.demo: $(BUILT) | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'demo' …"
 	@$(PIP) --no-compile -e '.[demo]'
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: $(BUILT) | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'dev' …"
 	@$(PIP) --no-compile -e '.[dev]'
 	@$(COMPILE)

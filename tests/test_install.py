@@ -49,8 +49,8 @@ def unpublished(text: str) -> list[str]:
         ("- run: pip install llama-load==0.1.0", 1),
         ("uvx llama-load demo", 1),
         ("conda install -c conda-forge llama-load", 1),
-        ("pip install dist/llama_load-0.1.0-py3-none-any.whl", 0),
-        ("uvx --from dist/llama_load-0.1.0-py3-none-any.whl llama-load demo", 0),
+        ("pip install dist/llama_load-0.1.0-*.whl", 0),
+        ("uvx --from dist/llama_load-0.1.0-*.whl llama-load demo", 0),
         ("pip install datasets", 0),
         ("conda install --use-local llama-load", 0),
         ("install: llama-load @ git+https://host/OWNER/llama-load@COMMIT", 0),
@@ -72,14 +72,14 @@ def test_images_are_built_before_they_are_run() -> None:
 
 
 def test_the_pages_name_the_wheel_that_is_built() -> None:
-    wheels = {name for _, text in texts() for name in re.findall(r"llama_load-[\d.]+-py3-none-any\.whl", text)}
-    assert wheels == {f"llama_load-{__version__}-py3-none-any.whl"}
+    wheels = {name for _, text in texts() for name in re.findall(r"llama_load-[\d.]+-[^`\s/)\"]*\.whl", text)}
+    assert wheels == {f"llama_load-{__version__}-*.whl"}
 
 
 def recipe() -> dict[str, Any]:
     text = (REPOSITORY / "conda" / "meta.yaml").read_text(encoding="utf-8")
     plain = re.sub(r"\{%.*?%\}", "", text).replace("{{ version }}", re.findall(r'set version = "([^"]+)"', text)[0])
-    return yaml.safe_load(plain.replace("{{ PYTHON }}", "python"))
+    return yaml.safe_load(plain.replace("{{ PYTHON }}", "python").replace("{{ compiler('c') }}", "compiler"))
 
 
 def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:

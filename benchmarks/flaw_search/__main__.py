@@ -1,28 +1,31 @@
-"""python -m benchmarks.flaw_search --seeds 200 --from 1 [--shrink] [--minutes 5] [--kind missed]"""
+"""python -m benchmarks.flaw_search --seeds 200 --from 1 [--shrink] [--minutes 5] [--quiet] [--record]"""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
+import warnings
 
 from benchmarks.flaw_search.draw import drawn
 from benchmarks.flaw_search.outcome import judged
+from benchmarks.flaw_search.page import lines
 from benchmarks.flaw_search.shrink import shrunk
 from benchmarks.flaw_search.tally import Tally
 
 
 def main() -> None:
-    """Search, and print the tables and each counterexample."""
+    """Search, and print each counterexample and the tables."""
     parser = argparse.ArgumentParser(prog="flaw_search")
     parser.add_argument("--seeds", type=int, default=200, help="how many cases (default: %(default)s)")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="end after this time")
+    parser.add_argument("--minutes", type=float, default=60.0, help="end after this time (default: %(default)s)")
     parser.add_argument("--shrink", action="store_true", help="make counterexamples smaller")
     parser.add_argument("--quiet", action="store_true", help="print the tables alone")
+    parser.add_argument("--record", action="store_true", help="write the counts to results.json, for docs/verdict.md")
     chosen = parser.parse_args()
 
-    tally, seen = Tally(), Counter[str]()
+    warnings.simplefilter("ignore")
+    tally = Tally()
     begun_s = time.monotonic()
     for seed in range(chosen.first, chosen.first + chosen.seeds):
         if time.monotonic() - begun_s > 60 * chosen.minutes:
@@ -31,10 +34,12 @@ def main() -> None:
         tally.add(outcome)
         if outcome.is_counterexample and not chosen.quiet:
             print((shrunk(outcome) if chosen.shrink else outcome).story, end="\n\n", flush=True)
-        seen[outcome.kind] += 1
-    print("\n".join(tally.lines()))
+
+    print("\n".join(lines(tally)))
     seconds = time.monotonic() - begun_s
-    print(f"\n{seen.total()} cases in {seconds:.0f} s ({60 * seen.total() / seconds:.0f} a minute)")
+    print(f"\n{tally.kinds.total()} cases in {seconds:.0f} s ({60 * tally.kinds.total() / seconds:.0f} a minute)")
+    if chosen.record:
+        tally.write()
 
 
 if __name__ == "__main__":

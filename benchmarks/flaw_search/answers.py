@@ -72,10 +72,16 @@ class Answer:
     def time(self) -> None:
         """The server's instants, from its work."""
         self.words = self.words[: len(self.gaps_ns) + 1]
+        text_tokens = len(self.words)
+        if self.finish == "stop":  # the token that ends the answer is generated and counted, and has no event
+            self.words = [*self.words, ""]
+            usual_ns = float(np.mean(self.gaps_ns)) if len(self.gaps_ns) else 0.0
+            self.gaps_ns = np.append(self.gaps_ns[: text_tokens - 1], usual_ns)
+            self.shown = list(range(text_tokens))
         first = self.begin_ns + self.prefill_ns
         steps = np.concatenate(([0.0], np.cumsum(self.gaps_ns[: len(self.words) - 1])))
         self.instants = first + np.rint(steps).astype(np.int64)
-        self.pieces = [Piece(int(at), word) for at, word in zip(self.instants, self.words, strict=True)]
+        self.pieces = [Piece(int(at), word) for at, word in zip(self.instants[:text_tokens], self.words, strict=False)]
         self.reported = Reported(self.prompt_tokens, len(self.words))
         self.server_prompt_ms = self.prefill_ns / 1e6
         self.server_predict_ms = float(self.instants[-1] - self.instants[0]) / 1e6

@@ -9,7 +9,7 @@ from benchmarks.flaw_search.asks import VOCABULARIES
 from benchmarks.flaw_search.case import LLAMA_SERVER, Case, Change
 from benchmarks.flaw_search.effect import Effect, with_case
 
-GROUPS = ("two_groups", "ttft_groups", "group_ratio")
+GROUPS = ("second_group_ratio",)
 PROMPT_CACHE = ("repeated_prompt_ratio", "common_prefix_ratio", "server_cache_hit_ratio", "cached_prompt_ratio")
 STUB_TOKENS = 20
 REFUSAL = ["I", "am", "sorry", ",", "but", "I", "cannot", "help", "you", "with", "this", "request", "."]
@@ -175,7 +175,7 @@ class SlowLane(OtherModel):
 class HistoryDropped(Effect):
     """A gateway sends the last message of a conversation alone."""
 
-    checks = ("shortened_prompt_ratio", "missed_history_ratio")
+    checks = ("shortened_prompt_ratio", "uncounted_prompt_ratio")
 
     @classmethod
     def fits(cls, case: Case) -> bool:

@@ -71,7 +71,7 @@ class Busy(Effect):
 class ClockJumps(Effect):
     """Arrival times are `size` ms too late in a part of the run."""
 
-    checks = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "unexplained_ratio", "two_groups")
+    checks = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "unexplained_ratio", "second_group_ratio")
     sizes = (30.0, 200.0)
     in_part = True
 

@@ -182,7 +182,7 @@ class HiddenThinking(Effect):
     """The first tokens, `size` of all, are thoughts that are neither shown nor reported as such."""
 
     is_form = True
-    checks = OUTPUT_COUNTS
+    checks = (*OUTPUT_COUNTS, "tokens_per_event")
     sizes = (0.08, 0.3, 0.6)
     shares = (1.0, 0.4)
     in_truth = True

@@ -40,7 +40,7 @@ class EarlyFirst(Effect):
     """The first token comes after `size` of the time that the server needs for it, from a gateway that guesses it."""
 
     checks = ("early_first_ratio", *GROUPS)
-    sizes = (0.04, 0.25, 0.5)
+    sizes = (0.04, 0.25, 0.4)
     shares = (1.0, 0.4)
 
     def send(self, answer: Answer) -> None:
@@ -53,7 +53,7 @@ class EarlyFirst(Effect):
 class HeldBack(Effect):
     """A guardrail reads the first `size` of an answer before it lets it go, all at once."""
 
-    checks = (*BUFFERING, "count_gap_ratio", *GROUPS)
+    checks = (*BUFFERING, "held_back_ratio", *GROUPS)
     sizes = (0.2, 0.6)
     shares = (1.0, 0.3)
 
@@ -135,7 +135,7 @@ class Flushed(Effect):
 class Paced(Effect):
     """A gateway sends at an even pace, `size` times as slow as the server."""
 
-    checks = ("unexplained_ratio",)
+    checks = ("stretched_stream_ratio", "unexplained_ratio")
     sizes = (1.5, 3.0)
 
     @classmethod

@@ -52,7 +52,7 @@ class PrefillsStall(Oddity):
         is_stalled = rng.random(len(answer.gaps_ns)) < self.size / max(1, len(answer.gaps_ns))
         answer.gaps_ns = answer.gaps_ns + is_stalled * answer.prefill_ns
         if rng.random() < self.size / 4:
-            answer.prefill_ns *= 2
+            answer.prefill_ns = round(answer.prefill_ns * (1 + rng.random()))
 
 
 class PromptsGrow(Oddity):
@@ -74,7 +74,7 @@ class LengthsForced(Oddity):
 
     def note(self, manifest: Manifest) -> None:
         """See `Effect.note`."""
-        manifest.fixed_lengths = True
+        manifest.fixed_lengths = self.case.output_law == "fixed"
 
 
 class YesOrNo(Oddity):

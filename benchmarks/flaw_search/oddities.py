@@ -12,6 +12,8 @@ from benchmarks.flaw_search.effect import Effect, Reads, with_case
 from llama_load.run_folder import Manifest
 
 BLURS = ("merged_ratio", "tokens_per_event")
+# TPOT is marked where it is not known which tokens lie between the first event and the last.
+NO_TPOT = ("tpot_bounds_ratio",)
 
 
 class Oddity(Effect):
@@ -235,6 +237,7 @@ class ThoughtsHidden(Oddity):
     """The first tokens are thoughts that are not shown, and are reported as reasoning tokens."""
 
     is_form = True
+    checks = NO_TPOT
     sizes = (0.08, 0.3)
 
     @classmethod
@@ -254,6 +257,7 @@ class ToolCalls(Oddity):
     """Answers are tool calls: the tokens of their markup and of the function's name are generated, and not shown."""
 
     is_form = True
+    checks = NO_TPOT
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -281,14 +285,14 @@ class BlankFirst(Oddity):
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
-        answer.shown = list(range(2, len(answer.words)))
+        answer.shown = list(range(2, len(answer.pieces)))
 
 
 class Emoji(Oddity):
     """Each third character takes three tokens, and has one event."""
 
     is_form = True
-    checks = BLURS
+    checks = (*BLURS, *NO_TPOT)
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
@@ -319,6 +323,7 @@ class StopTrimmed(Oddity):
     """Answers end at a stop string of two tokens, which are counted and not sent; the text before is held back by one token."""
 
     is_form = True
+    checks = NO_TPOT
 
     @classmethod
     def fits(cls, case: Case) -> bool:

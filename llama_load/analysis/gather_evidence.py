@@ -20,6 +20,7 @@ from llama_load.metrics.token_counts import TokenCounts
 from llama_load.observed.other_requests import in_all
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.slot_context import slot_context_of
 from llama_load.observed.window import Window
 from llama_load.observed.worker_health import within
 from llama_load.run_folder import Manifest, Run, StageRecord
@@ -155,6 +156,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         estimated=manifest.tokenizer == "estimate",
         template_known=_is_template_known(manifest),
         sent_before=manifest.prompts_sent_before,
+        common=manifest.common_beginnings,
     )
 
 
@@ -210,10 +212,19 @@ def _failure_context(run: Run) -> FailureContext:
     return FailureContext(
         slots_each=max(slots, default=None),
         ctx_per_slot=min(contexts, default=None),
+        is_shared=_is_shared(manifest),
         backend=backends.pop() if len(backends) == 1 else None,
         limits_s=_limits_s(manifest.options),
         last_words=next((server.ended for server in manifest.servers if server.ended), None),
     )
+
+
+def _is_shared(manifest: Manifest) -> bool | None:
+    """Whether slots share one KV cache, by the servers' logs or --kv-pool; None where neither says it."""
+    if manifest.options.get("kv_pool"):
+        return True
+    known = [shared for server in manifest.servers if (shared := slot_context_of(server).is_shared) is not None]
+    return any(known) if known else None
 
 
 def _unexplained(records: Records, parts: TimeParts | None, counters: ServerCounters | None) -> tuple[float, float] | None:

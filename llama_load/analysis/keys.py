@@ -99,10 +99,7 @@ def uncertain(
 ) -> dict[str, str]:
     """Keys of `flat_result` whose number does not mean what it seems to, and why: figures that failed ones of these `checks` spoil;
     rates over the whole of a run in stages; percentiles of too few values."""
-    reasons: dict[str, str] = {}
-    for check in failed_checks(checks, stage):
-        for key in spoiled_keys(check.spoils, manifest.percentiles):
-            reasons.setdefault(key, check.text)
+    reasons = spoiled(manifest, checks, stage)
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
         reasons |= dict.fromkeys(RATES, why)
@@ -110,6 +107,15 @@ def uncertain(
         sample = figures.distributions[latency.key]
         for p in sample.lacking:
             reasons[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
+    return reasons
+
+
+def spoiled(manifest: Manifest, checks: Iterable[Check], stage: StageFigures | None = None) -> dict[str, str]:
+    """The keys whose figures failed checks spoil, and why."""
+    reasons: dict[str, str] = {}
+    for check in failed_checks(checks, stage):
+        for key in spoiled_keys(check.spoils, manifest.percentiles):
+            reasons.setdefault(key, check.text)
     return reasons
 
 

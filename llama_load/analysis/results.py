@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_load import exit_codes
 from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage, probes_of
-from llama_load.analysis.keys import flat_result
+from llama_load.analysis.keys import flat_result, spoiled
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.telemetry_analysis import run_telemetry
@@ -219,7 +219,11 @@ def _thresholds(
     }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total) | {VERDICT: verdict.words}
-    threshold_results = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    threshold_results = []
+    for text in manifest.fail_if:
+        threshold = parse_threshold(text)
+        stage = next((stage for stage in stages if threshold.group == "stage" and stage.name == threshold.member), None)
+        threshold_results.append(evaluate(threshold, values, flat, spoiled(manifest, verdict.checks, stage)))
     if (aborted := manifest.aborted_by) is not None:
         threshold_results.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
     return threshold_results

@@ -12,6 +12,7 @@ from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
+from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
 from llama_load.units import quantity
 from llama_load.version import __version__
@@ -155,7 +156,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
     plan = read_plan(path, sets)
     for file in plan.llama_bench_files:
         bench_tests(Path(printable(file)))  # a bad file is refused before hours are spent on the cells
-    return plan, path.read_bytes(), path.stem
+    return plan, read_foreign(path), path.stem
 
 
 def _dry_run(cells: list[Cell], out: Path | None) -> int:

@@ -12,6 +12,7 @@ from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INTERRUPTED
+from llama_load.foreign_files import read_foreign
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.cells import Cell
@@ -56,7 +57,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     out = arguments.out or Path("tunings") / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.stem}"
     say(f"folder {out}")
     try:
-        tuned = tune(plan, path.read_bytes(), arguments.goodput, out, _Progress())
+        tuned = tune(plan, read_foreign(path), arguments.goodput, out, _Progress())
     except KeyboardInterrupt:
         say(f"interrupted; continue with --out {out}")
         return INTERRUPTED

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from llama_load.failure_kind import END, LIMIT, FailureKind
+from llama_load.observed.slot_context import SlotContext
 from llama_load.targets.servers import kind_named
 from llama_load.units import quantity
 
-# llama.cpp rounds a slot's context up to a multiple of this.
-CONTEXT_STEP = 256
 _KINDS = {kind.value: kind for kind in FailureKind}
 
 
@@ -24,6 +23,7 @@ class FailureContext:
     slots: int | None = None  # of all replicas
     slots_each: int | None = None  # of one
     ctx_per_slot: int | None = None  # tokens
+    is_shared: bool | None = None  # the slots of a server share one KV cache (--kv-unified)
     backend: str | None = None
     limits_s: Mapping[str, float] = field(default_factory=dict)  # the time limits by failure class
     last_words: str | None = None  # of a server that ended during the run
@@ -102,10 +102,8 @@ def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     needed = prompt + (failed.longest_answer or 1)
     needs = f"the longest needs {needed} tokens with its answer"
     if kind.divides_context and context.slots_each:
-        size = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
-        slots = quantity(context.slots_each, "slot")
-        of_all = f"-c {size * context.slots_each} or more ({slots} x {size})"
-        return f"{needs}, a slot has {slot}: start the server with {of_all}, or shorten the prompts"
+        own = SlotContext(context.slots_each, slot, context.is_shared)
+        return f"{needs}, a slot has {slot}: start the server with {own.enough(needed)}, or shorten the prompts"
     return f"{needs}, the context has {slot}: start the server with {kind.context_flag} {needed} or more, or shorten the prompts"
 
 

@@ -8,7 +8,8 @@ evidence:
    --enable-prompt-tokens-details);
 2. `server_cache_hit_ratio`: growth of the server's counters during the measurement (vLLM's prefix_cache_queries and
    prefix_cache_hits), where answers report nothing;
-3. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server reports neither, or where
+3. `common_beginning_ratio`: beginnings that different prompts of the plan have in common, where the server reports neither;
+4. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server reports neither, or where
    they got their first token sooner than the first time.
 """
 
@@ -26,11 +27,13 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.statistics import sign_test
+from llama_load.observed.common_beginnings import CommonBeginnings
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.targets.apis import NOT_CACHED, WITH_TEMPLATE
+from llama_load.units import quantity
 
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
@@ -60,6 +63,7 @@ class CacheEvidence:
     estimated: bool = False  # these are estimates, not a tokenizer's counts
     template_known: bool = False  # planned prompt tokens include the chat template's, or there is none
     sent_before: SentBefore | None = None
+    common: CommonBeginnings | None = None  # beginnings that different prompts of the run have in common
 
 
 def cache_checks(table: PromptTable, counters: ServerCounters | None = None, stage: int | None = None) -> list[Check]:
@@ -84,6 +88,8 @@ def cache_checks(table: PromptTable, counters: ServerCounters | None = None, sta
         checks.append(_unknown("the server does not report cached prompt tokens"))
     is_unseen = counted is None and not evidence.is_off
     before = None if stage is not None else evidence.sent_before
+    if stage is None and is_unseen and silent.any():
+        checks += _common_beginnings(evidence.common)
     repeated = _repeated(prompts, silent if is_unseen else np.zeros_like(silent), before if is_unseen and silent.any() else None)
     return checks if repeated is None else [*checks, repeated]
 
@@ -186,13 +192,34 @@ def _reported(prompts: PromptTable) -> Check:
     tokens = np.maximum(0, prompts.tokens - prompts.allowed)
     mostly = rows & (cached > tokens / 2)
     count, total, hits = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
-    value = max(float(mostly.sum()) / count, hits / total if total else 0.0) if count else None
+    common = prompts.evidence.common or CommonBeginnings()
+    value = None
+    if count:
+        of_tokens = hits / total if total else 0.0
+        # Different prompts that begin alike are the traffic: what they have in common may come from the cache.
+        value = max(0.0, float(mostly.sum()) / count - common.mostly, of_tokens - common.ratio)
     text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, {int(hits)} of {int(total)} prompt tokens"
     if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
         text += f", besides {allowed} of chat templates and shared prefixes, which may"
     if value is not None and value > LIMITS["cached_prompt_ratio"].limit:
         text += f" ({prompts.named(mostly if mostly.any() else rows & (cached > 0))})"
+    elif hits and common.sharing:
+        text += f": {common.ratio:.0%} of the prompts' text is a beginning that they have in common"
     return limited("cached_prompt_ratio", value, text)
+
+
+def _common_beginnings(common: CommonBeginnings | None) -> list[Check]:
+    """What a cache of which nothing is known may have reused of different prompts. The texts are counted: no error."""
+    if common is None or not common.prompts:
+        return []
+    name = "common_beginning_ratio"
+    if not common.sharing:
+        return [limited(name, 0.0, "no two prompts have a beginning of 64 characters in common")]
+    text = (
+        f"{common.sharing} of {quantity(common.prompts, 'different prompt')} begin as another one does, with {common.ratio:.0%} of "
+    )
+    text += "all text; the server does not report whether a cache answered these beginnings"
+    return [limited(name, common.ratio, text)]
 
 
 def _counted(prompts: PromptTable, counters: ServerCounters | None) -> Check | None:

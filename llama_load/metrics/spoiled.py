@@ -14,6 +14,8 @@ COUNTS = "counts"  # of tokens
 PROBES = "probes"  # the figures of probes alone
 COMPARISON = "comparisons"  # with other runs: another load, another server or other answers were measured
 ALL = "all figures"
+# Stands beside a spoiled figure, in every output.
+SPOILED_MARK = "!"
 
 # The latencies of `definitions.LATENCIES` that each of them stands for.
 _KEYS = {
@@ -30,6 +32,11 @@ _WORDS = ("mean", "median", "std")
 def are_whole(spoils: Collection[str]) -> bool:
     """Whether the run as a whole is spoiled, and not only some of its figures."""
     return ALL in spoils or COMPARISON in spoils
+
+
+def figure_of(latency: str) -> str | None:
+    """The figure that has this latency, by its key: e2el: E2EL; None where no check spoils it."""
+    return next((name for name, keys in _KEYS.items() if latency in keys), None)
 
 
 def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check
 from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.slo import Slo
+from llama_load.metrics.spoiled import are_whole
 from llama_load.metrics.summary import Summary, window_rates
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -46,10 +47,22 @@ class StageFigures:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its figures may be ranked: its load was reached, all requests were answered, none was dropped, and all its
-        checks are ok."""
-        good = self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
-        return good and not self.figures.failed and not self.dropped and not self.unsent and not self.bad
+        """Whether its figures may be ranked: its load was reached, all requests were answered, none was dropped, and no check that
+        failed spoils the stage as a whole. (Single figures may be spoiled: see `is_usable`.)"""
+        return self.is_measured and not self.figures.failed and not self.dropped and not self.unsent and self.is_usable()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it ran to its end at its load."""
+        return self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
+
+    def is_usable(self, *figures: str) -> bool:
+        """Whether no check that failed spoils the stage as a whole, or one of these figures (see `metrics.spoiled`)."""
+        return not self.spoiling(*figures)
+
+    def spoiling(self, *figures: str) -> list[Check]:
+        """The failed checks that spoil the stage as a whole, or one of these figures."""
+        return [check for check in self.bad if are_whole(check.spoils) or set(figures) & set(check.spoils)]
 
     @property
     def crossing_ratio(self) -> float:

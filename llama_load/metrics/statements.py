@@ -32,6 +32,11 @@ class Statement:
         return {True: PASSED, False: NOT_PASSED, None: UNKNOWN}[self.ok]
 
     @property
+    def title(self) -> str:
+        """Its name; where it is not known, it says so in front of its sentence, which reads like a claim."""
+        return self.name if self.ok is not None else f"{self.name} (not known)"
+
+    @property
     def open_questions(self) -> list[Check]:
         """Its main checks that are unknown."""
         return [check for check in self.checks if check.is_main and check.ok and not check.is_known]

@@ -144,12 +144,13 @@ def evaluate(
     threshold: Threshold,
     values: Mapping[str, object],
     groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
+    spoiled: Mapping[str, str] = {},
 ) -> ThresholdResult:
     """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
-    `values[VERDICT]` are the words of the verdict.
+    `values[VERDICT]` are the words of the verdict. `spoiled`: keys that checks of the verdict spoil, and why.
 
-    A missing member, a missing key, a value that was not measured and a percentile of too few values fail: a gate without data must
-    not pass.
+    A missing member, a missing key, a value that was not measured, a percentile of too few values and a spoiled figure fail: a gate
+    that cannot be judged must not pass.
     """
     if threshold.word is not None:
         words = values[VERDICT]
@@ -159,6 +160,8 @@ def evaluate(
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
     why = _too_few(threshold.key, values)
+    if why is None and threshold.key in spoiled:
+        why = f"not judged ({spoiled[threshold.key]})"
     if why is not None or not isinstance(value, int | float) or math.isnan(value):
         return ThresholdResult(threshold, None, True, why)
     return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))

@@ -24,6 +24,7 @@ from llama_load.metrics.checks import (
     same,
     server_side,
     sources,
+    streams,
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.one_cause import with_one_remedy
@@ -60,6 +61,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     server_side.other_clients,
     server_side.preemptions,
     server_side.unexplained,
+    streams.held_back,
+    streams.stretched,
     client.late,
     client.own_delay,
     client.event_loop,

@@ -29,10 +29,11 @@ class WorkerHealth:
     client_share: float | None = None  # of it, by all processes of the client on its machine: workers, master, telemetry
     is_server_here: bool | None = None  # whether a server under test runs on its machine
     busiest_others: list[str] = field(default_factory=list)  # other programs with their shares: `yes 48%`
-    core_wait_ms: float | None = None  # the event loop's thread was ready to run but waited for a core, by the kernel's account
+    core_wait_ms: float | None = None  # the thread that receives was ready to run but waited for a core, by the kernel's account
     core_wait_longest_ms: float | None = None  # between two samples
     core_wait_ratio: float | None = None  # share of the time
     priority: str | None = None  # of that thread
+    receiver: str | None = None  # "compiled": a thread apart, in C; "python": the event loop
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests, warm-ups included
 
 

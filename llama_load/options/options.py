@@ -10,6 +10,7 @@ from typing import Any
 
 from llama_load.bound_headers import Headers, bearer
 from llama_load.errors import UsageError
+from llama_load.foreign_json import check_json
 from llama_load.foreign_text import keep_secret
 from llama_load.languages import ENGLISH
 from llama_load.load.segments import LONGEST_S, LoadModel
@@ -159,6 +160,7 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
     if given is None:
         return {}
     try:
+        check_json(given.encode())
         value = json.loads(given)
     except ValueError as error:
         faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}': {error}")

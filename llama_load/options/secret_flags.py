@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from llama_load.bound_headers import Headers
+from llama_load.foreign_json import check_json
 from llama_load.foreign_text import MASK, masked, redacted, secrets_in
 from llama_load.options.flag import Kind
 from llama_load.options.flag_reader import FlagReader
@@ -73,6 +74,7 @@ def _holds_secret(kind: Kind, value: Any) -> bool:
 def redact_json(text: str) -> str:
     """A JSON text with *** for the values of keys with names of secrets; unchanged without any."""
     try:
+        check_json(text.encode())
         value = json.loads(text)
     except ValueError:
         return MASK
@@ -100,6 +102,7 @@ def is_header_name(name: str) -> bool:
 
 def _in_json(text: str) -> list[str]:
     try:
+        check_json(text.encode())
         value = json.loads(text)
     except ValueError:
         return []

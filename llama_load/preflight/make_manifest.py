@@ -16,6 +16,7 @@ import psutil
 from llama_load.load.segments import TRACE
 from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import redact_command
+from llama_load.preflight.common_beginnings import common_beginnings
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord
 from llama_load.run_folder.writer import open_run
@@ -79,6 +80,7 @@ def make_manifest(
         cache_off=options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets),
         fixed_lengths=options.ignore_eos or options.output_len is not None,
         shared_tokens=shared_tokens(facts),
+        common_beginnings=None if options.bust_prefix_cache else common_beginnings(plans, shared_tokens(facts)),
         prompts=facts_json(facts),
         targets=[target.described() for target in targets],
         preflight=rows,

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.observed.server_description import ServerDescription
+from llama_load.observed.slot_context import slot_context_of
 from llama_load.options.options import RunOptions
 from llama_load.preflight.answer_form_file import read_answer_form
 from llama_load.preflight.calibration import client_rows, last_calibration
@@ -171,7 +172,8 @@ def _rows(
 
 def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
     """The tokens of the smallest KV pool that slots share, by the servers' logs; None: none does, or no log is known."""
-    return min((server.context for server in servers if server.kv_unified and server.context), default=None)
+    pools = [slot_context_of(server).shared_pool for server in servers]
+    return min((pool for pool in pools if pool), default=None)
 
 
 def print_table(rows: list[PreflightRow]) -> None:

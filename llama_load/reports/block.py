@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llama_load.analysis.keys import percentile_word
+from llama_load.analysis.keys import percentile_word, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
+from llama_load.metrics.spoiled import SPOILED_MARK, spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.answer_section import answer_tables, table_section
-from llama_load.reports.check_lines import check_lines
+from llama_load.reports.check_lines import check_lines, where
 from llama_load.reports.choice_section import choice_tables
 from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import end_lines
@@ -38,7 +39,9 @@ MOST_ERRORS = 10
 def block(results: Results) -> str:
     """The whole text: failures, vLLM's block, llama-load's sections. Ends with a newline."""
     manifest = results.run.manifest
-    blocks = [line for stage in results.stages for line in _stage_block(manifest, stage)] or vllm_block(manifest, results.total)
+    doubts = spoiled(manifest, results.verdict.checks)
+    blocks = [line for stage in results.stages for line in _stage_block(results, stage)]
+    blocks = blocks or vllm_block(manifest, results.total, spoiled=doubts)
     lines = [*error_lines(results.total), *blocks, *own_sections(results)]
     return "".join(f"{printable(line, None)}\n" for line in lines)
 
@@ -53,10 +56,14 @@ def error_lines(figures: Summary) -> list[str]:
     return lines
 
 
-def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
+def _stage_block(results: Results, stage: StageFigures) -> list[str]:
+    manifest = results.run.manifest
     if not stage.figures.completed + stage.figures.failed:
         return [headline(f" Stage {stage.name} ", "="), "nothing was measured in this stage", "=" * WIDTH]
-    return [headline(f" Stage {stage.name} ", "="), *vllm_block(manifest, stage.figures, stage)]
+    return [
+        headline(f" Stage {stage.name} ", "="),
+        *vllm_block(manifest, stage.figures, stage, spoiled(manifest, results.verdict.checks, stage)),
+    ]
 
 
 def _notes(results: Results) -> Iterable[str]:
@@ -68,6 +75,9 @@ def _notes(results: Results) -> Iterable[str]:
     if lacking:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
         yield f"{TOO_FEW} {needs} values; with fewer it is close to their maximum"
+    for check in results.verdict.checks:
+        if not check.ok and spoiled_keys(check.spoils, manifest.percentiles):
+            yield f"{SPOILED_MARK} {', '.join(check.spoils)} spoiled: {where(check)}{check.text}"
     if (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit and figures.completed:
         yield f"latencies are from the {figures.completed} of {ended} requests that did not fail"
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
@@ -179,7 +189,7 @@ def _open_loop(manifest: Manifest, figures: Summary) -> Iterable[str]:
     yield headline("Open Loop: from the Scheduled Instant", "-")
     for latency in of_group(SCHEDULED):
         if latency.open_loop:
-            yield from distribution_lines(latency.open_loop, figures.distributions[latency.key])
+            yield from distribution_lines(latency.open_loop, latency.key, figures)
     if manifest.dropped:
         yield whole("Arrivals dropped at the limit:", manifest.dropped)
 

@@ -17,7 +17,7 @@ from llama_load.tables.text_width import wrapped
 def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
     """A line per statement, its checks below it, and the limit and what to do below a check that failed; then the notes."""
     for statement in arranged(checks):
-        yield from _wrapped(f"{statement.mark} {statement.name}: {statement.text}", width)
+        yield from _wrapped(f"{statement.mark} {statement.title}: {statement.text}", width)
         for check in statement.checks:
             yield from _wrapped(f"  {check.mark} {where(check)}{check.text}", width)
             if not check.ok:
@@ -33,7 +33,8 @@ def check_table(verdict: Verdict, thresholds: Sequence[ThresholdResult], t: Tran
     heads = [Column("", LEFT), Column(t("Check"), LEFT), Column(t("Limit")), Column(t("What to do"), LEFT, is_long=True)]
     rows: list[Row] = []
     for statement in arranged(verdict.checks):
-        rows.append([statement.mark, Cell(f"{t(statement.name)}: {t(statement.text)}", is_best=True), "", ""])
+        known = "" if statement.ok is not None else f" ({t('not known')})"
+        rows.append([statement.mark, Cell(f"{t(statement.name)}{known}: {t(statement.text)}", is_best=True), "", ""])
         for check in statement.checks:
             stage = f"{t('stage')} {check.stage}: " if check.stage else ""
             rows.append([check.mark, stage + check.text, check.limit_text, "" if check.ok else check.remedy or ""])

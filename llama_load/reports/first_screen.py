@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from llama_load.analysis.keys import percentile_word
+from llama_load.analysis.keys import percentile_word, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
+from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
@@ -131,8 +132,9 @@ def _figures(results: Results) -> Iterator[Line]:
     survivors = (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit
     percentiles = manifest.percentiles[:MOST_PERCENTILES]
     heads = ["", "mean", "median", *map(percentile_word, percentiles)]
+    doubts = spoiled(manifest, results.verdict.checks)
     rows = [
-        [f"{BY_KEY[key].name} (ms)", *_cells(figures.distributions[key], percentiles)]
+        [_latency_name(key, doubts), *_cells(figures.distributions[key], percentiles)]
         for key in shown_latencies(manifest.percentile_metrics, figures)
         if figures.distributions[key].count
     ]
@@ -141,6 +143,12 @@ def _figures(results: Results) -> Iterator[Line]:
     yield from _packed(_rates(figures), head="Output     " if figures.total_output_tokens else "Requests   ")
     if manifest.goodput:
         yield Line(_goodput(results))
+
+
+def _latency_name(key: str, doubts: Collection[str]) -> str:
+    """`E2EL (ms)`, marked where a failed check spoils its figures."""
+    mark = f" {SPOILED_MARK}" if f"mean_{key}_ms" in doubts else ""
+    return f"{BY_KEY[key].name} (ms){mark}"
 
 
 def _cells(sample: Distribution, percentiles: Sequence[float]) -> Iterator[str]:

@@ -8,11 +8,13 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.knee import carried
+from llama_load.metrics.slo import parse_slo
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
 
+MOST_WHY = 160
 # A diagnosis names the largest part of the requests' time if it is at least this share, and at most so much is not attributed.
 LEAST_PART, MOST_UNKNOWN = 0.3, 0.2
 DIAGNOSES = {
@@ -73,10 +75,20 @@ def carries(results: Results, t: Translate) -> str | None:
     if not goodput or not results.stages:
         return None
     words = {"objectives": printable(" ".join(goodput)), "share": f"{CARRIED_SHARE:.0%}".replace("%", " %")}
-    best = carried(results.stages)
-    if best is None:
-        return t("At none of these loads did {share} of the requests meet {objectives}.").format(**words)
-    return t("Carries {load} with {share} of the requests within {objectives}.").format(load=stage_name(best), **words)
+    found = carried(results.stages, [parse_slo(text).metric for text in goodput])
+    best = "" if found.best is None else stage_name(found.best)
+    following = "" if found.next is None else stage_name(found.next)
+    if found.best is None and found.why is None:
+        text = "Not even {next} carries {objectives}: fewer than {share} of the requests met them."
+    elif found.best is None:
+        text = "Which load is within {objectives} is not known: {next} was not judged ({why})."
+    elif found.why is not None:
+        text = "Carries at least {load} with {share} of the requests within {objectives}; {next} was not judged ({why})."
+    elif found.next is None:
+        text = "Carries {load}, the largest load, with {share} of the requests within {objectives}."
+    else:
+        text = "Carries {load} with {share} of the requests within {objectives}."
+    return t(text).format(load=best, next=following, why=printable(found.why or "", MOST_WHY), **words)
 
 
 def sentences(results: Results, t: Translate) -> list[str]:

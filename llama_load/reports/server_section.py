@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from llama_load.observed.server_description import DraftModel, RpcWorker, ServerDescription
+from llama_load.observed.slot_context import slot_context_of
 from llama_load.reports.layout import TEXT_WIDTH, headline
 from llama_load.tables import Row, Table, columns, figure, text_lines
 from llama_load.tables.numbers import parameters, size
@@ -119,9 +120,10 @@ def _context(server: ServerDescription) -> str:
     if server.context is None and server.context_per_slot is None:
         return ""
     slots = f"{server.slots} slots" if server.slots not in (None, 1) else "1 slot" if server.slots else ""
+    own = slot_context_of(server)
     size = f"of {server.context_per_slot} tokens" if server.context_per_slot and slots else ""
     whole = f"{server.context} tokens" if server.context else ""
-    pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
+    pool = "which share them" if own.is_shared and server.slots not in (None, 1) else ""
     shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
     return _joined(whole, f"{slots} {pool or size}".strip(), shifts)
 

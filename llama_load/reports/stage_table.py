@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from llama_load.analysis.results import Results
+from llama_load.metrics.spoiled import RATES, SPOILED_MARK, TPOT, TTFT
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.reports.translations import Translate
@@ -26,6 +27,8 @@ COLUMNS = (
 )
 # The latency whose scatter a column has: rates of a closed loop are as uncertain as the mean E2EL that they follow from.
 _SCATTER = ("e2el", "e2el", "e2el", "e2el", "ttft", "tpot")
+# What spoils a column (see `metrics.spoiled`).
+_SPOILED = (RATES, RATES, RATES, RATES, TTFT, TPOT)
 LEAST_ERRORS = 2.0  # beyond which a difference is not chance in 19 of 20 pairs
 FAILED = "†"
 BAR_CHARS = 30
@@ -60,16 +63,21 @@ def stage_table(results: Results, t: Translate) -> Table | None:
         [
             Cell(results.run.manifest.model or NONE),
             Cell(stage_name(stage)),
-            *(
-                replace(figure(value), is_best=stage.is_comparable and value is not None and value == top)
-                for value, top in zip(row, best, strict=True)
-            ),
+            *(_cell(stage, name, value, is_best=value == top) for name, value, top in zip(_SPOILED, row, best, strict=True)),
         ]
         for row, stage in zip(figures, stages, strict=True)
     ]
     heads = [replace(column, name=t(column.name)) for column in COLUMNS]
     prompts = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
     return Table(t("Stages"), heads, rows, [f"{t('Prompts')}: {prompts}.", *notes(stages)], is_ranked=True)
+
+
+def _cell(stage: StageFigures, name: str, value: float | None, *, is_best: bool) -> Cell:
+    """A figure, marked where a failed check of the stage spoils it alone."""
+    cell = figure(value)
+    if value is None or not stage.is_comparable:
+        return cell
+    return replace(cell, is_best=is_best) if stage.is_usable(name) else replace(cell, text=f"{cell.text} {SPOILED_MARK}")
 
 
 def _best(stages: Sequence[StageFigures], figures: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -81,7 +89,7 @@ def _best(stages: Sequence[StageFigures], figures: Sequence[Sequence[float | Non
         known = [
             (value, _relative_error(stage.figures.distributions[_SCATTER[column]]))
             for row, stage in zip(figures, stages, strict=True)
-            if stage.is_comparable and (value := row[column]) is not None
+            if stage.is_comparable and stage.is_usable(_SPOILED[column]) and (value := row[column]) is not None
         ]
         ranked = len(known) > 1 and (column > 0 or same_count) and alike
         best.append(_if_clear(choose(known), known) if ranked else None)
@@ -141,6 +149,9 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
             missing = [f"{failed}{dropped}{unsent}"] if figures.failed or stage.dropped or stage.unsent else []
             yield f"{FAILED} {stage.name}: " + "; ".join([*missing, *bad])
+        elif stage.bad:
+            for check in stage.bad:
+                yield f"{SPOILED_MARK} {stage.name}: {', '.join(check.spoils)} spoiled: {check.text}"
         if stage.crossing:
             yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
         if stage.unsettled_s > 0:

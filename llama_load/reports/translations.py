@@ -93,8 +93,18 @@ ZH = {
         "请求时间的 {share} 用于在处理其他提示词的同时生成回答"
     ),
     "{share} of a request's time went to the network between client and server": "请求时间的 {share} 用于客户端与服务器之间的网络",
-    "At none of these loads did {share} of the requests meet {objectives}.": (
-        "在这些负载下，满足 {objectives} 的请求都不到 {share}。"
+    "not known": "未知",
+    "Not even {next} carries {objectives}: fewer than {share} of the requests met them.": (
+        "即使在 {next} 下，满足 {objectives} 的请求也不到 {share}。"
+    ),
+    "Which load is within {objectives} is not known: {next} was not judged ({why}).": (
+        "无法得知哪个负载满足 {objectives}：{next} 未能判定（{why}）。"
+    ),
+    "Carries at least {load} with {share} of the requests within {objectives}; {next} was not judged ({why}).": (
+        "至少可承载 {load}，其中 {share} 的请求满足 {objectives}；{next} 未能判定（{why}）。"
+    ),
+    "Carries {load}, the largest load, with {share} of the requests within {objectives}.": (
+        "可承载最大负载 {load}，其中 {share} 的请求满足 {objectives}。"
     ),
     "Carries {load} with {share} of the requests within {objectives}.": "可承载 {load}，其中 {share} 的请求满足 {objectives}。",
     "time to first token: from the start of a request, connecting included, to the first token of its answer": (

@@ -1,4 +1,4 @@
-"""How long the event loop's thread was ready to run but waited for a core, from the kernel's account of the thread."""
+"""How long the thread that receives was ready to run but waited for a core, from the kernel's account of the thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from llama_load.wire.priority import waited_s
 
 
 class CoreWait:
-    """Waits of the main thread from `start` on. `total_ms`, the `longest_ms` between two samples, and the `share` of the time;
+    """Waits of a thread (by default the main one) from `start` on.
+
+    `total_ms`, the `longest_ms` between two samples, and the `share` of the time;
     all None where the kernel keeps no account."""
 
     def __init__(self, waited_s: Callable[[], float] = waited_s) -> None:

@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import gevent
 import numpy as np
@@ -19,6 +20,7 @@ from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
+from llama_load.wire.priority import waited_s
 
 BUSY_WINDOW_S = 1.0
 # Lags above LATE_MS are kept with their instants: shorter ones exceed no limit (see `metrics.check`). At most MOST_LATE of them,
@@ -61,6 +63,10 @@ class HealthMonitor:
         self._begin = _Counters()
         self._present = PresentHealth()
         self._woke_ns = 0  # when the loop was last seen to run
+
+    def judge_thread(self, thread_id: int | None) -> None:
+        """Whose waits for a core count: those of the thread that receives (None: of the main thread)."""
+        self._core_wait = CoreWait(partial(waited_s, thread_id))
 
     def start(self) -> None:
         """Begin sampling (again)."""

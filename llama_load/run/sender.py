@@ -22,7 +22,7 @@ from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.local_ports import is_loopback
-from llama_load.wire.priority import SenderPriority
+from llama_load.wire.receiver import receiver_name
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 from llama_load.workloads.expect import load_checks
@@ -97,10 +97,11 @@ class SenderRuntime:
             load_checks()
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._waits_no_more = False
-        self._priority = SenderPriority()
+        self._transport = Transport.of_this_process()
+        self.monitor.judge_thread(self._transport.receiver_thread)
+        self._priority = self._transport.priority()
         if config.takes_priority:
             self._priority.take()
-        self._transport = Transport.of_this_process()
         self._transport.pool.trust(tls)
 
     def drain(self, wait_s: float) -> None:
@@ -127,7 +128,7 @@ class SenderRuntime:
         self._overdue.kill(block=False)
         self._users.stop()
         self.lease_client.close_records()
-        return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken)
+        return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken, receiver=receiver_name())
 
     def _see_to_overdue(self) -> None:
         while True:

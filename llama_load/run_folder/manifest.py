@@ -12,6 +12,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted
+from llama_load.observed.common_beginnings import CommonBeginnings
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
 from llama_load.observed.sent_before import SentBefore
@@ -161,6 +162,9 @@ class Manifest:
     cache_off: bool = False  # every request turned the prompt cache off
     fixed_lengths: bool = False  # every answer has exactly its max_tokens
     shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`
+    common_beginnings: CommonBeginnings | None = (
+        None  # of different prompts; None: not looked for, or each begins with another text
+    )
     prompts_sent_before: SentBefore | None = None  # in earlier runs; None: not known
     dataset: dict[str, Any] | None = None
     prompts: dict[str, Any] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from llama_load.failure_kind import FailureKind
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 
 # A valid count in a server's JSON; anything else makes the document invalid.
@@ -49,8 +50,8 @@ def context_numbers(body: bytes) -> tuple[int | None, int | None]:
     llama-server has fields for both, vLLM and llama-cpp-python a sentence.
     """
     try:
-        refusal = msgspec.json.decode(body, type=_Refusal).error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        refusal = decode_foreign(body, _Refusal).error
+    except ValueError:
         return None, None
     if refusal.n_prompt_tokens is not None:
         return refusal.n_prompt_tokens, refusal.n_ctx
@@ -84,8 +85,8 @@ def _inflated(body: bytes) -> bytes:
 def describe_error(body: bytes) -> str:
     """The message in an error body of any known layout; else the beginning of the body."""
     try:
-        value: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value: Any = decode_foreign(body)
+    except ValueError:
         value = body.decode("utf-8", "replace")
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from locust import argument_parser
 from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable, redacted
 from llama_load.options.flag import PAGE_PATHS, Flag, Kind
 from llama_load.options.flag_reader import FlagReader
@@ -223,8 +223,8 @@ class WebGuard:
         from flask import request
 
         try:
-            settings = msgspec.json.decode(request.get_data())
-        except (ValueError, RecursionError):
+            settings = decode_foreign(request.get_data())
+        except ValueError:
             settings = None
         if not isinstance(settings, dict):
             return "the settings of a user class must be a JSON object"

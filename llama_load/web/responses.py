@@ -9,6 +9,7 @@ import msgspec
 from flask import Blueprint, Response, abort, render_template, request
 
 from llama_load.errors import LlamaLoadError
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.web.assets import asset
 from llama_load.web.run_files import FILES, REPORT
@@ -76,8 +77,8 @@ def posted() -> dict[str, Any]:
     if request.mimetype != "application/json":
         abort(415, "send JSON")
     try:
-        body = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
-    except (ValueError, RecursionError):
+        body = decode_foreign(request.get_data() or b"{}")  # WebGuard limits its length
+    except ValueError:
         abort(400, "that is not JSON")
     if not isinstance(body, dict):
         abort(400, "send a JSON object")

@@ -52,6 +52,15 @@ def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
     return taken
 
 
+def _is_connected(sock: _socket.socket) -> bool:
+    """Whether the connection is open; an error of opening it stays with the socket."""
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
 class Listener(Protocol):
     """The callbacks of a connection: an exchange. The connection sets its counts and timestamps."""
 
@@ -82,8 +91,11 @@ class Home(Protocol):
 
     good_endpoint: dict[Address, int]
 
-    def register(self, connection: Connection, *, writable: bool) -> None:
-        """Watch a new socket."""
+    def register(self, connection: Connection) -> None:
+        """A new socket, not connected yet."""
+
+    def receive(self, connection: Connection) -> None:
+        """The connection is about to send: bytes may come."""
 
     def unregister(self, connection: Connection) -> None:
         """Stop watching the connection's socket, which is about to be closed."""
@@ -162,9 +174,10 @@ class Connection:
         else:
             self._unsent = [memoryview(self._tls.encrypt(b"".join(pieces)))]
         exchange.on_start()
+        self.pool.receive(self)
         self._write()
-        if self._unsent:
-            self.pool.watch(self, writable=True)
+        if self.state != CLOSED:
+            self.pool.watch(self, writable=bool(self._unsent))
 
     def _connect(self) -> None:
         family, sockaddr = self.address.endpoints[self._endpoint]
@@ -181,6 +194,7 @@ class Connection:
         else:
             self._unsent = [memoryview(part) for part in self._outgoing if part]
         assert self.exchange is not None
+        self.pool.register(self)
         self.exchange.on_start()
         code = sock.connect_ex(sockaddr)
         if code and code not in _IN_PROGRESS:
@@ -188,7 +202,7 @@ class Connection:
             return
         self._write()
         if self.state != CLOSED and self._sock is sock:
-            self.pool.register(self, writable=bool(self._unsent))
+            self.pool.watch(self, writable=bool(self._unsent))
 
     def _new_socket(self, family: int) -> _socket.socket:
         try:
@@ -224,11 +238,12 @@ class Connection:
         assert self._sock is not None
         assert self.exchange is not None
         try:
+            if self.opening.connected_ns is None:
+                if not _is_connected(self._sock):
+                    return
+                self._connected(time.monotonic_ns())
             if self._unsent:
-                before = time.monotonic_ns() if self.opening.connected_ns is None else 0
                 count = self._sock.sendmsg(_at_most(self._unsent, MOST_WRITTEN))
-                if before:  # sending succeeded, so it was connected before
-                    self._connected(before)
                 if self.exchange.stamps.first_write_ns is None:
                     self.exchange.stamps.first_write_ns = time.monotonic_ns()
                 while self._unsent and count >= len(self._unsent[0]):
@@ -238,10 +253,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            if self.opening.connected_ns is None:
-                if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
-                    self._connect_failed(error.errno or 0)
-            elif error.errno in (errno.EPIPE, errno.ECONNRESET):
+            if error.errno in (errno.EPIPE, errno.ECONNRESET):
                 self._unsent.clear()  # an early answer may still be waiting to be read
                 self.pool.watch(self, writable=False)
             else:
@@ -256,6 +268,7 @@ class Connection:
         self.opening.connected_ns = at
         self.opening.handshake_ns = handshake_ns(self._sock)
         self.pool.good_endpoint[self.address] = self._endpoint
+        self.pool.receive(self)
         if self._tls is None:
             self.state = OPEN
 
@@ -304,23 +317,37 @@ class Connection:
 
     def received(self, data: bytes | memoryview, ancillary: list[tuple[int, int, bytes]], batch: BatchClock) -> None:
         """A read of the socket: nothing if the server has ended the connection."""
-        exchange = self.exchange
-        if exchange is None:
+        if self.exchange is None:
             return
         if not data:
-            self._ended()
-            return
-        if ancillary:
-            at = batch.arrival_ns(ancillary[0][2], self.read_ns)
+            self.ended()
+        elif ancillary:
+            self.take(data, batch.arrival_ns(ancillary[0][2], self.read_ns), is_stamped=True)
         else:
+            self.take(data, time.monotonic_ns(), is_stamped=False)
+
+    def take(self, data: bytes | memoryview, at: int, *, is_stamped: bool) -> None:
+        """Bytes that arrived at `at`, by the kernel's stamp or without one."""
+        exchange = self.exchange
+        assert exchange is not None
+        if not is_stamped:
             exchange.counts.user_space_reads += 1
-            at = time.monotonic_ns()
         exchange.counts.reads += 1
         self.read_ns = at
         if self._tls is None:
             exchange.take(data, at)
         else:
             self._take_encrypted(self._tls, exchange, data, at)
+
+    def keep(self, slab: Slab, reads: Sequence[bytes], stamps: Sequence[int]) -> None:
+        """Keep reads that a thread received, to be understood later."""
+        exchange = self.exchange
+        assert exchange is not None
+        for data, stamp in zip(reads, stamps, strict=True):
+            if stamp < 0:
+                exchange.counts.user_space_reads += 1
+            self.read_ns = max(abs(stamp), self.read_ns)
+            slab.keep(data, self.read_ns)
 
     def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: bytes | memoryview, at: int) -> None:
         try:
@@ -350,7 +377,8 @@ class Connection:
         else:
             self.exchange.connection_lost(FailureKind.RESET, "connection reset by the server", self.read_ns)
 
-    def _ended(self) -> None:
+    def ended(self) -> None:
+        """The server has ended the connection."""
         assert self.exchange is not None
         if self.state == OPENING:
             self._fail(FailureKind.TLS, "the server closed the connection during the TLS handshake")

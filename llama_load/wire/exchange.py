@@ -357,6 +357,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """Close the connection now; the exchange is neither success nor failure, unless what has arrived ends it."""
+        self.pool.gather(self.connection)
         self.understand()
         if self.clock.phase != DONE:
             self.cancelled = True
@@ -364,6 +365,7 @@ class Exchange:
 
     def abort(self) -> None:
         """The user hangs up: close the connection now, unless the answer is complete."""
+        self.pool.gather(self.connection)
         self.understand()
         if self.clock.phase != DONE and not self.answer.reader.done:
             self.aborted = True

@@ -21,13 +21,12 @@ would make the timestamps late.
 from __future__ import annotations
 
 import math
-import select
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from gevent import monkey
-
-from llama_load.wire.clock import SO_TIMESTAMPNS
 
 FEW_STREAMS = 8  # below this, one wake-up per token is cheap
 LONGEST_PERIOD_NS = 3_000_000
@@ -43,26 +42,56 @@ GAP_DOWN, GAP_UP = 0.98, 1.0002
 # The bits of poll(2), which epoll shares.
 READABLE, WRITABLE, BROKEN, HUNG_UP = 0x1, 0x4, 0x8, 0x10
 
+# `Received.ended` where the peer has ended the connection.
+END_OF_STREAM = -1
+
 Handler = Callable[[Sequence[tuple[int, int]]], None]
 
 
-class Poller(Protocol):
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Reads of one socket, in their order.
+
+    `stamps`: their arrival times, monotonic ns; negative where the kernel gave none, so that the thread's clock was taken.
+    `plain`: so many of the first reads hold whole events and have the kernel's time. `ended`: 0 if the stream goes on, -1 if the
+    peer has ended it, else the errno of the failure.
+    """
+
+    fd: int
+    reads: Sequence[bytes]
+    stamps: Sequence[int]
+    plain: int
+    ended: int
+
+
+Deliver = Callable[[Received], None]
+
+
+class Poller(ABC):
     """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop. `gap_ns`: its estimate of the smallest
     gap between tokens."""
 
-    gap_ns: float
+    gap_ns: float = math.inf
 
+    @abstractmethod
     def watch(self, fd: int, *, writable: bool) -> None:
         """Report at once when `fd` is readable or (`writable`) writable. Also changes one that is watched already."""
 
-    def stream(self, fd: int) -> None:
-        """`fd` streams: it may be read a little late."""
-
+    @abstractmethod
     def hold(self, fd: int) -> None:
         """Report nothing about `fd` until it is watched again."""
 
+    @abstractmethod
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
+
+    def stream(self, fd: int) -> None:
+        """`fd` streams: it may be read a little late. Without effect where every read is at once."""
+
+    def park(self, fd: int) -> bool:
+        """`fd` waits for its next request: report whatever comes. False: something has come already."""
+        self.watch(fd, writable=False)
+        return True
 
     def record_gap(self, gap_ns: int) -> None:
         """Learn from the time between two tokens of one stream."""
@@ -70,8 +99,37 @@ class Poller(Protocol):
     def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
         """Learn from many gaps at once: how many of them were `shorter` than `gap_ns`, and the shortest."""
 
+    # Where a thread receives (`llama_load.wire.receiver`), what it holds is not all reported yet.
 
-class EpollPoller:
+    def receive(self, fd: int) -> None:
+        """`fd` is connected and about to send: a thread that receives reads it from now on."""
+
+    def keep(self, fd: int) -> None:
+        """Reads of whole events of `fd` may be kept: report only what has to be looked at."""
+
+    def gather(self, fd: int) -> Received | None:
+        """What was received on `fd` and is not reported yet."""
+        return None
+
+    def read_now(self, fd: int) -> bool:
+        """Read and report what waits in the kernel. False: the caller has to do that."""
+        return False
+
+    def silent(self, before_ns: int) -> Sequence[int]:
+        """The descriptors that have something to `gather`, all of which arrived before then."""
+        return ()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread that receives; None where it is the caller's."""
+        return None
+
+    def take_real_time(self, is_wanted: bool) -> bool:
+        """Give the thread that receives real-time priority, or take it back. Whether it has it."""
+        return False
+
+
+class EpollPoller(Poller):
     """Two epoll sets, and the rule when to read them (see above)."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
@@ -176,11 +234,10 @@ class EpollPoller:
         self._period_ns = period
 
 
-class GeventPoller:
+class GeventPoller(Poller):
     """A gevent io watcher for each file descriptor, with the loop's backend: kqueue, poll, epoll."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
-        self.gap_ns = math.inf
         self._loop = loop
         self._handler = handler
         self._watchers: dict[int, Any] = {}
@@ -190,9 +247,6 @@ class GeventPoller:
         self.forget(fd)
         watcher = self._watchers[fd] = self._loop.io(fd, 3 if writable else 1)
         watcher.start(self._ready, fd, pass_events=True)
-
-    def stream(self, fd: int) -> None:
-        """See `Poller.stream`. Does nothing: timestamps are taken on reading, which must not be late."""
 
     def hold(self, fd: int) -> None:
         """See `Poller.hold`."""
@@ -205,18 +259,5 @@ class GeventPoller:
             watcher.stop()
             watcher.close()
 
-    def record_gap(self, gap_ns: int) -> None:
-        """See `Poller.record_gap`: there is nothing to tune."""
-
-    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
-        """See `Poller.record_gaps`: there is nothing to tune."""
-
     def _ready(self, events: int, fd: int) -> None:
         self._handler([(fd, (READABLE if events & 1 else 0) | (WRITABLE if events & 2 else 0))])
-
-
-def best_poller(loop: Any, handler: Handler) -> Poller:
-    """The best poller that this platform supports."""
-    if SO_TIMESTAMPNS is not None and hasattr(select, "EPOLLIN"):
-        return EpollPoller(loop, handler)
-    return GeventPoller(loop, handler)

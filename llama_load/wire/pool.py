@@ -49,7 +49,9 @@ class ConnectionPool:
         """Keep the connection for the next exchange with its address."""
         connection.park()
         self.streams.pop(connection.fd, None)
-        self.poller.watch(connection.fd, writable=False)
+        if not self.poller.park(connection.fd):
+            connection.close()
+            return
         self._parked.setdefault(connection.address, []).append(connection)
 
     def mark_streaming(self, connection: Connection | None) -> None:
@@ -83,10 +85,13 @@ class ConnectionPool:
 
     # ------------------------------------------------------------------ for connections: see `connection.Home`
 
-    def register(self, connection: Connection, *, writable: bool) -> None:
-        """Watch a new socket."""
+    def register(self, connection: Connection) -> None:
+        """A new socket, not connected yet."""
         self.connections[connection.fd] = connection
-        self.poller.watch(connection.fd, writable=writable)
+
+    def receive(self, connection: Connection) -> None:
+        """The connection is about to send: bytes may come."""
+        self.poller.receive(connection.fd)
 
     def unregister(self, connection: Connection) -> None:
         """Stop watching the connection's socket, which is about to be closed."""
@@ -105,6 +110,22 @@ class ConnectionPool:
     def keep_reads(self, connection: Connection, sock: _socket.socket, slab: Slab) -> None:
         """From now on keep the connection's reads of whole events in `slab`."""
         self.streams[connection.fd] = connection, sock, slab
+        self.poller.keep(connection.fd)
+
+    def gather(self, connection: Connection | None) -> None:
+        """Move what was received of a stream, and not reported yet, into its slab."""
+        stream = None if connection is None else self.streams.get(connection.fd)
+        if stream is None:
+            return
+        connection, _, slab = stream
+        received = self.poller.gather(connection.fd)
+        if received is not None:
+            connection.keep(slab, received.reads, received.stamps)
+
+    def gather_silent(self, before_ns: int) -> None:
+        """`gather` the streams of which nothing has come since then."""
+        for fd in self.poller.silent(before_ns):
+            self.gather(self.connections.get(fd))
 
     def tls_layer(self, address: Address) -> TlsLayer:
         """The state of a new TLS connection, which tries to resume the last session with this address."""

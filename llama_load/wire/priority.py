@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 REAL_TIME = "real-time"
+RECEIVER_REAL_TIME = "real-time for the thread that receives"
 NORMAL = "normal"
 # Why it is normal for now.
 BUSY = "it used over half a core"
@@ -51,10 +52,12 @@ def idle_s() -> float:
     return 0.0
 
 
-def waited_s() -> float:
-    """How long the main thread was ready to run but waited for a core, in all; 0 where the kernel keeps no account."""
+def waited_s(thread_id: int | None = None) -> float:
+    """How long a thread of this process (None: the main one) was ready to run but waited for a core, in all, s; 0 where the kernel
+    keeps no account."""
+    path = "/proc/self/schedstat" if thread_id is None else f"/proc/self/task/{thread_id}/schedstat"
     with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(path).read_text().split()[1]) / 1e9
     return 0.0
 
 

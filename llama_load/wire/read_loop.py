@@ -7,17 +7,18 @@ Of a stream whose reads are kept, a read costs one system call and two appends. 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llama_load.failure_kind import FailureKind
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, STEP_NS, BatchClock, unpack_timespec, wall_minus_mono_ns
-from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE
+from llama_load.wire.poller import BROKEN, END_OF_STREAM, HUNG_UP, READABLE, WRITABLE, Received
 from llama_load.wire.slab import KEPT_READ_BYTES, LEAST_READ_BYTES, READ_OVERHEAD_BYTES, WHOLE_EVENTS_END
 
 if TYPE_CHECKING:
-    from llama_load.wire.connection import Connection
+    from llama_load.wire.connection import Connection, Listener
     from llama_load.wire.pool import ConnectionPool
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,16 @@ class ReadLoop:
         if gaps:
             poller.record_gaps(gaps, shorter, shortest_gap)
 
+    def deliver(self, pool: ConnectionPool, received: Received) -> None:
+        """Take what a thread received on a socket (see `llama_load.wire.receiver`)."""
+        connection = pool.connections.get(received.fd)
+        if connection is None:
+            return
+        try:
+            _deliver(pool, connection, received)
+        except Exception as error:
+            _give_up(connection, error)
+
     def _look_at(self, pool: ConnectionPool, fd: int, bits: int, batch: BatchClock) -> None:
         connection = pool.connections.get(fd)
         if connection is None:
@@ -96,6 +107,41 @@ class ReadLoop:
                 connection.on_readable(self._buffer, self._view, batch)
         except Exception as error:
             _give_up(connection, error)
+
+
+def _deliver(pool: ConnectionPool, connection: Connection, received: Received) -> None:
+    exchange = connection.exchange
+    stream = pool.streams.get(received.fd)
+    begin = 0
+    if stream is not None:
+        slab = stream[2]
+        begin = received.plain
+        slab.extend(received.reads[:begin], received.stamps[:begin])
+        if begin:
+            connection.read_ns = slab.stamps[-1]
+
+    # These may end the answer, or change how it is read.
+    for index in range(begin, len(received.reads)):
+        if connection.exchange is not exchange or exchange is None:
+            connection.close()  # what comes after an answer makes its connection unusable
+            return
+        stamp = received.stamps[index]
+        connection.take(received.reads[index], max(abs(stamp), connection.read_ns), is_stamped=stamp > 0)
+
+    if received.ended:
+        _end(connection, exchange, received.ended)
+    elif stream is not None and stream[2].room <= 0 and connection.exchange is exchange:
+        connection.slab_is_full()
+
+
+def _end(connection: Connection, exchange: Listener | None, ended: int) -> None:
+    """The peer has ended the connection, or reading it failed with an errno."""
+    if connection.exchange is not exchange or exchange is None:
+        connection.close()
+    elif ended == END_OF_STREAM:
+        connection.ended()
+    else:
+        connection.broke(OSError(ended, os.strerror(ended)))
 
 
 def _give_up(connection: Connection, error: Exception) -> None:

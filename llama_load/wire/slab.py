@@ -6,7 +6,7 @@ processor's caches, while other sockets wait. Nothing of a stream is needed befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # Memory of a slab: at most 64 KiB a stream, the last read included. With this much it takes its turn to be understood: 150 tokens,
@@ -63,6 +63,12 @@ class Slab:
         self.reads.append(data)
         self.stamps.append(at)
         self.room -= len(data) + READ_OVERHEAD_BYTES
+
+    def extend(self, reads: Sequence[bytes], stamps: Sequence[int]) -> None:
+        """Add reads of whole events."""
+        self.reads.extend(reads)
+        self.stamps.extend(stamps)
+        self.room -= sum(map(len, reads)) + len(reads) * READ_OVERHEAD_BYTES
 
     def put_back(self, rest: Iterable[tuple[bytes, int]]) -> int:
         """Keep the last of the reads that it was emptied of; how many."""

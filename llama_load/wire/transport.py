@@ -23,10 +23,13 @@ from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import BUDGET_NS, FairQueue
 from llama_load.wire.phase_clock import PhaseClock
-from llama_load.wire.poller import READABLE, WRITABLE, best_poller
+from llama_load.wire.poller import READABLE, WRITABLE, Received
 from llama_load.wire.pool import ConnectionPool
+from llama_load.wire.priority import SenderPriority
 from llama_load.wire.read_loop import ReadLoop
+from llama_load.wire.receiver import ReceiverPriority, best_poller
 from llama_load.wire.request import EventReader, Request, Timeouts
+from llama_load.wire.slab import SILENT_NS
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,8 @@ class Transport:
         loop: Any = gevent.get_hub().loop
         self.pid = os.getpid()
         self.active: set[Exchange] = set()
-        self.pool = ConnectionPool(best_poller(loop, self._handle), self._understand_later)
+        poller = best_poller(loop, self._handle, self._deliver)
+        self.pool = ConnectionPool(poller, self._understand_later)
         self.fair_queue = FairQueue(loop)
         self._slabs = FairQueue(loop)  # apart, because new requests wait in the other one
         self._reads = ReadLoop()
@@ -106,10 +110,24 @@ class Transport:
             exchange.hang_up_timer.close()
         self.fair_queue.wake(exchange.waiter)
 
+    @property
+    def receiver_thread(self) -> int | None:
+        """The id of the thread that receives; None where it is the event loop's."""
+        return self.pool.poller.thread_id
+
+    def priority(self) -> SenderPriority | ReceiverPriority:
+        """The priority of the thread that receives."""
+        if self.receiver_thread is None:
+            return SenderPriority()
+        return ReceiverPriority(self.pool.poller)
+
     # ------------------------------------------------------------------ called by the loop
 
     def _handle(self, events: Sequence[tuple[int, int]]) -> None:
         self._reads.handle(self.pool, events)
+
+    def _deliver(self, received: Received) -> None:
+        self._reads.deliver(self.pool, received)
 
     def _understand_later(self, exchange: Exchange) -> None:
         self._slabs.call(partial(self._understand_in_turn, exchange))
@@ -139,8 +157,12 @@ class Transport:
 
     def _overdue(self) -> list[Exchange]:
         now = time.monotonic_ns()
+        self.pool.gather_silent(now - SILENT_NS)
         for exchange in tuple(self.active):
-            if exchange.is_overdue(now) or exchange.is_silent(now):
+            if exchange.is_overdue(now):
+                self.pool.gather(exchange.connection)
+                self._understand(exchange)
+            elif exchange.is_silent(now):
                 self._understand(exchange)
         return [exchange for exchange in self.active if exchange.is_overdue(now)]
 
@@ -148,7 +170,8 @@ class Transport:
         """Read bytes of these exchanges that wait in the kernel: after a pause of the process, timers run before reads."""
         poller = _poll()
         for exchange in exchanges:
-            if (connection := exchange.connection) is not None and connection.fd >= 0:
+            connection = exchange.connection
+            if connection is not None and connection.fd >= 0 and not self.pool.poller.read_now(connection.fd):
                 poller.register(connection.fd, READABLE if connection.all_sent else READABLE | WRITABLE)
         for _ in range(MOST_WAITING_READS):
             ready = [(fd, bits) for fd, bits in poller.poll(0) if fd in self.pool.connections]

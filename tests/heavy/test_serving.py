@@ -112,3 +112,15 @@ def test_vllm_is_served_and_described(
     assert described["process_threads"] > 1
     assert (done.folder / "server" / "server.log").exists()
     assert registry.find(port) is None
+
+
+def test_sigint_ends_a_server_in_the_background(llama_cpp: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """A shell lets a command behind `&` ignore SIGINT, which `kill -INT` then did not end."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is inherited, as from such a shell
+    try:
+        with served(tmp_path, "llama-server", "--program", str(llama_cpp / "llama-server"), "--model", str(tiny_model)) as started:
+            started[1].send_signal(signal.SIGINT)
+            started[1].wait(60)
+            assert b"stopping the server" in started[2].read_bytes()
+    finally:
+        signal.signal(signal.SIGINT, before)

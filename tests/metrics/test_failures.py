@@ -44,11 +44,16 @@ def refused(prompt_tokens: int, max_tokens: int, kind: str = "context_exceeded")
 
 def test_a_context_that_is_too_small_is_named_with_the_one_that_is_enough() -> None:
     """The longest needs 5000 + 128 tokens; llama.cpp rounds a slot's context up to 256: 5376 each, 21504 for four slots."""
-    found = explained(refused(4500, 128), refused(5000, 128), backend="llama-server", slots_each=4, ctx_per_slot=4096)[0]
+    server = {"backend": "llama-server", "slots_each": 4, "ctx_per_slot": 4096}
+    found = explained(refused(4500, 128), refused(5000, 128), **server, is_shared=False)[0]
     assert found.hint == (
         "the longest needs 5128 tokens with its answer, a slot has 4096: start the server with -c 21504 or more (4 slots x 5376), "
         "or shorten the prompts"
     )
+    shared = explained(refused(5000, 128), **server, is_shared=True)[0].hint
+    assert "start the server with -c 5376 or more (4 slots share it), or" in shared
+    unknown = explained(refused(5000, 128), **server)[0].hint
+    assert "-c 21504 or more (4 slots x 5376); with --kv-unified 5376 is enough" in unknown
     assert "--max-model-len 5128" in explained(refused(5000, 128), backend="vllm", ctx_per_slot=4096)[0].hint
     assert "a larger -c" in explained(refused(5000, 128))[0].hint
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.knee import carried, knee, power
+from llama_load.metrics.check import limited
+from llama_load.metrics.knee import Carried, carried, knee, power
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import summarize
 from tests.make_records import failed, record, table
@@ -43,7 +44,36 @@ def test_the_load_that_is_carried_is_the_last_before_the_first_that_is_not() -> 
         return StageFigures(str(users), users, None, figures, peak=users)
 
     stages = [met(8, 80), met(1, 100), met(16, 91), met(4, 90)]
-    assert carried(stages) is stages[3]
-    assert carried([met(1, 89), met(4, 100)]) is None
-    assert carried([stages[1], replace(stages[3], is_whole=False), stages[2]]) is stages[1]
-    assert carried([met(1, None)]) is None
+    assert carried(stages) == Carried(stages[3], stages[0], None)
+    missed = [met(1, 89), met(4, 100)]
+    assert carried(missed) == Carried(None, missed[0], None)
+    cut = replace(stages[3], is_whole=False)
+    assert carried([stages[1], cut, stages[2]]) == Carried(stages[1], cut, "it did not run to its end")
+    assert carried([met(1, None)]).why == "an objective was not measured"
+    assert carried([stages[1]]) == Carried(stages[1], None, None)
+
+
+def test_a_stage_is_judged_by_what_is_not_spoiled() -> None:
+    """All requests met the objectives, beside a check that failed: merged events spoil the ITL alone, a late client the TTFT,
+    cached prompts the stage. A backlog is a load that is not carried."""
+
+    def found(check: str, *metrics: str) -> Carried:
+        figures = replace(stage(1, 50, 50).figures, completed=100, good_requests=100)
+        text = "what was seen"
+        return carried([StageFigures("1", 1, None, figures, peak=1, bad=[limited(check, 99.0, text)])], metrics)
+
+    assert found("merged_ratio", "ttft", "tpot").best is not None
+    assert found("own_delay_p99_ms", "tpot").best is not None
+    assert found("own_delay_p99_ms", "ttft", "tpot").why == "CLIENT-BOUND: what was seen"
+    assert found("cached_prompt_ratio", "tpot").why == "NOT COMPARABLE: what was seen"
+    behind = found("backlog_ratio", "tpot")
+    assert (behind.best, behind.why) == (None, None)
+
+
+def test_a_blurred_stage_may_be_the_knee() -> None:
+    """Its rates and its TPOT are right."""
+    stages = [stage(1, 50, 50), stage(8, 240, 30), stage(32, 256, 8)]
+    blurred = replace(stages[1], bad=[limited("merged_ratio", 0.5, "")])
+    assert knee([stages[0], blurred, stages[2]]) is blurred
+    late = replace(stages[1], bad=[limited("core_wait_ratio", 0.5, "")])
+    assert knee([stages[0], late, stages[2]]) is None

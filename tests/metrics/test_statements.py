@@ -53,8 +53,8 @@ def test_a_main_check_that_is_unknown_leaves_its_statement_open() -> None:
 
 
 def test_a_check_passes_only_if_it_would_have_seen_a_flaw_that_matters() -> None:
-    """A change of 1.5 x matters: a run that shows 1.4 x passes, one that shows 2.1 x is unknown, and says so."""
-    seen, blind = (limited("changed_ratio", 1.0, "text", detects=detects) for detects in (1.4, 2.1))
+    """A change of 1.3 x matters: a run that shows 1.2 x passes, one that shows 2.1 x is unknown, and says so."""
+    seen, blind = (limited("changed_ratio", 1.0, "text", detects=detects) for detects in (1.2, 2.1))
     assert (seen.mark, seen.passed, blind.mark, blind.passed, blind.ok) == ("✓", True, "?", False, True)
     (same, *_) = arranged([blind])
     assert (same.ok, same.missing) == (None, ["text"])

@@ -85,12 +85,12 @@ def test_a_mixture_of_loads_has_no_diagnosis_and_no_median(tmp_path: Path) -> No
 def test_stages_with_objectives_say_what_is_carried(tmp_path: Path) -> None:
     """TPOT is 10, 12 and 40 ms at 1, 4 and 8 users."""
     for objective, expected in (("tpot:20", "Carries c=4 with 90 % of the requests within tpot:20."),
-                                ("tpot:5", "At none of these loads did 90 % of the requests meet tpot:5.")):  # fmt: skip
+                                ("tpot:5", "Not even c=1 carries tpot:5: fewer than 90 % of the requests met them.")):  # fmt: skip
         found = staged_results(tmp_path, goodput=[objective])
         assert sentences(found, str) == [expected]
         assert expected in [line.text for line in first_screen(found)]
         assert expected in page_of(found).text and expected in markdown(found, "the block\n")
-    assert sentences(found, translator("zh")) == ["在这些负载下，满足 tpot:5 的请求都不到 90 %。"]
+    assert sentences(found, translator("zh")) == ["即使在 c=1 下，满足 tpot:5 的请求也不到 90 %。"]
 
 
 def test_no_line_crosses_the_begin_of_a_stage(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ class Noted(list[int]):
 
 @pytest.fixture
 def own_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A transport of this test's, whose last sample of the clock is from now."""
+    """A transport of this test's, whose last sample of the clock is from now. It reads in Python, whose clocks a test can replace:
+    `test_receiver.py` compares the compiled receiver's conversion with Python's."""
+    monkeypatch.setenv("LLAMA_LOAD_RECEIVER", "python")
     monkeypatch.setattr(Transport, "_instances", {})
     yield
     Transport.of_this_process().pool.close_parked()
@@ -104,6 +106,7 @@ def test_a_step_of_the_wall_clock_moves_no_latency(monkeypatch: pytest.MonkeyPat
     stepped = 0
     for at in range(2, 2 + TOKENS):
         Transport._instances = {}
+        monkeypatch.setenv("LLAMA_LOAD_RECEIVER", "python")
         clock = SteppedClock(monkeypatch, step_ns, at, late)
         reader = answered()
         monkeypatch.undo()

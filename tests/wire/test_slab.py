@@ -183,11 +183,16 @@ def play(script: Script, kind: type[Exchange], monkeypatch: pytest.MonkeyPatch) 
         exchange.cancel()
     else:
         exchange.fail("client_timeout", "the locustfile stopped waiting")
+    return found_in(exchange, reader), pool
+
+
+def found_in(exchange: Exchange, reader: AnswerReader) -> dict[str, Any]:
+    """Everything that is known of an answer."""
     found = {name: getattr(exchange, name) for name in ("stamps", "counts", "failure", "cancelled", "status", "headers", "body")}
     found |= vars(reader)
     found["others"] = {index: (said.text, said.finish_reason) for index, said in reader.others.items()}
     found |= {"complete": exchange.response.complete, "open": exchange.response.leaves_the_connection_open}
-    return found, pool
+    return found
 
 
 def same(script: Script) -> tuple[dict[str, Any], Pool]:

@@ -13,6 +13,7 @@ import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign_json
 from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet
 from llama_load.workloads.sharegpt import Conversations
 
@@ -90,7 +91,7 @@ def _short(file: Path) -> str:
 
 def _splits(file: Path) -> Iterator[Available]:
     try:
-        info: dict[str, Any] = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        info: dict[str, Any] = read_foreign_json(file)
         sources = " ".join(info.get("download_checksums") or ())
         folder = file.parents[3].name
         # The folder's name is in lower case, its sources keep their case.

@@ -119,6 +119,9 @@ def clock(evidence: Evidence) -> Check:
         text = "no arrival time was recorded"
     elif kernel == total:
         text = "all arrival times are kernel receive timestamps"
+        receivers = sorted({worker.receiver for worker in evidence.health if worker.receiver is not None})
+        if receivers:
+            text += f" (receiver: {', '.join(receivers)})"
     else:
         text = (
             f"{total - kernel} of {quantity(total, 'request')} were timed in user space, at least in part: client load delays that"

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.analysis.keys import certain, flat_result, uncertain
+from llama_load.analysis.keys import certain, flat_result, spoiled, uncertain
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
+from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
@@ -65,7 +66,8 @@ def cards(results: Results, t: Translate) -> list[Card]:
             tail = [
                 f"p{p:g} {milliseconds(sample.percentile(p))}" for p in sample.percentiles if sample.percentile(p) is not None
             ] or [t("mean {value}").format(value=milliseconds(sample.mean))]
-            cards.append(Card(f"{latency.name} {t('median')}", brief(sample.median), "ms", ", ".join(tail[:2])))
+            mark = f" {SPOILED_MARK}" if f"median_{latency.key}_ms" in doubts else ""
+            cards.append(Card(f"{latency.name} {t('median')}{mark}", brief(sample.median), "ms", ", ".join(tail[:2])))
     if flat["request_throughput"]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
@@ -131,6 +133,7 @@ def _data_sets(facts: Any) -> Iterator[str]:
 def latency_table(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Table | None:
     """Mean, percentiles and maximum of each latency, exact, of all values; n/a where there are too few for a percentile."""
     rows, lacking = [], set()
+    doubts = spoiled(results.run.manifest, results.verdict.checks)
     for latency in of_group(EVERY):
         curve = curves.get(latency.key)
         if curve is None:
@@ -140,12 +143,14 @@ def latency_table(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: 
         lacking |= few
         cells = [brief(exact[p]) if p not in few else NONE for p in PERCENTILES]
         mean = brief(results.total.distributions[latency.key].mean)
-        rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
+        mark = f" {SPOILED_MARK}" if f"mean_{latency.key}_ms" in doubts else ""
+        rows.append([f"{latency.name} (ms){mark}", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
     if not rows:
         return None
     heads = columns("", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values"))
     needs = ", ".join(t("p{p} needs {count} values").format(p=f"{p:g}", count=f"{least_count(p):,}") for p in sorted(lacking))
     notes = [f"{NONE}: {needs}."] if needs else []
+    notes += [f"{SPOILED_MARK} {why}" for why in dict.fromkeys(doubts.values())]
     title = t("Latencies of all stages together, a mixture of loads") if len(results.stages) > 1 else t("Latencies")
     return Table(title, heads, rows, notes)
 

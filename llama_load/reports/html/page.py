@@ -17,6 +17,7 @@ from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.statements import arranged, remarks
+from llama_load.metrics.verdict_words import VALID
 from llama_load.observed.probe_names import BESIDE
 from llama_load.observed.records import Records
 from llama_load.reports.answer_section import answer_tables
@@ -84,6 +85,7 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         manifest=manifest,
         when=when(manifest.date),
         results=results,
+        style=_style_of(results),
         headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
         next_step=next_step(results),
         settings=html_tables.settings_table(manifest, t),
@@ -114,6 +116,12 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         short_markdown=short,
         command=printable(shlex.join(manifest.command), None),
     )
+
+
+def _style_of(results: Results) -> str:
+    """The class of the verdict's colours: its word; none where a run is valid as far as seen."""
+    word, headline = results.verdict.word, results.verdict.headline
+    return "" if word == VALID and headline != VALID else word.lower().replace(" ", "-")
 
 
 def _sections(

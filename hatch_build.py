@@ -1,0 +1,72 @@
+"""Compiles the receiver (llama_load/wire/_receiver.c) when the package is built or installed from a checkout.
+
+It is optional: without a C compiler, or on another system than Linux, the package is built without it, and llama-load reads its
+sockets in Python. LLAMA_LOAD_BUILD=required makes a failure an error, LLAMA_LOAD_BUILD=python leaves it out.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # scripts.build_receiver needs no hatchling
+    BuildHookInterface = object
+
+SOURCE = Path("llama_load/wire/_receiver.c")
+MODULE = Path("llama_load/wire/_receiver.abi3.so")
+# Python's limited API of 3.11: one build serves all later versions.
+LIMITED_API = "0x030b0000"
+FLAGS = ("-O2", "-g", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden", f"-DPy_LIMITED_API={LIMITED_API}")
+
+
+def compiled(root: Path) -> str | None:
+    """The compiled module; None where it cannot be compiled. RuntimeError: it was required."""
+    wanted = os.environ.get("LLAMA_LOAD_BUILD", "")
+    failure = "LLAMA_LOAD_BUILD=python" if wanted == "python" else _compile(root)
+    if failure is None:
+        return str(MODULE)
+    if wanted == "required":
+        raise RuntimeError(f"the receiver was not compiled: {failure}")
+    (root / MODULE).unlink(missing_ok=True)  # one of an earlier source
+    return None
+
+
+def _compile(root: Path) -> str | None:
+    """Why it cannot be compiled; None if it was."""
+    if not sys.platform.startswith("linux"):
+        return f"it needs Linux, this is {sys.platform}"
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        return f"there is no {compiler[0]}"
+    include = sysconfig.get_path("include")
+    extra = shlex.split(os.environ.get("CFLAGS", ""))
+    made = root / f"{MODULE}.{os.getpid()}"
+    command = [*compiler, *FLAGS, *extra, f"-I{include}", str(SOURCE), "-o", str(made), "-lpthread"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        made.unlink(missing_ok=True)
+        return done.stderr.strip() or f"{compiler[0]} failed"
+    made.replace(root / MODULE)  # a process that starts meanwhile finds the old one or the new one
+    return None
+
+
+class CompiledReceiver(BuildHookInterface):  # type: ignore[misc]
+    """The hook that hatchling calls for a wheel and for an editable installation."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """See `BuildHookInterface.initialize`."""
+        module = compiled(Path(self.root))
+        if module is None:
+            return
+        build_data["artifacts"].append(module)
+        build_data["pure_python"] = False
+        platform = os.environ.get("LLAMA_LOAD_PLATFORM") or sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"cp311-abi3-{platform}"

@@ -1,0 +1,76 @@
+"""The compiled receiver with the sanitizers: addresses, undefined behaviour, threads; and as 32-bit code where that compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from tests.conftest import REPOSITORY
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
+
+PROGRAM = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("llama_load.wire._receiver", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+sys.modules["llama_load.wire._receiver"] = module
+import pytest
+sys.exit(pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:rerunfailures", "tests/wire/test_receiver.py", "-k", sys.argv[2]]))
+"""
+
+
+def library(name: str) -> str:
+    found = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(found).is_absolute():
+        pytest.skip(f"the compiler has no {name}")
+    return os.path.realpath(found)
+
+
+def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, flags: str) -> Path:
+    """The receiver, compiled with more flags."""
+    module = folder / "_receiver.abi3.so"
+    monkeypatch.setenv("CFLAGS", flags)
+    monkeypatch.setattr(hatch_build, "MODULE", module)
+    assert hatch_build._compile(REPOSITORY) is None
+    return module
+
+
+@pytest.mark.parametrize(
+    ("flags", "libraries"),
+    [
+        ("-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1", ("libasan.so", "libubsan.so")),
+        ("-fsanitize=thread -O1", ("libtsan.so",)),
+    ],
+    ids=["address-and-undefined", "thread"],
+)
+def test_the_receiver_is_clean(flags: str, libraries: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any sequence of calls and traffic, floods, ends, reuse of descriptors. Forks are left out with the thread sanitizer, which
+    does not know them."""
+    module = compiled(tmp_path, monkeypatch, flags)
+    environment = os.environ | {
+        "LD_PRELOAD": " ".join(library(name) for name in libraries),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
+        "TSAN_OPTIONS": "exitcode=99:report_signal_unsafe=0",
+        "RECEIVER_EXAMPLES": "150",
+        "PYTHONMALLOC": "malloc",
+    }
+    tests = "not misuse" if "thread" in flags else "test"
+    command = [sys.executable, "-c", PROGRAM, str(module), tests]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=380)
+    said = done.stdout + done.stderr
+    assert "Sanitizer" not in said, said[-6000:]
+    assert done.returncode == 0, said[-6000:]
+
+
+def test_the_receiver_compiles_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(
+        tmp_path,
+        monkeypatch,
+        "-Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-unused-parameter -Wno-cast-function-type -Werror",
+    )

@@ -1,0 +1,54 @@
+"""Streams that were held back or stretched on their way are named; speculative decoding and a fast client are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llama_load.observed.record import RequestRecord
+from tests.make_records import MS
+from tests.metrics.test_two_sources import GAP_MS, TOKENS, answers, bad, of
+
+
+@pytest.mark.parametrize("together_ms", [0.0, 0.02])
+def test_a_beginning_that_was_held_back_is_named(together_ms: float) -> None:
+    """16 of 80 tokens come together in a third of 60 answers."""
+    held = {"ttft_ms": 475.0, "itl_ms": [together_ms] * 15 + [GAP_MS] * (TOKENS - 16)}
+    found = bad(of([*answers(20, **held), *answers(60)[20:]]))
+    assert "in 20 of 60 answers the first 16 events came together" in found["held_back_ratio"]
+
+
+def test_tokens_of_one_step_are_not_held_back() -> None:
+    """Speculation sends four at a time, after the first one alone."""
+    speculative = {"itl_ms": [90.0, *[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0]}
+    assert "held_back_ratio" not in bad(of(answers(**speculative)))
+    with_the_first = {"itl_ms": [*[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0, 0.0]}
+    assert "held_back_ratio" not in bad(of(answers(**with_the_first)))
+
+
+def test_streams_that_take_longer_than_the_server_are_named() -> None:
+    took_ms = GAP_MS * (TOKENS - 1)
+    stretched = bad(of(answers(server_prompt_ms=95.0, server_predict_ms=took_ms / 2)))
+    assert (
+        f"took {took_ms:.1f} ms from the first token to the last, the server {took_ms / 2:.1f} ms"
+        in stretched["stretched_stream_ratio"]
+    )
+    assert bad(of(answers(server_prompt_ms=95.0, server_predict_ms=took_ms - 4))) == {}
+
+
+def test_time_before_the_first_token_is_judged_against_ttft() -> None:
+    """80 of 180 ms of TTFT are nobody's: 4 % of E2EL."""
+    rows = [_proxied(row) for row in answers(ttft_ms=180.0, server_prompt_ms=95.0, server_predict_ms=GAP_MS * (TOKENS - 1))]
+    server = {"url": "http://h", "backend": "llama-server", "slots": 4}
+    assert "of the mean TTFT" in bad(of(rows, targets=[server]))["unexplained_ratio"]
+
+
+def _proxied(row: RequestRecord) -> RequestRecord:
+    """The answer with its first token 180 ms after its start."""
+    first_ns = row.started_mono_ns + 180 * MS
+    last_ns = first_ns + round(GAP_MS * (TOKENS - 1)) * MS
+    e2el_ms = 180.0 + GAP_MS * (TOKENS - 1)
+    return replace(
+        row, first_token_mono_ns=first_ns, last_token_mono_ns=last_ns, ended_mono_ns=last_ns, e2el_ms=e2el_ms, queue_ms=5.0
+    )
