@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
+
+from llama_load.secret_forms import pattern_of
 
 # The length at which foreign text is cut in tables and messages.
 MOST_CHARS = 1000
@@ -97,28 +96,42 @@ def keep_secret(values: Iterable[str]) -> None:
         # In an Authorization header only the part after the scheme is secret.
         for part in {value.strip(), value.strip().rpartition(" ")[2]}:
             if len(part) >= LEAST_SECRET_CHARS:
-                encoded = base64.b64encode(part.encode()).decode().rstrip("=")
-                in_json = json.dumps(part)[1:-1]
-                _secrets.update((part, quote(part, safe=""), quote(part), in_json, in_json.replace("/", "\\/"), encoded))
+                _secrets.add(part)
     if _secrets:
-        _secret = re.compile("|".join(map(re.escape, sorted(_secrets, key=len, reverse=True))))
+        # The longest first: one secret may be a part of another.
+        _secret = re.compile("|".join(pattern_of(secret).pattern for secret in sorted(_secrets, key=len, reverse=True)))
 
 
 def redacted(text: str) -> str:
-    """The text with every known secret replaced by ***, also escaped for URLs or JSON or in base64."""
+    """The text with every known secret replaced by ***, in all the forms of `secret_forms`."""
     return text if _secret is None else _secret.sub(MASK, text)
 
 
-def secrets_in(value: Any) -> list[str]:
-    """The texts in a JSON value whose keys are named like secrets."""
+def redacted_bytes(data: bytes) -> bytes:
+    """The same for a text in UTF-8, which may have other bytes in it."""
+    if _secret is None:
+        return data
+    return redacted(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def secrets_in(value: Any, *, is_secret: bool = False) -> list[str]:
+    """The texts in a JSON value under keys that are named like secrets, however deep below them."""
+    if isinstance(value, str):
+        return [value] if is_secret else []
+    found: list[str] = []
     if isinstance(value, Mapping):
-        own = [part for name, part in value.items() if is_secret_name(str(name)) and isinstance(part, str)]
-        return own + [text for part in value.values() for text in secrets_in(part)]
-    return [text for part in value for text in secrets_in(part)] if isinstance(value, list) else []
+        for name, part in value.items():
+            found += secrets_in(part, is_secret=is_secret or is_secret_name(str(name)))
+    elif isinstance(value, list):
+        for part in value:
+            found += secrets_in(part, is_secret=is_secret)
+    return found
 
 
-def masked(value: Any) -> Any:
+def masked(value: Any, *, is_secret: bool = False) -> Any:
     """The JSON value with every text that `secrets_in` finds replaced by ***."""
+    if isinstance(value, str):
+        return MASK if is_secret else value
     if isinstance(value, Mapping):
-        return {name: MASK if is_secret_name(str(name)) and isinstance(part, str) else masked(part) for name, part in value.items()}
-    return [masked(part) for part in value] if isinstance(value, list) else value
+        return {name: masked(part, is_secret=is_secret or is_secret_name(str(name))) for name, part in value.items()}
+    return [masked(part, is_secret=is_secret) for part in value] if isinstance(value, list) else value

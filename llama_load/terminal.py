@@ -1,4 +1,5 @@
-"""stdout and stderr on which printing never fails: not with a closed pipe, a full disk, or an encoding without our characters.
+"""stdout and stderr on which printing never fails: not with a closed pipe, a full disk, or an encoding without our characters; and
+which show no secret.
 
 This covers everything that prints: our own lines, rich's tables, Locust's log and tables.
 """
@@ -12,6 +13,8 @@ import os
 import sys
 import unicodedata
 from typing import Any
+
+from llama_load.foreign_text import redacted
 
 ERRORS = "llama_load_ascii"
 # Environment variable, set by a command that starts Locust for the user, such as `llama-load demo`: the command that was typed.
@@ -70,6 +73,15 @@ def make_output_safe() -> None:
             setattr(sys, name, _safe(stream))
 
 
+class RedactedText(io.TextIOWrapper):
+    """Text for a terminal, a pipe or a log, without known secrets: whatever is printed goes through here."""
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase.write."""
+        super().write(redacted(text))
+        return len(text)
+
+
 def _safe(stream: Any) -> Any:
     try:
         stream.flush()
@@ -77,7 +89,7 @@ def _safe(stream: Any) -> Any:
     except (OSError, ValueError):
         return stream
     errors = stream.errors if stream.errors in ("backslashreplace", "surrogateescape") and stream.encoding == "utf-8" else ERRORS
-    return io.TextIOWrapper(
+    return RedactedText(
         io.BufferedWriter(raw),
         encoding=stream.encoding,
         errors=errors,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
+import re
 import subprocess
 import sys
 import unicodedata
@@ -9,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote, quote_plus
 from xml.etree import ElementTree
 
 import msgspec
@@ -139,6 +144,49 @@ def test_header_fields_are_clean_as_soon_as_they_are_read() -> None:
 
 
 # ---------------------------------------------------------------------- secrets
+
+
+TRICKY = "sk-x/0123+\"<é>'&=ab"
+FORMS = {
+    "plain": TRICKY,
+    "in a URL": quote(TRICKY, safe=""),
+    "lower case": re.sub("%..", lambda match: match[0].lower(), quote(TRICKY)),
+    "URL in a URL": quote(quote(TRICKY, safe=""), safe=""),
+    "form": quote_plus(TRICKY),
+    "JSON": json.dumps(TRICKY)[1:-1],
+    "JSON in JSON in JSON": json.dumps(json.dumps(json.dumps(TRICKY))),
+    "escaped slash": TRICKY.replace("/", "\\/"),
+    "HTML": html.escape(TRICKY),
+    "HTML in HTML": html.escape(html.escape(TRICKY)),
+    "numbers": "".join(f"&#{ord(sign)};" for sign in TRICKY),
+    "hex numbers": "".join(f"&#x{ord(sign):X};" for sign in TRICKY),
+    "\\u": "".join(f"\\u{ord(sign):04x}" for sign in TRICKY),
+    "\\x": "".join(f"\\x{ord(sign):02x}" for sign in TRICKY),
+    "repr": repr(TRICKY),
+    "ascii": ascii(TRICKY),
+    "hex": TRICKY.encode().hex().upper(),
+    "base64": base64.b64encode(TRICKY.encode()).decode(),
+    "base64 behind a user": base64.b64encode(b"me:" + TRICKY.encode()).decode(),
+    "base64 within": base64.b64encode(b"a" + TRICKY.encode() + b"b").decode(),
+    "base64 of URLs": base64.urlsafe_b64encode(b"ab" + TRICKY.encode()).decode(),
+    "base64 in a URL": quote(base64.b64encode(TRICKY.encode()).decode(), safe=""),
+    "broken over lines": f"{TRICKY[:7]} │\n│ {TRICKY[7:]}",
+    "mixed": quote(TRICKY[:8], safe="") + json.dumps(TRICKY[8:])[1:-1],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_found_in_every_form(form: str) -> None:
+    keep_secret([TRICKY])
+    clean = redacted(f"before {FORMS[form]} after")
+    assert "***" in clean and clean.startswith("before ") and clean.endswith(" after")
+    assert len(clean) < 40, clean
+
+
+def test_other_texts_stay_as_they_are() -> None:
+    keep_secret([TRICKY, CANARY])
+    text = "The key sk-x is short; 100 % of &amp; \\u0041 a2V5 and\nlines │ of a table │\n" * 20
+    assert redacted(text) == text
 
 
 def test_known_secrets_are_replaced_in_every_form() -> None:

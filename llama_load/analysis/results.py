@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_load import exit_codes
+from llama_load.analysis.counter_resets import without_resets
 from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage, probes_of
 from llama_load.analysis.keys import flat_result, spoiled
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
@@ -99,7 +100,7 @@ class Results:
 
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
-    run = without_probes(run)
+    run = without_probes(without_resets(run))
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
     counted = token_counts(run.records, None if manifest.hands_over else manifest.counters)

@@ -27,9 +27,10 @@ from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.cli.verify_command import add_verify
+from llama_load.command_secrets import secrets_of_words
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_text import printable_lines
+from llama_load.foreign_text import keep_secret, printable_lines
 from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
 from llama_load.terminal import STARTED_AS, make_output_safe
@@ -51,12 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         argcomplete.autocomplete(parser)
     make_output_safe()
-    own, server_flags = split_server_flags(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    keep_secret(secrets_of_words(words))  # before a fault in them is shown
+    own, server_flags = split_server_flags(words)
     arguments, further = parser.parse_known_args(own)
     arguments.server_flags = server_flags
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
+    from llama_load.options.known_secrets import learn_secrets
+
+    learn_secrets(words)
     try:
         return int(arguments.run(arguments))
     except LlamaLoadError as error:

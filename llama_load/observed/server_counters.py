@@ -10,6 +10,8 @@ from llama_load.observed.speculation import Speculation
 
 # A restarted process has another start time. Prometheus clients report it to a few ms.
 SAME_START_S = 0.5
+# Among the changes of a server, where its counters began again at 0.
+RESTARTED = "restarted while requests were measured: its counters were reset"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,12 @@ class Series:
             ended_ns = int(self.t_ns[min(len(self.t_ns) - 1, after)])
         return max(0.0, _at(self.t_ns, grown, ended_ns) - _at(self.t_ns, grown, begun_ns))
 
+    def resets(self, window: Window) -> int:
+        """How often a counter began again at 0 in a window (see `increase`). 10, 20, 4 within it: 1."""
+        drops = self.values[1:] < (1 - LEAST_RESET) * self.values[:-1]
+        inside = (self.t_ns[1:] > window.begun_ns) & (self.t_ns[1:] <= window.ended_ns)
+        return int((drops & inside).sum())
+
     def integral(self, window: Window) -> float | None:
         """Area under a gauge in a window, unit x s: watts give joules. None as for `mean`."""
         mean = self.mean(window)

@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from llama_load.bound_headers import Headers
+from llama_load.command_secrets import is_secret_header
 from llama_load.foreign_json import check_json
 from llama_load.foreign_text import MASK, masked, redacted, secrets_in
 from llama_load.options.flag import Kind
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS
-from llama_load.users.request_headers import is_secret_header
 
 _FOR_SERVERS = frozenset((Kind.SERVER_KEY, Kind.HEADER, Kind.JSON))
 _USER_IN_URL = re.compile(r"(://)[^/?#\s]*@")

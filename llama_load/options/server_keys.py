@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 
 from llama_load.bound_headers import BoundHeaders, Headers, bearer, bound, origin_of
+from llama_load.command_secrets import is_secret_header
 from llama_load.foreign_text import keep_secret
-from llama_load.users.request_headers import is_secret_header
 from llama_load.wire.address import split_hosts
 
 API_KEY = "LLAMA_LOAD_API_KEY"

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from llama_load.foreign_text import redacted
 from llama_load.load.segments import TRACE
 from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import redact_command
@@ -99,7 +100,7 @@ _used_run_dirs: set[Path] = set()
 
 def run_dir(options: RunOptions, manifest: Manifest) -> Path:
     """The run folder's path."""
-    name = _file_name(options.label or manifest.workload)
+    name = _file_name(redacted(options.label or manifest.workload))
     return options.run_dir or Path("runs") / f"{manifest.date}-{name}"
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import gevent
 
 from llama_load.errors import UsageError
-from llama_load.observed.server_counters import SAME_START_S, ServerCounters
+from llama_load.observed.server_counters import RESTARTED, SAME_START_S, ServerCounters
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.preflight.checks import differences
 from llama_load.run.watcher import Watcher
@@ -47,7 +47,7 @@ class CountersWatcher(Watcher):
         after = None if before is None else self._read()
         part = None if before is None or after is None else after.since(before)
         if after is not None and part is None:
-            manifest.server_changes.append("restarted while requests were measured: its counters were reset")
+            manifest.server_changes.append(RESTARTED)
         if len(stages) == 1:
             stages[0].counters = part
         if self._is_first:

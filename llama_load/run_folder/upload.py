@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from llama_load.command_secrets import secrets_in_urls
 from llama_load.errors import UsageError
 from llama_load.exit_codes import INCOMPLETE
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import keep_secret, printable, redacted
 
 # The packages of the best-known places; fsspec names the others.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "hf": "huggingface_hub"}
@@ -56,8 +57,9 @@ def main(arguments: list[str]) -> int:
     """Upload and print where to, or why not."""
     (folder,) = arguments
     url = sys.stdin.read()
+    keep_secret(secrets_in_urls(url))
     try:
-        print(upload(Path(folder), url))
+        print(redacted(upload(Path(folder), url)))
     except Exception as error:  # any place has exceptions of its own
         print(printable(redacted(str(error) or repr(error)), MOST_CHARS), file=sys.stderr)
         return INCOMPLETE

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from llama_load.foreign_text import redacted_bytes
+
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -34,6 +36,6 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a text, whole or not at all, without known secrets."""
     with whole_file(path) as file:
-        file.write(data)
+        file.write(redacted_bytes(data))

@@ -14,9 +14,10 @@ from subprocess import PIPE
 from typing import Any
 from urllib.parse import urlsplit
 
+from llama_load.command_secrets import redact_words
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
-from llama_load.serving.commands import redact_server_command, with_model
+from llama_load.serving.commands import with_model
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
 from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.targets.servers.server_start import READY_WITHIN_S, runnable
@@ -152,4 +153,4 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
 
 
 def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
-    return Process(name, list(command), str(log.absolute()), address, list(redact_server_command(tuple(command))))
+    return Process(name, list(command), str(log.absolute()), address, list(redact_words(tuple(command))))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import psutil
 
+from llama_load.command_secrets import redact_words
 from llama_load.processes import listening, with_descendants
 from llama_load.serving import registry
-from llama_load.serving.commands import redact_server_command
 from llama_load.wire.address import Address
 from llama_load.wire.local_ports import is_here
 
@@ -64,6 +64,6 @@ def listening_process(address: Address) -> LocalProcess | None:
         with suppress(psutil.Error):
             command: tuple[str, ...] = ()
             with suppress(psutil.AccessDenied):
-                command = redact_server_command(tuple(process.cmdline()))
+                command = redact_words(tuple(process.cmdline()))
             return LocalProcess(process.pid, process.create_time(), process.name(), command)
     return None

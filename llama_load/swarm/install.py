@@ -12,10 +12,12 @@ from locust.runners import WorkerRunner
 
 from llama_load.arrow import load_arrow
 from llama_load.options.flags import declare
+from llama_load.options.known_secrets import learn_secrets
 from llama_load.options.vllm_flags import explain
 from llama_load.swarm import rpc
 from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs
+from llama_load.swarm.locust_files import redact_locusts_files
 from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S
 from llama_load.swarm.worker import WorkerLifecycle
@@ -42,6 +44,8 @@ def install() -> None:
 
 def _on_parser(parser: Any, **_: Any) -> None:
     """Locust is about to parse the command line; the first time is before it forks."""
+    learn_secrets()
+    redact_locusts_files()
     declare(parser)
     explain(parser)
     choose_port(parser)

@@ -14,6 +14,7 @@ import gevent
 import msgspec
 from locust.runners import STATE_MISSING
 
+from llama_load.command_secrets import is_secret_header
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live.exposition import MASTER_LAG
@@ -34,7 +35,6 @@ from llama_load.swarm.presence import LOST_AFTER_S, has_closed, has_ended, intro
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.swarm.worker_state import WorkerState
 from llama_load.targets.target import Target
-from llama_load.users.request_headers import is_secret_header
 from llama_load.version import __version__
 
 logger = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
+from llama_load.foreign_text import keep_secret
 from llama_load.observed.telemetry_names import UP
 from llama_load.telemetry.all_sources import all_sources
 from llama_load.telemetry.sample_file import SampleFile
@@ -121,6 +122,8 @@ def main() -> None:
         signal.signal(number, lambda *_: None)  # the run ends it, after the last sample; a meter's command gets signals again
     os.nice(NICE)
     config = SamplerConfig.of(json.loads(sys.stdin.buffer.readline()))
+    for endpoint in (*config.servers, *config.slots, *config.exporters):
+        keep_secret(value for _, value in endpoint.headers.fields)  # a page may quote it
     try:
         run(config, sys.stdin.buffer, sys.stdout.buffer)
     except OSError as error:  # the run has gone, or the file cannot be written

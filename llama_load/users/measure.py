@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from llama_load.foreign_text import printable
+from llama_load.foreign_text import printable, redacted
 from llama_load.metrics import latencies as metric
 from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
@@ -172,7 +172,7 @@ def make_record(
         image_tokens=tokens.of_images,
         inputs=sent.inputs,
         prompt_sha256=sent.digest,
-        prompt_text=sent.text if settings.save_texts else None,
+        prompt_text=redacted(sent.text) if settings.save_texts else None,
         # the answer
         output_tokens=counts.output_tokens,
         reasoning_tokens=counts.reasoning_tokens,
@@ -189,7 +189,7 @@ def make_record(
         call_chars=text_sizes.call_chars,
         stop_bytes=sent.stop_bytes,
         output_sha256=text_digest(output) if output else None,
-        output_text=output if settings.save_texts else None,
+        output_text=redacted(output) if settings.save_texts else None,
         # how well it was measured
         clock_source=_clock_source(read),
         merged_events=read.merged,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from llama_load.analysis.counter_resets import without_resets
 from llama_load.analysis.own_counters import counters_without, without_probes
 from llama_load.analysis.results import analyze
 from llama_load.observed.probe_names import ALONE, BESIDE
 from llama_load.observed.record import to_batch
 from llama_load.observed.records import Records
-from llama_load.observed.server_counters import ServerCounters, ServerTimes
+from llama_load.observed.server_counters import RESTARTED, ServerCounters, ServerTimes
+from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.run_folder import Run, StageRecord
 from tests.make_records import MS, failed, manifest, record
 
@@ -47,6 +50,30 @@ def test_what_an_unanswered_probe_added_is_an_error() -> None:
 def test_tokens_that_answers_do_not_report_are_not_known() -> None:
     unknown = counters_without(COUNTED, probes(record(name=BESIDE, prompt_tokens=None, output_tokens=None)))
     assert (unknown.prompt_tokens, unknown.output_tokens, unknown.requests) == (None, None, 11)
+
+
+def sampled(*values: float) -> Telemetry:
+    """The server's counter of prompt tokens, each second from 0 s on."""
+    instants = np.arange(len(values), dtype=np.int64) * 1000 * MS
+    return Telemetry([Series("http://x/metrics", "llamacpp:prompt_tokens_total", {}, instants, np.array(values))])
+
+
+@pytest.mark.parametrize(("values", "is_reset"), [((50.0, 60.0, 5.0, 90.0), True), ((50.0, 60.0, 70.0, 90.0), False)])
+def test_a_counter_that_drops_between_two_larger_readings_is_a_restart(
+    values: tuple[float, ...], is_reset: bool, tmp_path: Path
+) -> None:
+    """A router's process was killed after 60 tokens and has counted 90 at the end: 40 more than before, of 95 that were processed. That is
+    no other server that answered, and the stage before it keeps its counters."""
+    stages = [
+        StageRecord("1", 1, None, 0, 1000 * MS, counters=COUNTED),
+        StageRecord("2", 2, None, 1000 * MS, 3000 * MS, counters=COUNTED),
+    ]
+    about = manifest(stages=stages, counters=COUNTED, targets=[{"url": "http://x", "backend": "llama-server"}])
+    records = probes(record(start_ms=0), record(start_ms=2900))
+    run = without_resets(Run(tmp_path, about, records, recovered=False, telemetry=sampled(*values)))
+    assert (run.manifest.counters is None) is is_reset and (run.manifest.stages[1].counters is None) is is_reset
+    assert run.manifest.stages[0].counters == COUNTED
+    assert (RESTARTED in run.manifest.server_changes) is is_reset
 
 
 def test_each_stage_loses_its_probes(tmp_path: Path) -> None:

@@ -148,6 +148,15 @@ def test_two_labels_of_one_model_file_are_named() -> None:
     assert same_files(varied, [both[0], other]) == [] and same_files(plan_with(), both) == []
 
 
+def test_what_is_of_the_server_alone_is_missing_once() -> None:
+    """Not once for each stage; and a table of nothing else has no notes on loads."""
+    rows = [row("4", 10.0, run(replaced=2), concurrency=f"c={users}") for users in (1, 8)]
+    for number, each in enumerate(rows):
+        each.is_stage, each.stage = True, number
+    assert shown(plan_with("threads, perplexity"), rows)[1] == ["NA: a, u=1, threads=4: PPL: the run has no perplexity"]
+    assert any("replaced" in note for note in shown(plan_with(), rows)[1])
+
+
 def test_perplexities_of_different_vocabularies_are_not_ranked() -> None:
     """8 tokens of 3 bits for 6 bytes and 16 of 2: 4 bits a byte, and 5.3."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from locust.argument_parser import get_empty_argument_parser
 
+from llama_load.command_secrets import is_secret_header
 from llama_load.errors import UsageError
 from llama_load.foreign_text import MASK, is_secret_name, redacted
 from llama_load.options.flag import GROUPS, LOAD, PAGE_PATHS, Flag, Kind
@@ -22,7 +23,6 @@ from llama_load.options.flags import FLAGS, OF_LOCUST, declare
 from llama_load.options.form import fields
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import redact_command, redact_options, secret_values
-from llama_load.users.request_headers import is_secret_header
 
 PATHS = {*PAGE_PATHS, Kind.FOLDER}
 # Flags that take no file although their help names one.

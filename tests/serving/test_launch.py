@@ -13,9 +13,9 @@ import psutil
 import pytest
 import requests
 
+from llama_load.command_secrets import redact_words
 from llama_load.errors import RunError, UsageError
 from llama_load.serving import registry
-from llama_load.serving.commands import redact_server_command
 from llama_load.serving.launch import serving
 from llama_load.targets.servers import STARTS, ServerSpec, start_of
 from tests.conftest import beside, environment
@@ -141,9 +141,9 @@ def test_commands_of_the_other_servers(tiny_model: Path) -> None:
         *("-m", model, "--host", "127.0.0.1", "--port", "1234", "--metrics", "-lv", "4"),
         *("--rpc", "h:1,g:2", "-ngl", "7", "--api-key", "s3cret"),
     )
-    assert redact_server_command(command)[-2:] == ("--api-key", "***")
-    assert redact_server_command(("x", "--hf-token=abc", "--max-tokens", "5")) == ("x", "--hf-token=***", "--max-tokens", "5")
-    assert redact_server_command(("env", "HF_TOKEN=abc", "THREADS=2", "x", "--first-token-ms", "5"))[1:] == ("HF_TOKEN=***", "THREADS=2", "x", "--first-token-ms", "5")  # fmt: skip
+    assert redact_words(command)[-2:] == ("--api-key", "***")
+    assert redact_words(("x", "--hf-token=abc", "--max-tokens", "5")) == ("x", "--hf-token=***", "--max-tokens", "5")
+    assert redact_words(("env", "HF_TOKEN=abc", "THREADS=2", "x", "--first-token-ms", "5"))[1:] == ("HF_TOKEN=***", "THREADS=2", "x", "--first-token-ms", "5")  # fmt: skip
     assert server_command(ServerSpec("llama-server", args=("-lv", "5", "-hf", "a/b"), program="true"), 1)[-4:] == (
         "-lv",
         "5",

@@ -18,7 +18,7 @@ import msgspec
 from llama_load.errors import UsageError
 from llama_load.foreign_files import begin_of, read_foreign
 from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import redacted
+from llama_load.foreign_text import redacted, redacted_bytes
 from llama_load.lab.sweep.cells import Cell
 from llama_load.run_folder import lock_folder, write_whole
 from llama_load.run_folder.folder_lock import FolderLock
@@ -60,7 +60,7 @@ class SweepFolder:
     def note(self, entry: Ended) -> None:
         """Append an entry to the journal, synced to disk."""
         with (self.path / CELLS).open("ab") as file:
-            file.write(msgspec.json.encode(entry) + b"\n")
+            file.write(redacted_bytes(msgspec.json.encode(entry)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self.ended[entry.key] = entry

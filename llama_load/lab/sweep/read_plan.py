@@ -10,6 +10,7 @@ from typing import Any
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.foreign_text import keep_secret
 from llama_load.lab.sweep.check_flags import check_names, check_values
 from llama_load.lab.sweep.grammar import KINDS, LOAD, PLAIN_NAME, PLAN, URL
 from llama_load.lab.sweep.located import Faults, Node, read_yaml, substituted
@@ -30,6 +31,7 @@ from llama_load.lab.sweep.server_spec import words
 from llama_load.lab.sweep.shapes import Object
 from llama_load.lab.sweep.tests_load import loads_of_tests
 from llama_load.lab.sweep.values import value_fault
+from llama_load.options.known_secrets import secrets_of_document
 from llama_load.wire.address import parse_url
 
 LABELS, VALUES = "labels", "values"
@@ -56,6 +58,7 @@ def read_plan(path: Path, sets: Mapping[str, str] | None = None) -> Plan:
 def plan_of(root: Node, sets: Mapping[str, str], faults: Faults) -> Plan:
     """The plan of a document."""
     root = _with_sets(root, sets, faults)
+    keep_secret(secrets_of_document(root.plain()))  # its text and its commands are stored and shown
     raw = PLAN.check(root, "", faults)
     if isinstance(root.value, dict):
         for part in ("servers", "vary"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import redacted
+from llama_load.foreign_text import redacted, redacted_bytes
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.grammar import FIT, KEEP, URL
 from llama_load.lab.sweep.plan import PlannedServer
@@ -117,4 +117,4 @@ def _keep_memory_lines(folder: Path) -> None:
     heads = [place for place, line in enumerate(lines) if b"[MiB]" in line]
     lines = lines[heads[-1] :] if heads else lines  # it is printed at the start, too
     if lines:
-        memory.write_bytes(b"".join(lines))
+        memory.write_bytes(redacted_bytes(b"".join(lines)))

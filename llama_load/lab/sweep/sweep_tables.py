@@ -160,7 +160,8 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tabl
         for group in unranked:
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
             notes.append(f"{NOT_RANKED} {row_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
-    notes += [note for group in groups for note in _doubts(group, plan)]
+    if any(not describe(column.value).is_text and column.value not in OF_SERVERS for column in table.columns):
+        notes += [note for group in groups for note in _doubts(group, plan)]
     return _made(table, title, cells, notes)
 
 
@@ -229,7 +230,8 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             row = (own or group)[0]
             why = row.why_missing(column.value) if own else "there is no such cell"
             heading = column.name if own and not row.reason else ""
-            notes.append(_Missing(row_name(row, plan), heading, why))
+            name = row_name(replace(row, is_stage=False) if column.value in OF_SERVERS else row, plan)
+            notes.append(_Missing(name, heading, why))
             continue
         may_be_ranked = _may_be_ranked(own, column) and not _reasons(column, ranking, place)
         if column.against:

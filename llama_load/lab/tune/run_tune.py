@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_load.analysis.run_summary import read_summary
+from llama_load.command_secrets import redact_words
 from llama_load.comparison.reasons import Reason, reasons_against
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import MeasuredRun, Side
@@ -23,7 +24,7 @@ from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
-from llama_load.serving.commands import redact_server_command, with_model
+from llama_load.serving.commands import with_model
 from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
 from llama_load.targets.servers import start_of
 from llama_load.units import quantity
@@ -112,7 +113,7 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
             races.append(raced)
     best = cells_of(plan, stages[-1], chosen, 0)[races[-1].raced.winner]
     spec = with_model(spec_of(best.server))
-    command = shlex.join(redact_server_command(start_of(spec).command(spec, PORT)))
+    command = shlex.join(redact_words(start_of(spec).command(spec, PORT)))
     varied = [setting for stage in stages for setting in stage.settings]
     return Tuned(races, names(varied, chosen), command, runner.runs)
 

@@ -1,0 +1,59 @@
+"""The forms in which a text can stand in another one: as it is, escaped for URLs, JSON, HTML or a terminal, in base64 or hex, or
+broken over lines."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+# In HTML.
+_NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+# A break within a cell of a table, or of a wrapped line.
+_BREAK = r"(?:[ \t│|]*\r?\n[ \t│|]*)?"
+_HEX_DIGITS = re.compile(r"[a-fA-F]")
+
+
+def pattern_of(secret: str) -> re.Pattern[str]:
+    """Finds every form of the secret."""
+    forms = [_BREAK.join(map(_character, secret)), *map(_in_base64, _base64_forms(secret)), _any_case(secret.encode().hex())]
+    return re.compile("|".join(forms))
+
+
+def _character(character: str) -> str:
+    """One character: as it is, percent-encoded (also twice), \\u0041, \\x41, behind backslashes, &#65; &#x41; or by its name.
+
+    Every form begins with a plain character, by which the search skips what cannot match."""
+    point = ord(character)
+    octets = "".join("%(?:25)*" + _any_case(f"{octet:02x}") for octet in character.encode("utf-8", "surrogatepass"))
+    forms = [re.escape(character), octets]
+    forms.append(r"\\(?:\\)*(?:" + "|".join((_any_case(f"u{point:04x}"), _any_case(f"x{point:02x}"), re.escape(character))) + ")")
+    numbers = [f"#0*{point}", "#[xX]0*" + _any_case(f"{point:x}")]
+    if character in _NAMED:
+        numbers.append(_NAMED[character])
+    forms.append("&(?:amp;)*(?:" + "|".join(numbers) + ");")
+    return "(?:" + "|".join(forms) + ")"
+
+
+def _any_case(text: str) -> str:
+    return _HEX_DIGITS.sub(lambda match: f"[{match[0].lower()}{match[0].upper()}]", text)
+
+
+def _base64_forms(secret: str) -> list[tuple[str, str]]:
+    """What base64 makes of it behind 0, 1 or 2 other bytes: the characters that depend on the secret alone, and the end where
+    nothing follows."""
+    data = secret.encode("utf-8", "surrogatepass")
+    found: list[tuple[str, str]] = []
+    for before in range(3):
+        whole = base64.b64encode(b"\0" * before + data).decode()
+        first = -(-before * 8 // 6)
+        last = (before + len(data)) * 8 // 6
+        end = whole[last:].rstrip("=")
+        found.append((whole[first:last], end))
+    return found
+
+
+def _in_base64(form: tuple[str, str]) -> str:
+    """In the plain alphabet or that of URLs, the signs perhaps escaped."""
+    signs = {"+": "(?:[+-]|%2[bB])", "/": r"(?:\\?/|_|%2[fF])"}
+    sure, end = ("".join(signs.get(character, character) for character in part) for part in form)
+    return f"{sure}(?:{end})?" if end else sure
