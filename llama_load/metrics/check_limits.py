@@ -181,7 +181,7 @@ LIMITS = {
         "refusals and error texts make a server look fast",
         "read the answers (--save-texts); a lower --max-tokens declares short answers",
         (ALL,)),
-    "early_first_ratio": Limit(NOT_COMPARABLE, 0.5, ALIVE,
+    "early_first_ratio": Limit(NOT_COMPARABLE, 0.1, ALIVE,
         "a token that was not generated makes TTFT meaningless",
         "see which program sends the first token (a proxy, a template)",
         (TTFT, TPOT, ITL, COMPARISON)),

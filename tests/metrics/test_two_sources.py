@@ -256,15 +256,19 @@ def test_both_instants_are_reported_where_an_answer_begins_with_blanks() -> None
 
 
 def test_a_first_token_that_was_not_generated_is_named() -> None:
-    """4 ms, then 300 ms, then one every 25 ms; or before half of the server's own time for the prompt. A long prompt of others
-    between two tokens of some answers is no such thing."""
+    """4 ms, then 300 ms, then one every 25 ms; or before half of the server's own time for the prompt; in one of three, too, and
+    at two fifths of the way. One such gap of 20 is chance."""
     early = {"ttft_ms": 4.0, "itl_ms": [300.0, *[GAP_MS] * (TOKENS - 2)]}
     assert "20 of 20 answers got their first token long before the others" in bad(of(answers(**early)))["early_first_ratio"]
     assert "early_first_ratio" in bad(of(answers(ttft_ms=40.0, server_prompt_ms=95.0, server_predict_ms=2000.0)))
     speculative = {"ttft_ms": 40.0, "itl_ms": [90.0, *[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0]}
     assert "early_first_ratio" not in bad(of(answers(**speculative)))
     some = [replace(each, **early) if number % 3 == 0 else each for number, each in enumerate(answers())]
-    assert "early_first_ratio" not in bad(of(some))
+    assert "early_first_ratio" in bad(of(some))
+    late = {"ttft_ms": 120.0, "itl_ms": [180.0, *[GAP_MS] * (TOKENS - 2)]}
+    assert "early_first_ratio" in bad(of(answers(**late)))
+    one = [replace(each, **early) if number == 7 else each for number, each in enumerate(answers())]
+    assert "early_first_ratio" not in bad(of(one))
 
 
 def test_preempted_requests_are_named() -> None:

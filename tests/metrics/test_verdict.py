@@ -63,7 +63,7 @@ def test_a_clean_run_is_valid() -> None:
         ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
         ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
         ("NOT COMPARABLE", "cut_by_context_ratio", lambda: verdict(record(max_tokens=64))),
-        ("NOT COMPARABLE", "buffered_ratio", lambda: verdict(record(gaps_ms=(0,) * 15, merged_events=15, first_merged=True))),
+        ("NOT COMPARABLE", "buffered_ratio", lambda: verdict(record(gaps_ms=(0,) * 15, merged_events=15))),
         ("BLURRED", "merged_ratio", lambda: verdict(record(merged_events=1))),
     ],
 )
@@ -403,7 +403,7 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
 def test_a_starved_client_is_named_before_a_proxy() -> None:
     """Streams came in bursts and time is unexplained, while others used 91 % of the machine: their fault, and no proxy's."""
     starved = WorkerHealth("box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.08)
-    lumpy = [record(number, gaps_ms=(0,) * 15, merged_events=15, first_merged=True) for number in range(3)]
+    lumpy = [record(number, gaps_ms=(0,) * 15, merged_events=15) for number in range(3)]
     found = verdict(*lumpy, health=starved, unexplained=(500.0, 1000.0))
     assert found.word == "CLIENT-BOUND"
     assert found.headline.startswith("CLIENT-BOUND: client event loop lag: p99 60.00 ms, max 90.0 ms; its machine: 99% busy")
@@ -424,9 +424,7 @@ def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usu
 def speculative(merged: int, **changed: Any) -> RequestRecord:
     """90 tokens, accepted 9 at a time."""
     gaps = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0) * 9 + (0.0,) * 8
-    return record(
-        gaps_ms=gaps, merged_events=merged, draft_tokens=100, draft_accepted=80, server_predict_ms=1.0, first_merged=True, **changed
-    )
+    return record(gaps_ms=gaps, merged_events=merged, draft_tokens=100, draft_accepted=80, server_predict_ms=1.0, **changed)
 
 
 def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
@@ -437,10 +435,9 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     assert "speculative decoding makes that 88.9%" in check.text
     assert "buffered_ratio" in bad(verdict(speculative(89)))
     plain = {"draft_tokens": None, "draft_accepted": None}
-    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain)))
-    alone = verdict(replace(speculative(80), first_merged=False, **plain))
-    assert "buffered_ratio" not in bad(alone), "no buffer sends the first token alone"
-    assert alone.word == "BLURRED"
+    unreported = verdict(replace(speculative(80), **plain))
+    assert bad(unreported) == ["merged_ratio"] and "first tokens came alone" in unreported.headline
+    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain, first_merged=True)))
     counted = ServerCounters(Speculation(100, 80, 10))
     assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
 

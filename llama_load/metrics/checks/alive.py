@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.first_gaps import first_gaps
 from llama_load.observed.records import Records
 from llama_load.targets.answer_form import FREE
 from llama_load.units import quantity
@@ -21,8 +22,8 @@ REFUSALS = frozenset(("content_filter", "refusal", "safety", "blocklist", "prohi
 LEAST_TOKENS, LEAST_ASKED = 16, 32
 # An answer that ended on its own account after this many tokens is abrupt.
 ABRUPT_TOKENS = 4
-# Gaps of an answer that show its pace; a first token is early where the first gap exceeds TTFT and long gaps by these factors.
-LEAST_GAPS, EARLY_BY_TTFT, EARLY_BY_GAP = 8, 2, 3
+# Gaps of an answer that show its pace.
+LEAST_GAPS = 8
 # Fewer answers than this show no pattern.
 LEAST_ANSWERS = 10
 
@@ -90,38 +91,21 @@ def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
     """First tokens that came before anything was generated: from a proxy or a template, so that TTFT measures nothing.
 
     Evidence: the server's own time for the prompt (the first token cannot come in half of it), else the gaps: the second token came
-    after more than twice the TTFT and three of the answer's long gaps (90th percentile: those between the steps of speculative
-    decoding). One such answer may be chance (another prompt between its tokens); half of them cannot be, because requests whose own
-    prompt waits have a long TTFT too.
+    after three of the answer's long gaps, and later than half of TTFT beyond what prompts of others and a full decoding explain
+    (`metrics.first_gaps`).
     """
     name, ok = "early_first_ratio", evidence.records.ok()
     judged = ok.where((ok.numbers("token_events") > LEAST_GAPS) & ok.has("ttft_ms"))
     if len(judged) < LEAST_ANSWERS:
         yield limited(name, None, f"fewer than {LEAST_ANSWERS} streamed answers have {LEAST_GAPS} gaps or more")
         return
-    ttft_ms, (first_ms, by_gap) = judged.numbers("ttft_ms"), _first_gaps(judged)
-    early = by_gap | (ttft_ms < judged.numbers("server_prompt_ms") / 2)
+    ttft_ms, prompt_ms = judged.numbers("ttft_ms"), judged.numbers("server_prompt_ms")
+    gaps = first_gaps(judged, evidence.sent)
+    early = np.where(np.isnan(prompt_ms), gaps.are_early(ttft_ms), ttft_ms < prompt_ms / 2)
     text = f"{int(early.sum())} of {quantity(len(judged), 'answer')} got their first token long before the others"
     if early.any():
-        text += f" (after {np.median(ttft_ms[early]):.0f} ms; the next {np.median(first_ms[early]):.0f} ms later)"
+        text += f" (after {np.median(ttft_ms[early]):.0f} ms; the next {np.median(gaps.gap_ms[early]):.0f} ms later)"
     yield limited(name, float(early.mean()), text)
-
-
-def _first_gaps(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The first gap of each answer, and whether it is long against its TTFT and the 90th percentile of its other gaps."""
-    firsts, are_long = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
-    for batch in judged.batches("itl_ms", "ttft_ms"):
-        sizes, values = batch.lists("itl_ms")
-        begins = np.cumsum(sizes) - sizes
-        first_ms = np.zeros(len(sizes))
-        first_ms[sizes > 1] = values[begins[sizes > 1]]
-        is_long = first_ms > EARLY_BY_TTFT * batch.numbers("ttft_ms")
-        for row in np.flatnonzero(is_long):  # few: a percentile takes 50 us
-            others = values[begins[row] + 1 : begins[row] + sizes[row]]
-            is_long[row] = first_ms[row] > EARLY_BY_GAP * np.percentile(others, 90)
-        firsts.append(first_ms)
-        are_long.append(is_long)
-    return np.concatenate(firsts), np.concatenate(are_long)
 
 
 def _is_free(ok: Records) -> NDArray[np.bool_]:

@@ -22,6 +22,9 @@ from llama_load.units import NS_PER_MS, quantity
 LLM_SERVERS = ("llama.cpp", "uvicorn")
 # A stream was buffered if this share of its events (at least `LEAST_EVENTS`) was merged with later ones.
 LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
+# Of a server that sends several tokens at a time: the most first tokens that come with others, the most tokens of a
+# step, and the fewest reads of a stream (the first token and two steps).
+MOST_FIRST_MERGED, MOST_AT_A_TIME, LEAST_READS = 0.1, 16, 3
 
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
@@ -33,8 +36,8 @@ def prompt_cache(evidence: Evidence) -> list[Check]:
 def merged(evidence: Evidence) -> Iterator[Check]:
     """Token events that arrived together with a later one, and streams that were buffered.
 
-    Evidence: the kernel's arrival times, the accepted draft tokens (which are sent together), the lag of the client's event loop
-    (a late client merges events itself: then it is not known whether a proxy did). Counts: no error.
+    Evidence: the kernel's arrival times, the accepted draft tokens (which are sent together), the lag of the client's
+    event loop (a late client merges events itself: then it is not known whether a proxy did). Counts: no error.
     """
     ok = evidence.records.ok()
     merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
@@ -46,14 +49,15 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
     expected = _expected_merged(evidence, ok)
     lumped = np.maximum(LUMPED_SHARE, (1 + expected) / 2)
-    # A buffer holds the first token, too. Where it came alone, the server itself sends tokens together, as speculation does.
-    held = (events >= LEAST_EVENTS) & (merged >= lumped * events) & ok.equals("first_merged", True)
-    lumps = float(held.sum()) / len(ok)
+    lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(ok)
     if (share := float((expected * events).sum()) / total) > 0:
         text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
     if lumps > LIMITS["buffered_ratio"].limit and loop_is_late(evidence):
         lumpy = f"{lumps:.0%} of the streams arrived in bursts; whether a proxy buffers them is not known"
         yield limited("buffered_ratio", None, f"{lumpy}, because the client's event loop was late to read them")
+    elif lumps > LIMITS["buffered_ratio"].limit and _first_came_alone(ok, merged, events):
+        text += ", but first tokens came alone: the server sends several tokens at a time (unreported speculative decoding, "
+        text += "a stream interval), so TTFT is right"
     elif lumps > LIMITS["buffered_ratio"].limit:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
@@ -65,12 +69,23 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     yield replace(limited("merged_ratio", ratio, text), limit=limit, ok=ratio <= limit)
 
 
+def _first_came_alone(ok: Records, merged: NDArray[np.float64], events: NDArray[np.float64]) -> bool:
+    """Whether the lumps of these streams are those of a server: the first token is sent alone, because a prompt gives
+    one token, and a step of decoding gives a few. What buffers a stream (a proxy) holds its beginning back as well,
+    and longer."""
+    reads = events - merged
+    are_first_alone = float(ok.equals("first_merged", True).mean()) <= MOST_FIRST_MERGED
+    has_steps = float(np.median(reads[events > 0])) >= LEAST_READS
+    return are_first_alone and has_steps and float(events.sum() / reads.sum()) <= MOST_AT_A_TIME
+
+
 def first_merged(evidence: Evidence) -> Iterator[Check]:
-    """How far the TTFT figures could fall, because first tokens arrived together with a later one: relative to each figure, the
-    largest of mean, median and printed percentiles.
+    """How far the TTFT figures could fall, because first tokens arrived together with a later one: relative to each
+    figure, the largest of mean, median and printed percentiles.
 
     When such a first token arrived is not known; the earliest that is likely is one TPOT earlier for each merged event of its
-    answer. Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times. Counts: no error.
+    answer. Accepted draft tokens are sent together, so they do not count. Evidence: the kernel's arrival times.
+    Counts: no error.
     """
     ok = evidence.records.ok()
     expected = _expected_merged(evidence, ok)
@@ -110,8 +125,8 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """Tokens per stream event, without those that have none (see `metrics.token_span`). Evidence: the server's token counts and the
-    events. Counts: no error."""
+    """Tokens per stream event, without those that have none (see `metrics.token_span`). Evidence: the server's token
+    counts and the events. Counts: no error."""
     ok = evidence.records.ok()
     tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
