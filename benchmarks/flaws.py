@@ -30,6 +30,7 @@ OF_THE_CLIENT = (
     "merged_ratio",
     "client_pause_ms",
     "stolen_ratio",
+    "other_programs_ratio",
 )
 
 
@@ -86,6 +87,18 @@ CASES = (
     Case(name="every third answer has usage, x 1.07", check="count_gap_ratio", flaw=Flaw(usage_every=3, usage=1.07, tokens=36)),
     Case(name="every event twice", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(text=lambda word: word, twice=True)),
     Case(name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)),
+    Case(
+        name="a quarter out of a gateway's cache",
+        check="second_group_ratio",
+        flaw=Flaw(cached_every=4),
+        flags=("--num-prompts", "120"),
+    ),
+    Case(
+        name="an early first token in a third, at two fifths",
+        check="early_first_ratio",
+        flaw=Flaw(early_s=0.04, early_every=3),
+        flags=("--num-prompts", "120"),
+    ),
     Case(
         name="one replica of three out of a cache",
         check="replica_difference|buffered_ratio",
