@@ -10,7 +10,7 @@ from benchmarks.flaw_search.case import LLAMA_SERVER, Case, Change
 from benchmarks.flaw_search.effect import Effect, with_case
 
 GROUPS = ("second_group_ratio",)
-PROMPT_CACHE = ("repeated_prompt_ratio", "common_prefix_ratio", "server_cache_hit_ratio", "cached_prompt_ratio")
+PROMPT_CACHE = ("repeated_prompt_ratio", "common_beginning_ratio", "server_cache_hit_ratio", "cached_prompt_ratio")
 STUB_TOKENS = 20
 REFUSAL = ["I", "am", "sorry", ",", "but", "I", "cannot", "help", "you", "with", "this", "request", "."]
 

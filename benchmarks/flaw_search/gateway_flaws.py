@@ -155,7 +155,7 @@ class Paced(Effect):
 class Deadline(Effect):
     """A gateway ends answers after `size` times the usual time, with finish_reason "stop"."""
 
-    checks = ("equal_end_ratio", "time_limit_ratio", "short_answer_ratio")
+    checks = ("clipped_answer_ratio", "short_answer_ratio")
     sizes = (0.5, 1.0)
 
     @classmethod

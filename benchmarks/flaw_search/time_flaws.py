@@ -11,7 +11,7 @@ from benchmarks.flaw_search.effect import BEGIN_NS, Effect, with_case
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.units import NS_PER_S
 
-CHANGES_OF_TIME = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "later_turns_changed")
+CHANGES_OF_TIME = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "outlier_shift")
 
 
 class Slower(Effect):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.swarm_simulation.network import TO_MASTER, TO_WORKER, WAYS
 from benchmarks.swarm_simulation.virtual_loop import NS
+from llama_load.swarm import messages
 
 if TYPE_CHECKING:
     from benchmarks.swarm_simulation.world import World
@@ -25,26 +26,37 @@ SILENT = {
     "SIGTERM twice to a worker",
 }
 LONGEST_PATIENCE_S = 10.0
+DELAYING = SILENT | {"process starved", "connections reset", "connections flap", "master starved"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of fault, when, on which worker (by place), for how long."""
+    """A kind of fault, when, on which worker (by place), for how long. With a `message` it happens when the next one of that kind is
+    under way."""
 
     kind: str
     at_s: float
     worker: int
     seconds: float
+    message: str | None = None
 
     @property
     def may_lose(self) -> bool:
         """Whether requests may be lost by it: their worker is gone, or silent for as long as that takes."""
         return self.kind in LOSING or (self.kind in SILENT and self.seconds > LONGEST_PATIENCE_S)
 
+    @property
+    def delays(self) -> bool:
+        """Whether messages or processes wait because of it."""
+        return self.kind in DELAYING
+
     def __str__(self) -> str:
-        return f"{self.at_s:6.2f} s  {self.kind}, worker {self.worker}, {self.seconds:g} s"
+        when = "" if self.message is None else f" with the next {self.message}"
+        return f"{self.at_s:6.2f} s  {self.kind}{when}, worker {self.worker}, {self.seconds:g} s"
 
 
+NETWORK = ("connections reset", "connections flap", "network cut", "network cut to the master", "network cut to the worker")
+MESSAGES = (*messages.TO_WORKER, *messages.TO_MASTER, "spawn", "stop", "client_stopped")
 # How many faults a seed has: one alone shows the most, because it excuses the least.
 COUNTS = (0, 1, 1, 1, 2, 2, 2, 3, 4, 6)
 
@@ -56,8 +68,9 @@ def drawn_faults(chance: Random) -> list[Fault]:
     faults = []
     for _ in range(chance.choice(COUNTS)):
         at_s = centre_s + chance.uniform(0, 1) if is_burst else chance.uniform(0.5, 20)
-        kind = chance.choice(list(KINDS))
-        faults.append(Fault(kind, round(at_s, 3), chance.randrange(4), chance.choice(GAPS_S)))
+        kind = chance.choice(NETWORK if chance.random() < 0.3 else tuple(KINDS))
+        message = chance.choice(MESSAGES) if chance.random() < 0.5 else None
+        faults.append(Fault(kind, round(at_s, 3), chance.randrange(4), chance.choice(GAPS_S), message))
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
@@ -94,6 +107,21 @@ def _cut(ways: set[str]) -> Callable[[World, Fault], None]:
     return act
 
 
+def _flap(world: World, fault: Fault) -> None:
+    """Connections are reset again and again for a while."""
+    _reset(world, fault)
+    at_s = 0.0
+    while at_s < min(fault.seconds, 10.0):
+        at_s += world.chance.uniform(0.1, 1.5)
+        world.after(at_s, _reset, world, fault)
+
+
+def _users_come_and_go(world: World, fault: Fault) -> None:
+    """Edited ten times within two seconds."""
+    for number in range(10):
+        world.after(0.2 * number, _set_users, world, 1 + (number * 3 + fault.worker) % 6)
+
+
 def _join(world: World, _fault: Fault) -> None:
     world.add_worker()
 
@@ -120,8 +148,11 @@ def _interrupt_twice(world: World, fault: Fault) -> None:
 
 
 def _edit_users(world: World, fault: Fault) -> None:
-    users = 1 + fault.worker * 2
-    if world.master.active is not None:
+    _set_users(world, 1 + fault.worker * 2)
+
+
+def _set_users(world: World, users: int) -> None:
+    if world.master.active is not None and not world.master.finished:
         world.most_users = max(world.most_users, users)
         world.loop.spawn_on(world.master.machine, world.master.start, users, users)
 
@@ -179,6 +210,8 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "process stopped": _stop_process,
     "process starved": _starve,
     "connections reset": _reset,
+    "connections flap": _flap,
+    "users come and go": _users_come_and_go,
     "network cut": _cut(set(WAYS)),
     "network cut to the master": _cut({TO_MASTER}),
     "network cut to the worker": _cut({TO_WORKER}),

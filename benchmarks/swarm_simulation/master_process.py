@@ -135,6 +135,7 @@ class MasterProcess:
         self.workers: dict[str, WorkerProcess] = {}
         self.active: MasterRun | None = None
         self.finished: list[MasterRun] = []
+        self.stopped_ns: list[int] = []  # when each run was
         self._chance = chance
         self._inbox: Any = Queue()
         self._connected: set[str] = set()
@@ -189,6 +190,7 @@ class MasterProcess:
         if run is None or self.state in (STATE_INIT, STATE_STOPPED, STATE_STOPPING):
             return
         self.state = STATE_STOPPING
+        self.stopped_ns.append(self.loop.now_ns)
         run.stopping(reason)
         for name in list(self.clients):
             self._send(Message("stop", None, name))

@@ -80,6 +80,7 @@ class Link:
             self.ways[channel, TO_MASTER] = Way(loop, master.machine, lambda message: master.received(worker, message))
             self.ways[channel, TO_WORKER] = Way(loop, worker.machine, worker.received)
         self.cut: set[str] = set()
+        self.traps: list[tuple[str, Callable[[], None]]] = []  # what happens when a message of this kind is next under way
         self._cut_number = 0
 
     def send(self, channel: str, way: str, message: Any) -> bool:
@@ -88,6 +89,9 @@ class Link:
         if not self.is_open or len(line) >= QUEUED:
             return False
         line.send(message, self.delay_s * self._chance.uniform(0.5, 3))
+        for trap in [trap for trap in self.traps if trap[0] == message.type]:
+            self.traps.remove(trap)
+            self.later(self._chance.uniform(0, 2 * self.delay_s), trap[1])
         return True
 
     def pump(self) -> None:

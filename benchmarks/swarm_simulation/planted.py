@@ -95,6 +95,11 @@ def _every_batch_is_new(real: Any) -> Any:
     return on_records
 
 
+def _any_record_counts(real: Any) -> Any:
+    """A record is stored whoever has its lease."""
+    return lambda self, worker, key: True
+
+
 def _no_resending(real: Any) -> Any:
     """What was under way when a connection broke is not sent again."""
 
@@ -167,7 +172,7 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
     "lease: kept without a user": ((LeaseClient, "_return_surplus", _surplus_kept),),
     "acknowledgement: before the disk has it": ((RecordIngest, "_write", _acknowledged_unwritten),),
     "acknowledgement: of the next batch": ((Outbox, "acknowledged", _acknowledges_the_next),),
-    "acknowledgement: a batch is stored twice": ((MasterRun, "_on_records", _every_batch_is_new),),
+    "acknowledgement: a batch is stored twice": ((MasterRun, "_on_records", _every_batch_is_new), (Ledger, "accepts_record", _any_record_counts)),
     "acknowledgement: nothing is sent again": ((Outbox, "send_waiting", _no_resending),),
     "spool: a refusal counts as written": ((Outbox, "spool", _spooled_unwritten),),
     "spool: every other batch": ((Outbox, "_write", _spools_half),),

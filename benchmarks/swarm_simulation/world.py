@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -29,6 +30,8 @@ from llama_load.swarm.messages import short_name
 ENDS_WITHIN_S = 600.0
 # The second run waits long before, which costs half of the time.
 SECOND_RUN_EVERY = 4
+# So long after its end a run's workers have heard of it, on a network that works.
+ENDS_EVERYWHERE_NS = 2 * NS
 Key = tuple[bool, int]
 
 
@@ -107,8 +110,17 @@ class World:
                 worker.link.pump()
 
     def strike(self, fault: Fault) -> None:
-        """The fault happens."""
-        KINDS[fault.kind](self, fault)
+        """The fault happens, now or with a message."""
+        link = self.worker(fault).link
+        act = partial(self._act, fault)
+        if fault.message is None or link is None:
+            act()
+        else:
+            link.traps.append((fault.message, act))
+
+    def _act(self, fault: Fault) -> None:
+        if not self.master.finished:  # the second run has no faults
+            KINDS[fault.kind](self, fault)
 
     # ------------------------------------------------------------------ the story
 
@@ -166,6 +178,8 @@ class World:
         self.master.begin(plan)
         if not self._wait(2):
             return ["the second run did not end"]
+        if self.master.machine.is_dead:  # by a fault that came late
+            return []
         run = self.master.finished[1]
         ended = {key for _, key, status, _ in run.prepared.writer.rows if status != CANCELLED and not key[0]}
         broken = broken_of(self, run, self.server.log[before:])
@@ -208,6 +222,10 @@ def broken_of(world: World, run: MasterRun, log: Sequence[Any]) -> list[str]:
             broken.append(f"complete, and requests {missing} are neither recorded nor named")
     if not any(fault.may_lose for fault in world.faults) and (named or unrecorded):
         broken.append(f"nothing that loses requests happened, and {sorted(named)} are named, {sorted(unrecorded)} have no record")
+    number = world.master.finished.index(run)
+    late = [request.key for request in log if request.begun_ns > world.master.stopped_ns[number] + ENDS_EVERYWHERE_NS]
+    if late and not any(fault.delays for fault in world.faults):
+        broken.append(f"requests {late} were begun after the end")
     most = most_at_once(log)
     limit = world.most_users + sum(len(gone.possibly_sent) + len(gone.possibly_sent_warmup) for gone in lost)
     if world.plan.rate_rps is None and most > limit and run is world.master.finished[0]:

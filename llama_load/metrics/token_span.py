@@ -33,6 +33,8 @@ MIDDLE_SHARE = 0.5
 # Tool calls of so many different lengths show whether their markup is the same in all. 2.45 is Student's t for 6 degrees of
 # freedom, which is larger than that for more. A slope of 0.05 moves TPOT by 5 %.
 LEAST_CALLS, LEAST_SPREAD, STUDENT_T, MOST_SLOPE = 8, 0.2, 2.45, 0.05
+# Nearly all answers.
+SAME_SHARE = 0.9
 # In calls of one length, more than this share without an event may be a wrong count.
 MARKUP_SHARE = 0.12
 # Finish reasons of answers that did not end by themselves: they have no end token.
@@ -106,7 +108,9 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     # Counts that come with the events place every token.
     placed = ~np.isnan(of.first_tokens)
     before = np.where(placed, _before_first(of), 0.0)
-    in_events = np.where(placed, tokens - before, in_events)
+    # Where each event has one of them, the one that is left came after the last event: it ended the answer.
+    is_after = has_end & (tokens - before - events == 1)
+    in_events = np.where(placed, tokens - before - is_after, in_events)
     first = np.where(placed, of.first_tokens - before, first)
     unplaced = np.where(placed, 0.0, unplaced)
 
@@ -260,16 +264,23 @@ def calls_with_markup_around(records: Records) -> NDArray[np.bool_]:
 
 def end_tokens_counted(records: Records) -> NDArray[np.bool_]:
     """Answers that ended by themselves, of servers that count the token that ends an answer: most of those whose characters have a
-    byte each have a token more than events. Where none shows it, not those whose wide characters explain such tokens."""
+    byte each have a token more than events, or nearly all answers have exactly one. Where none shows it, not those whose wide
+    characters explain such tokens."""
     ended = counts_of(records).ends_itself & records.has("output_tokens") & (records.numbers("token_events") > 0)
     wide = np.nan_to_num(records.numbers("output_bytes")) > np.nan_to_num(records.numbers("output_chars"))
     plain = ended & ~wide & ~is_call(records)
     hosts = np.array(records.strings("host"), dtype=object)
-    further = records.numbers("output_tokens") - records.numbers("token_events")
+    blanks = np.nan_to_num(records.numbers("blank_events"))
+    further = records.numbers("output_tokens") - records.numbers("token_events") - blanks
     counted = ended & ~wide
     for host in set(hosts[plain].tolist()):
         rows = plain & (hosts == host)
         counted |= ended & (hosts == host) & bool(np.median(further[rows]) >= 1)
+    for host in set(hosts[ended].tolist()):
+        # Tokens of wide characters grow with the answer; one further token in each answer, however long, ended it.
+        rows = ended & (hosts == host)
+        has_one = float(np.mean(further[rows] == 1)) >= SAME_SHARE
+        counted |= rows & (has_one and int(rows.sum()) >= LEAST_CALLS)
     return np.asarray(counted, dtype=np.bool_)
 
 

@@ -34,7 +34,7 @@ from llama_load.run_folder.probe_file import load_probes, write_probes
 from llama_load.run_folder.records_digest import changes_since, digest_of
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.run_folder.telemetry_file import load_telemetry, write_telemetry
-from llama_load.run_folder.whole_file import whole_file
+from llama_load.run_folder.whole_file import discard_unfinished, whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +125,8 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
         )
     manifest.records = digest_of(folder / TABLE, table.num_rows)
     write_manifest(folder, manifest)
+    for name in (TABLE, MANIFEST):
+        discard_unfinished(folder / name)
     if not any(damaged.file in (JOURNAL, PACKED) for damaged in manifest.damaged):
         for name in (JOURNAL, PACKED):
             (folder / name).unlink(missing_ok=True)

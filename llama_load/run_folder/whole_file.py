@@ -35,6 +35,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             raise
 
 
+def discard_unfinished(path: Path) -> None:
+    """Delete what a process that was killed in `whole_file` has left beside `path`. Nobody else may be writing it."""
+    for unfinished in path.parent.glob(f"{path.name}.????????.part"):
+        unfinished.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a text, whole or not at all, without known secrets."""
     with whole_file(path) as file:

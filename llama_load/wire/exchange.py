@@ -229,7 +229,8 @@ class Exchange:
             self.counts.received_bytes += len(body)
             most = self.request.most_bytes or MAX_ANSWER_BYTES
             if response.is_success and self.counts.received_bytes > most:
-                self.fail(FailureKind.TOO_LARGE, f"the answer did not end within {most} bytes")
+                rule = ", the limit for an answer as long as was asked for" if self.request.most_bytes else ""
+                self.fail(FailureKind.TOO_LARGE, f"the answer did not end within {most} bytes{rule}")
                 return
             if answer.events is None:
                 self._take_body(body, at)

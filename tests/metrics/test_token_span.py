@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.token_span import AnswerCounts, all_in_events, tokens_between
+from llama_load.metrics.token_span import AnswerCounts, all_in_events, end_tokens_counted, tokens_between
 from llama_load.observed.record import RequestRecord
-from tests.make_records import MS, record
+from tests.make_records import MS, record, table
 from tests.metrics.test_two_sources import answers, bad, of
 
 GAP_MS = 10.0
@@ -148,3 +148,23 @@ def test_latencies_of_an_answer_that_began_with_blanks() -> None:
         for n in range(5)
     ]  # fmt: skip
     assert mean_tpot_ms(of(rows)) == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize("blanks", [0, 2])
+def test_one_further_token_in_each_answer_of_wide_characters_ended_it(blanks: int) -> None:
+    """Chinese answers of 20 to 60 tokens, each with a token more than events: the end token, not a character of two tokens."""
+    rows = [
+        record(
+            number,
+            gaps_ms=(20.0,) * (19 + 4 * number),
+            output_tokens=21 + 4 * number + blanks,
+            blank_events=blanks,
+            output_chars=20 + 4 * number,
+            output_bytes=3 * (20 + 4 * number),
+            finish_reason="stop",
+        )
+        for number in range(10)
+    ]
+    assert end_tokens_counted(table(*rows)).all()
+    some = [replace(row, output_tokens=row.output_tokens + number % 3) for number, row in enumerate(rows)]
+    assert not end_tokens_counted(table(*some)).any()

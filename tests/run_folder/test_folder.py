@@ -75,6 +75,7 @@ def test_the_lock_dies_with_its_process(tmp_path: Path, run_report: Report) -> N
     folder = tmp_path / "run"
     killed = subprocess.run([sys.executable, "-c", code, str(folder)], check=False, env=environment() | {"PYTHONPATH": "."})
     assert killed.returncode == -signal.SIGKILL
+    (folder / f"{MANIFEST}.0123abcd.part").write_text("{")  # it was just writing its manifest
     done = run_report(folder)
     assert "snapshot" not in done.out
     assert len(done.records) == 2
