@@ -160,15 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         at_s = begun_s - (server.began_s or begun_s)
         slow = flaw.slow(at_s)
-<<<<<<< HEAD
         if flaw.cached_every and number % flaw.cached_every == 0:
             slow = CACHED
-        chosen = {"user": str(number % 4), "none": ""}.get(flaw.answers, prompt)
-        digest = hashlib.sha256(chosen.encode()).digest()
-=======
         unseen = flaw.markup + (0 if flaw.shows else round(flaw.hidden * tokens))
         events = 0
->>>>>>> main
         if flaw.blank_s is not None:
             self._wait_until(begun_s + flaw.blank_s)
             self._delta(" ", number)
