@@ -31,9 +31,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 # Characters of Markdown markup, including the backslash, which would cancel our escapes.
 _MARKUP = re.compile(r"[\\`*\[\]<|~]")
 # Lines of servers' verbose logs that quote requests or answers.
-_QUOTES_TEXT = re.compile(
-    r"""["'\\](?:content|messages|prompt|text|input)["'\\]|\bprompt: ['"]|\brequest: |\bnext token\b|\bPrompt\b.*:"""
-)
+_QUOTES_TEXT = re.compile(r"""["'\\](?:content|messages|prompt|text|input)["'\\]|\bprompt: ['"]|\brequest: |\bnext token\b""")
+_PROMPT = re.compile(r"\bPrompt\b")
 _BACKTICKS = re.compile("`{3,}")
 
 _secrets: set[str] = set()
@@ -78,7 +77,10 @@ def fence(text: str) -> str:
 
 def quotes_text(line: str) -> bool:
     """Whether this line of a server's log may quote a prompt or an answer."""
-    return _QUOTES_TEXT.search(line) is not None
+    if _QUOTES_TEXT.search(line):
+        return True
+    prompt = _PROMPT.search(line)  # as one pattern with what follows, this would take quadratic time
+    return prompt is not None and ":" in line[prompt.end() :]
 
 
 # ---------------------------------------------------------------------- secrets

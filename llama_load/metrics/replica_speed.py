@@ -10,6 +10,7 @@ with their batch are called different in at most 1 of 100 runs at 50 to 90 % loa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from llama_load.metrics.statistics import median, sign_test
 from llama_load.observed.records import Records
 
 CHANCE = 0.01
+# Ten slices of ten must have one sign. With 95 % they do where each has it with 99.5 %: at 2.6 standard deviations of a slice.
+SURE_SIGN = 2.6
 # With more slices than this a slice is shorter than the memory of a batch; each has this many answers of the least used replica.
 SHORTEST_MS = 1e-3  # a cache's tokens may come at one instant
 MOST_SLICES, LEAST_SLICES, LEAST_IN_SLICE = 16, 10, 3
@@ -34,6 +37,7 @@ class ReplicaDifference:
     latency: str
     ratio: float
     is_sure: bool
+    detects: float  # detection limit: a replica that differs by this would have been called different with 95 %
 
     @property
     def size(self) -> float:
@@ -52,11 +56,13 @@ def replica_difference(ok: Records, hosts: Sequence[str]) -> ReplicaDifference |
     slices = {name: _ratios(values, replica, started, len(hosts)) for name, values in latencies.items()}
     compared = {name: ratios for name, ratios in slices.items() if ratios is not None}
     differences = []
+    scatters = [float(ratios.std(axis=0).max()) for ratios in compared.values()]
+    detects = float(np.exp(SURE_SIGN * min(scatters))) if scatters else math.inf
     for name, ratios in compared.items():
         for number, host in enumerate(hosts):
             own = ratios[:, number]
             is_sure = _chance(own) * len(hosts) * len(compared) <= CHANCE
-            differences.append(ReplicaDifference(host, name, float(np.exp(np.median(own))), is_sure))
+            differences.append(ReplicaDifference(host, name, float(np.exp(np.median(own))), is_sure, detects))
     return max(differences, key=lambda difference: (difference.is_sure, difference.size), default=None)
 
 

@@ -23,7 +23,7 @@ TAIL_CHARS = 32 * 2**10
 # What the API says of these is better than the log and the command line.
 _API_FIRST = ("build", "model", "model_bytes", "n_params", "slots", "context_per_slot")
 _AFTER_KIND = re.compile(r"(?:_|\[|\d).*")  # CUDA0 -> CUDA; CPU_Mapped, CPU_REPACK -> CPU; RPC0[host:port] -> RPC
-_RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()([^\])]+)[\])]")
+_RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()([^\])]{1,200})[\])]")
 
 
 def read_log_file(path: Path) -> ServerLog:

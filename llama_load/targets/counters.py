@@ -20,7 +20,7 @@ from llama_load.wire.tls import TlsOptions
 TIMEOUT_S = 5
 _STARTED = "process_start_time_seconds"
 # A value printed with an exponent: name, digits, exponent. llama-server prints six significant digits (1.23457e+06).
-_ROUNDED = re.compile(r"^([a-z:_]+\w*)(?:\{[^\n]*\})?[ \t]+(\d(?:\.\d+)?)e\+?(\d{1,2})\b", re.MULTILINE)
+_ROUNDED = re.compile(r"^([a-z:_][\w:]*+)(?:\{[^\n]*\})?[ \t]+(\d(?:\.\d+)?)e\+?(\d{1,2})\b", re.MULTILINE)
 _DIGITS = 6
 # Larger counts and longer drafts are invalid.
 MOST, LONGEST_DRAFT = 2**53, 255

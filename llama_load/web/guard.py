@@ -36,6 +36,8 @@ from llama_load.workloads.think_time import OF_FILE
 READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The largest body of a request: no form of Locust's or ours needs more. Checked before anything reads it.
 MOST_BODY_BYTES = 1 << 20
+# Of one field: what is written in some of them is looked for in quadratic time.
+MOST_VALUE_CHARS = 8192
 # What Locust's page edits of a user class. (Locust itself sets any attribute that is posted.)
 USER_SETTINGS = frozenset(("user_class_name", "host", "weight", "fixed_count", "tasks"))
 # Fields that Locust's form sends in addition to the flags that it shows.
@@ -87,6 +89,9 @@ class WebGuard:
         given = [("host", host), *((flag, getattr(options, flag, None)) for flag in self._at_start)]
         if with_nul := [f"--{flag.replace('_', '-')}" for flag, value in given if "\0" in str(value)]:
             raise UsageError(f"{', '.join(with_nul)} must not contain a NUL character")
+        long = [name for name, value in given if value != self._at_start.get(name) and len(str(value)) > MOST_VALUE_CHARS]
+        if long:
+            raise UsageError(f"--{long[0].replace('_', '-')} from the web page may have {MOST_VALUE_CHARS:,} characters")
         for flag, value in self._at_start.items():
             if isinstance(value, str) and value and getattr(options, flag) == redacted(value):
                 setattr(options, flag, value)

@@ -131,7 +131,7 @@ def test_llama_bench_local_and_rpc(sweep: Callable[..., Swept], program: Path, t
     speed, spread = done.table("llama-bench itself")[1][-1].split(" ± ")
     assert (float(speed), float(spread)) == (pytest.approx(bench["avg_ts"], rel=1e-3), pytest.approx(bench["stddev_ts"], rel=1e-2))
     sides = done.table("Local and RPC")[1:]
-    assert all(float(row[-1].removesuffix(" ‡")) < 100 for row in sides)
+    assert all(float(row[-1].split()[0]) < 100 for row in sides)
     (run,) = (path for path in (done.folder / "runs").glob("depth-cluster=local-*pp64*") if path.is_dir())
     summary = json.loads((run / "summary.json").read_bytes())
     assert summary["total_input_tokens"] == 3 * (64 + 256)
@@ -168,7 +168,8 @@ def test_cold_starts(sweep: Callable[..., Swept], program: Path, tiny_model: Pat
     assert done.code == 0, done.err
     head, row = done.table("Local - 0")
     assert head == ["1", "2", "3", "4", "5"]
-    assert len({float(cell.removesuffix("s")) for cell in row}) > 1
+    seconds = {float(cell.partition("s")[0]) for cell in row}  # on a busy machine with a †
+    assert len(seconds) > 1
 
 
 def test_sharegpt_under_schedulers(sweep: Callable[..., Swept], program: Path, tiny_model: Path) -> None:

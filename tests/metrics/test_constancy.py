@@ -216,3 +216,18 @@ def test_a_constant_server_says_what_would_have_been_seen() -> None:
     limit = least_detected(even.detects)
     assert limit is not None and limit < 1.2
     assert least_detected(constancy(observed(Loop(40, SLOTS, "exponential", "tokens").run(1))).detects) is None
+
+
+def test_a_backlog_as_large_as_the_detection_limit_is_called_out() -> None:
+    """1000 arrivals at a load that leaves behind as many as the limit of 19 % says: 1 / (1 - 0.19) of the capacity."""
+    even = open_loop(np.random.default_rng(0), 1000, 0.8)
+    assert even.scheduled_ns is not None
+    quiet = backlog(even.scheduled_ns, even.ended_ns)
+    assert quiet is not None and 0.18 < quiet.detects < 0.22
+    found = 0
+    for seed in range(SEEDS):
+        run = open_loop(np.random.default_rng(100 + seed), 1000, 1 / (1 - quiet.detects))
+        assert run.scheduled_ns is not None
+        grown = backlog(run.scheduled_ns, run.ended_ns)
+        found += grown is not None and grown.deficit > grown.limit
+    assert found >= SEEDS - 1

@@ -81,6 +81,16 @@ def test_one_cause_has_one_remedy() -> None:
     assert not any("--processes" in check.sentence for check in bad)
 
 
+def test_one_user_is_not_told_to_have_fewer_streams() -> None:
+    """Half of the events arrived together: with one request at a time that is not the number of streams."""
+    rows = table(*(record(index, start_ms=1000 * index, merged_events=2) for index in range(3)))
+    busy = table(*(record(index, merged_events=2) for index in range(3)))
+    for records, is_told in ((rows, False), (busy, True)):
+        found = judge(Evidence(records=records, figures=summarize(records), health=[HERE], planned=3))
+        (check,) = [check for check in found.checks if check.name == "merged_ratio"]
+        assert ("fewer streams" in check.sentence) is is_told
+
+
 def test_a_failure_that_a_busy_machine_does_not_cause_keeps_its_remedy() -> None:
     found = judge(replace(evidence(BUSY), planned=9))
     missing = next(check for check in found.checks if check.name == "missing_records")

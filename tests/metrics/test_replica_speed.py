@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from llama_load.metrics.replica_speed import replica_difference
+from llama_load.metrics.replica_speed import ReplicaDifference, replica_difference
 from tests.make_records import record, table
 from tests.queueing import waits_s
 
@@ -14,6 +14,12 @@ SLOTS = 4
 
 
 def is_found(seed: int, load: float, slow: float, count: int = 240) -> bool:
+    """Whether the slow one is called different."""
+    found = difference(seed, load, slow, count)
+    return found is not None and found.is_sure and found.size > 1.5
+
+
+def difference(seed: int, load: float, slow: float, count: int = 240) -> ReplicaDifference | None:
     """An open loop over three replicas of four slots, in turns; service times exponential with mean 1 s, the third's `slow` s. The
     time per token is proportional to the number of busy slots when the request gets one."""
     draws = np.random.default_rng(seed)
@@ -28,8 +34,7 @@ def is_found(seed: int, load: float, slow: float, count: int = 240) -> bool:
             busy = int(((begun <= at) & (begun + service > at)).sum())
             tpot = 10 * busy * draws.lognormal(sigma=0.2) * (slow if number == 2 else 1)
             rows.append(record(start_ms=1000 * arrival, host=host, ttft_ms=1000 * wait + 100, tpot_ms=tpot, itl_ms=[]))
-    found = replica_difference(table(*rows).ok(), HOSTS)
-    return found is not None and found.is_sure and found.size > 1.5
+    return replica_difference(table(*rows).ok(), HOSTS)
 
 
 @pytest.mark.parametrize("runs", [10, pytest.param(100, marks=pytest.mark.heavy)])
@@ -40,3 +45,11 @@ def test_equal_replicas_are_called_different_in_at_most_one_run_of_a_hundred(loa
 
 def test_a_replica_of_half_the_speed_is_found() -> None:
     assert sum(is_found(seed, 0.4, 2.0) for seed in range(10)) >= 9
+
+
+def test_a_replica_that_differs_by_the_detection_limit_is_found() -> None:
+    """At 30 % load, where more work in flight does not add to a slow replica's time."""
+    limits = [found.detects for seed in range(6) if (found := difference(seed, 0.3, 1.0)) is not None]
+    assert len(limits) == 6
+    found = [difference(50 + seed, 0.3, limit) for seed, limit in enumerate(limits)]
+    assert sum(each is not None and each.is_sure for each in found) >= 5

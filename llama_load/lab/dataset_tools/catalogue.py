@@ -19,7 +19,7 @@ from llama_load.workloads.sharegpt import Conversations
 
 # The package `datasets` stores local files under these names; they are not data sets of the Hub.
 _FROM_FILES = frozenset(("arrow", "csv", "json", "parquet", "text", "generator", "imagefolder", "pandas"))
-_REPOSITORY = re.compile(r"hf://datasets/([^@]+)@")
+_REPOSITORY = re.compile(r"hf://datasets/([^@]{1,200})@")
 
 
 @dataclass(frozen=True, slots=True)

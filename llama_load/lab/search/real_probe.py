@@ -145,6 +145,8 @@ class RealProbes:
         if useless == CLIENT_BOUND and len(good) and good.mean() >= self._share:
             useless = None  # a slow client makes latencies longer: the server meets the objectives all the more
             self.notes["some probes were CLIENT-BOUND; those that met the objectives all the same count"] = None
+        if run.manifest.shared_machine:
+            self.notes["measured on a shared machine: other programs on it belong to the answer (--shared-machine)"] = None
         fault = "" if useless is None else f"{USELESS[useless]} ({cause_of(summary, useless)})"
         if not fault and words[:1] == [NOT_COMPARABLE] and run.manifest.ended_below is None:
             self.notes[f"at {load_text(level, unit)}: {headline}"] = None

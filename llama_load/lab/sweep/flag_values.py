@@ -23,7 +23,7 @@ from llama_load.options.secret_flags import secret_values
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d][\w.-]*)\}(?!\})")
 # Texts in which braces may mean something else.
 _FREE = (Kind.JSON, Kind.HEADER, Kind.TEXT)
-_OF_A_VALUE = re.compile(r"--?[\w-]+(?: must| takes|:| '[^']*' is not valid:) ")
+_OF_A_VALUE = re.compile(r"(?<![\w-])--?[\w-]++(?: must| takes|:| '[^']*' is not valid:) ")
 
 
 def placeholders(node: Node, flag: str = "") -> Iterator[tuple[str, Node]]:

@@ -23,7 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 _TEXTS, _CONSTRUCTED = ("str", "value", "timestamp"), ("null", "bool", "int", "float")
 MOST_DIGITS = 100
-_SUBSTITUTION = re.compile(r"\$\{([^}]*)\}")
+_SUBSTITUTION = re.compile(r"\$\{([^}]{0,200})\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,13 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     # A merged event makes one gap twice as long: the highest printed percentile is right if fewer gaps are above it.
     highest = max((p for p in evidence.percentiles if is_enough(int(total), p)), default=99.0)
     limit = min(LIMITS["merged_ratio"].limit, 1 - highest / 100)
-    yield replace(limited("merged_ratio", ratio, text), limit=limit, ok=ratio <= limit)
+    advice = "read TPOT instead of ITL; the server, a proxy or the network sends them together" if _is_alone(evidence) else None
+    yield replace(limited("merged_ratio", ratio, text, advice=advice), limit=limit, ok=ratio <= limit)
+
+
+def _is_alone(evidence: Evidence) -> bool:
+    """Whether there never was more than one stream, so that fewer of them are no remedy."""
+    return evidence.figures.peak_in_flight <= 1
 
 
 def _first_came_alone(ok: Records, merged: NDArray[np.float64], events: NDArray[np.float64]) -> bool:
@@ -102,7 +108,8 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     name = max(falls, key=lambda name: falls[name])
     text = f"{late.sum()} of {quantity(len(ok), 'first token')} arrived together with a later one: their TTFT is an upper bound"
     text += f", {name} TTFT could be {least[name]:.2f} ms instead of {measured[name]:.2f}"
-    yield limited("first_merged_shift", falls[name], text)
+    advice = "see whether the server or a proxy sends the first tokens together" if _is_alone(evidence) else None
+    yield limited("first_merged_shift", falls[name], text, advice=advice)
 
 
 def _ttft_figures(ttft_ms: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:

@@ -113,7 +113,9 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
     text = f"{grown.arrivals} requests arrived in the last {seconds:.0f} s and {grown.completions} were completed"
     if grown.deficit > max(grown.limit, LIMITS["backlog_ratio"].limit):
         text = f"the rate exceeds the server's capacity: {text}; in the system were {grown.before}, at the end {grown.after}"
-    yield limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
+    else:
+        text += f"; a server that is {grown.detects:.0%} behind would have been seen"
+    yield limited("backlog_ratio", grown.deficit, text, limit=grown.limit, detects=grown.detects)
 
 
 def over_stages(checks: Sequence[Sequence[Check]]) -> Iterator[Check]:
