@@ -43,6 +43,16 @@ class Flaw:
     twice: bool = False  # every event is sent twice, 5 ms apart
     early_s: float | None = None  # the first token comes after this time, before anything is generated
     tool_calls: bool = False  # answers are tool calls without text
+    markup: int = 0  # tokens before a tool call that have no event
+    lengths: int = 1  # answers have up to so many lengths, from half of max_tokens to all
+    hidden: float = 0.0  # share of the tokens that are reasoning before the first event
+    thoughts: bool = False  # `hidden` tokens are reported as reasoning; they are in the text if they are not hidden
+    shows: bool = False  # the reasoning is in the text
+    chunk: int = 1  # tokens in an event
+    counts_chunks: bool = False  # usage counts events
+    prompts: float = 1.0  # reported / sent prompt tokens
+    vllm: bool = False  # has vLLM's /metrics
+    most_tokens: int | None = None  # max_tokens is lowered to this
 
 
 class FlawedServer(ThreadingHTTPServer):
@@ -67,8 +77,9 @@ class FlawedServer(ThreadingHTTPServer):
 
     def metrics(self) -> str:
         """Counters as llama-server prints them, and vLLM's preemptions where the flaw has them."""
-        if self.flaw.preempted_every:
+        if self.flaw.preempted_every or self.flaw.vllm:
             return (
+                f"vllm:prompt_tokens_total{{}} {self.prompt_tokens}\n"
                 f"vllm:request_success_total{{}} {self.answered}\nvllm:num_preemptions_total{{}} {self.preemptions}\n"
                 f"vllm:generation_tokens_total{{}} {self.output_tokens}\n"
             )
@@ -88,13 +99,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The control plane."""
         flaw = self.server.flaw
-        if self.path == "/metrics" and (flaw.metrics or flaw.preempted_every):
+        if self.path == "/metrics" and (flaw.metrics or flaw.preempted_every or flaw.vllm):
             self._whole(200, self.server.metrics().encode(), "text/plain")
         elif self.path == "/health":
             self._whole(200, b"{}", "application/json")
         elif self.path == "/v1/models":
             self._whole(200, json.dumps({"object": "list", "data": [{"id": "flawed"}]}).encode(), "application/json")
-        elif self.path == "/version" and flaw.preempted_every:
+        elif self.path == "/version" and (flaw.preempted_every or flaw.vllm):
             self._whole(200, b'{"version": "0.11.0"}', "application/json")
         else:
             self._whole(404, b"{}", "application/json")
@@ -128,34 +139,42 @@ class _Handler(BaseHTTPRequestHandler):
         if flaw.most_prompt_tokens is not None:
             prompt_tokens = min(prompt_tokens, flaw.most_prompt_tokens)
         tokens = flaw.tokens or int(body.get("max_tokens") or 64)
+        tokens = min(tokens, flaw.most_tokens or tokens)
+        tokens -= tokens // 2 * (number % flaw.lengths) // flaw.lengths
         finish = "length" if flaw.tokens is None else "stop"
         if flaw.short_every and number % flaw.short_every == 0:
             tokens, finish = 4, "stop"
         if flaw.filtered_every and number % flaw.filtered_every == 0:
             finish = "content_filter"
+        chosen = {"user": str(number % 4), "none": ""}.get(flaw.answers, prompt)
+        digest = hashlib.sha256(chosen.encode()).digest()
+        if not body.get("stream"):
+            self._body(digest, tokens, prompt_tokens, finish)
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         at_s = begun_s - (server.began_s or begun_s)
         slow = flaw.slow(at_s)
-        chosen = {"user": str(number % 4), "none": ""}.get(flaw.answers, prompt)
-        digest = hashlib.sha256(chosen.encode()).digest()
+        unseen = flaw.markup + (0 if flaw.shows else round(flaw.hidden * tokens))
+        events = 0
         if flaw.blank_s is not None:
             self._wait_until(begun_s + flaw.blank_s)
             self._delta(" ", number)
         due_s, pieces = begun_s + FIRST_S * slow, []
         for index in range(tokens):
-            is_lost = flaw.lost_every and index % flaw.lost_every == flaw.lost_every - 1
+            is_lost = index < unseen or (bool(flaw.lost_every) and index % flaw.lost_every == flaw.lost_every - 1)
             word = self._word(digest, index)
             if flaw.early_s is not None and not index:
                 self._wait_until(begun_s + flaw.early_s)
                 self._delta(word, number)
                 is_lost = True
             pieces.append("" if is_lost else word)
-            if len(pieces) == flaw.burst or index == tokens - 1:
+            if len(pieces) == flaw.burst * flaw.chunk or index == tokens - 1:
                 self._wait_until(due_s)
-                for piece in filter(None, pieces):
+                for piece in self._events(pieces):
+                    events += 1
                     self._delta(piece, number)
                     if flaw.twice:
                         time.sleep(0.005)
@@ -165,8 +184,11 @@ class _Handler(BaseHTTPRequestHandler):
         finish = "tool_calls" if flaw.tool_calls else finish
         self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}], "model": self._model(at_s)})
         if number % flaw.usage_every == 0:
-            reported = round(tokens * flaw.usage) + flaw.usage_more
-            self._send({"choices": [], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": reported}})
+            reported = round((events if flaw.counts_chunks else tokens) * flaw.usage) + flaw.usage_more
+            usage: dict[str, Any] = {"prompt_tokens": round(prompt_tokens * flaw.prompts), "completion_tokens": reported}
+            if flaw.thoughts:
+                usage["completion_tokens_details"] = {"reasoning_tokens": round(flaw.hidden * tokens)}
+            self._send({"choices": [], "usage": usage})
         with server.lock:
             server.output_tokens += tokens + flaw.others
             server.prompt_tokens += prompt_tokens
@@ -175,6 +197,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
         self.wfile.flush()
         self.close_connection = True
+
+    def _events(self, pieces: list[str]) -> list[str]:
+        """The texts of the events that these pieces are sent in."""
+        size = self.server.flaw.chunk
+        joined = ["".join(pieces[at : at + size]) for at in range(0, len(pieces), size)]
+        return [text for text in joined if text]
+
+    def _body(self, digest: bytes, tokens: int, prompt_tokens: int, finish: str) -> None:
+        """A whole answer."""
+        time.sleep(FIRST_S + GAP_S * tokens)
+        text = "".join(self._word(digest, index) for index in range(tokens))
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": round(tokens * self.server.flaw.usage)}
+        choice = {"index": 0, "message": {"content": text}, "finish_reason": finish}
+        self._whole(200, json.dumps({"choices": [choice], "usage": usage}).encode(), "application/json")
 
     def _word(self, digest: bytes, index: int) -> str:
         return self.server.flaw.text(" " + WORDS[digest[index % len(digest)] % len(WORDS)])

@@ -30,6 +30,7 @@ OF_THE_CLIENT = (
     "merged_ratio",
     "client_pause_ms",
     "stolen_ratio",
+    "other_programs_ratio",
 )
 
 
@@ -95,6 +96,21 @@ CASES = (
     Case(name="clean, Chinese", check="", flaw=Flaw(text=lambda word: "你好天地人水火木"[WORDS.index(word.strip())])),
     Case(name="clean, tool calls", check="", flaw=Flaw(tool_calls=True)),
     Case(name="slow at first", check="changed_ratio|cold_start_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
+    Case(name="30 % hidden reasoning", check="vllm_mean_tpot_ms", flaw=Flaw(hidden=0.3, thoughts=True)),
+    Case(name="clean, reasoning in the text", check="", flaw=Flaw(hidden=0.6, thoughts=True, shows=True)),
+    Case(name="tool calls with 6 tokens of markup", check="vllm_mean_tpot_ms", flaw=Flaw(tool_calls=True, markup=6, lengths=6)),
+    Case(
+        name="tool calls, usage x 1.4",
+        check="tpot_bounds_ratio|unbelievable_counts",
+        flaw=Flaw(tool_calls=True, usage=1.4, tokens=40),
+        flags=("--max-tokens", "60"),
+    ),
+    Case(name="chunks of five tokens counted as tokens", check="uncounted_ratio", flaw=Flaw(chunk=5, counts_chunks=True)),
+    Case(name="half of the tokens without a stream", check="uncounted_ratio", flaw=Flaw(usage=0.5), flags=("--no-stream",)),
+    Case(name="prompt tokens without the cached ones", check="uncounted_prompt_ratio", flaw=Flaw(prompts=0.4)),
+    Case(name="prompt tokens x 1.5 beside vLLM's counter", check="counter_gap_ratio", flaw=Flaw(vllm=True, prompts=1.5)),
+    Case(name="clean, vLLM's counters", check="", flaw=Flaw(vllm=True)),
+    Case(name="max_tokens lowered to 24", check="clipped_answer_ratio", flaw=Flaw(most_tokens=24)),
     Case(name="slow in the middle", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),
 )
 

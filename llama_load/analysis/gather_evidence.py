@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from llama_load.failure_kind import LIMIT, FailureKind
 from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence
@@ -27,6 +29,8 @@ from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
+# Fields of a body that chat templates render, besides the messages.
+TEMPLATE_FIELDS = frozenset(("tools", "functions", "documents", "chat_template", "chat_template_kwargs", "response_format"))
 # How a run ended that somebody stopped (Ctrl-C, the web UI).
 BY_HAND = ("stopped", "interrupted")
 # Used where the server does not report its chat template: those of current models add 10 to 40 tokens.
@@ -120,10 +124,19 @@ def evidence_of_stage(
 def _is_template_known(manifest: Manifest) -> bool:
     """Whether planned prompt tokens include all that is put around the prompts: the chat template, if any. A text that makes each
     request's prompt new (--bust-prefix-cache) is not counted."""
-    if manifest.options.get("bust_prefix_cache"):
+    if manifest.options.get("bust_prefix_cache") or _adds_to_prompts(manifest.options.get("extra_body")):
         return False
     templates = [target.get("template_tokens") for target in manifest.targets]
     return manifest.endpoint not in WITH_TEMPLATE or (bool(templates) and None not in templates)
+
+
+def _adds_to_prompts(extra_body: object) -> bool:
+    """Whether a text of --extra-body has a field that a chat template puts into every prompt, as it does with tools."""
+    try:
+        fields = msgspec.json.decode(str(extra_body or "{}"))
+    except msgspec.DecodeError:
+        return True
+    return isinstance(fields, dict) and not TEMPLATE_FIELDS.isdisjoint(fields)
 
 
 def cache_evidence(manifest: Manifest) -> CacheEvidence:

@@ -314,9 +314,14 @@ class AnswerReader(ChoiceText):
                 )
             which = f" for {unfinished} of {len(choices)} choices" if len(choices) > 1 else ""
             return FailureKind.CUT_OFF, f"the stream ended without a finish_reason{which}"
-        if not self.token_ns:
+        if not self.token_ns and not self._was_held_back():
             return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
         return None
+
+    def _was_held_back(self) -> bool:
+        """Whether tokens were generated, up to the limit, and none of them was sent: blanks at the end of a forced form."""
+        generated = self.usage.completion_tokens if self.usage is not None else None
+        return self.finish_reason == "length" and bool(generated)
 
 
 class PartReader(AnswerReader):

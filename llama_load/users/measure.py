@@ -208,8 +208,9 @@ def _ends_of_latencies(exchange: Exchange, answer: AnswerReader) -> tuple[int | 
     if exchange.cancelled or exchange.aborted:
         return None, None, None
     first, last = (answer.token_ns[0], answer.token_ns[-1]) if answer.token_ns else (None, None)
-    # Without a stream there is no last token: the answer's end is the nearest stamp.
-    return first, last if answer.streams else exchange.stamps.ended_ns, answer.first_answer_ns
+    # Without a stream, or where no token was sent, there is no last token: the answer's end is the nearest stamp.
+    has_last = answer.streams and last is not None
+    return first, last if has_last else exchange.stamps.ended_ns, answer.first_answer_ns
 
 
 class _PromptTokens(NamedTuple):

@@ -161,6 +161,9 @@ def test_a_text_that_makes_prompts_new_is_no_wrong_count() -> None:
     rows = prompts(PLANNED, [tokens + 40 for tokens in PLANNED])
     about = {"tokenizer": "server", "targets": [{"url": "http://h", "template_tokens": 10}]}
     assert "excess_prompt_ratio" not in bad(of(rows, options={"bust_prefix_cache": True}, **about))
+    tools = {"extra_body": '{"tools": [{"type": "function", "function": {"name": "f"}}]}'}
+    assert "excess_prompt_ratio" not in bad(of(rows, options=tools, **about)), "a template renders tools"
+    assert "excess_prompt_ratio" in bad(of(rows, options={"extra_body": '{"top_k": 4}'}, **about))
     assert "excess_prompt_ratio" in bad(of(rows, **about))
 
 

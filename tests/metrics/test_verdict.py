@@ -463,7 +463,7 @@ def test_first_tokens_that_came_with_the_second_make_ttft_too_large() -> None:
 
 
 def test_accepted_draft_tokens_that_come_with_the_first_are_no_late_reads() -> None:
-    drafting = {"draft_tokens": 100, "draft_accepted": 80, "server_predict_ms": 1.0}
+    drafting = {"draft_tokens": 100, "draft_accepted": 80, "server_predict_ms": 2980.0}
     assert bad(late_firsts(100, 50, **drafting)) == []
 
 

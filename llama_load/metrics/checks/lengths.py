@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from llama_load.metrics import answer_ends
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.text_density import LONG, expected_tokens
 from llama_load.observed.records import Records
 from llama_load.units import quantity
 
@@ -61,7 +62,11 @@ def clipped(evidence: Evidence) -> Iterator[Check]:
     rows = answer_ends.clipped(ok)
     if not rows.any():
         return
-    length = int(ok.numbers("output_tokens")[rows][0])
+    of = ok.where(rows)
+    chars = of.numbers("output_chars")
+    if expected_tokens(chars, np.fmax(chars, of.numbers("output_bytes"))).sum() >= LONG * of.numbers("output_tokens").sum():
+        return  # the count is too low, not the answer (`uncounted_ratio`)
+    length = int(of.numbers("output_tokens")[0])
     asked = ok.numbers("max_tokens")[rows].max()
     text = (
         f"{quantity(int(rows.sum()), 'answer')} of {len(ok)} ended by length at {length} tokens, up to {asked:.0f} were asked for"
