@@ -16,7 +16,7 @@ from collections import Counter
 
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 
-from benchmarks.swarm_simulation.planted import PLANTED, planted
+from benchmarks.swarm_simulation.planted import PLANTED, SHOWN_BY, planted
 from benchmarks.swarm_simulation.world import run_seed, shrunk
 
 
@@ -55,7 +55,9 @@ def find_planted(names: list[str], first: int, most: int) -> int:
     missed = 0
     for name in names:
         with planted(name):
-            found = next((story for seed in range(first, first + most) if (story := run_seed(seed)).broken), None)
+            found = next(
+                (story for seed in range(first, first + most) if (story := run_seed(seed, SHOWN_BY.get(name))).broken), None
+            )
             line = "NOT FOUND" if found is None else f"after {found.seed - first + 1} seeds: {found.broken[0][:100]}"
         missed += found is None
         print(f"{name}: {line}", flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks.swarm_simulation.faults import Fault
 from llama_load.dispatch.ledger import Ledger
 from llama_load.run.lease_client import LeaseClient
 from llama_load.run.open_requests import OpenRequests
@@ -53,11 +54,6 @@ def _not_taken_out(real: Any) -> Any:
         return taken
 
     return take_back
-
-
-def _surplus_kept(real: Any) -> Any:
-    """A worker keeps leases that no user of it waits for."""
-    return lambda self, queue: None
 
 
 def _acknowledged_unwritten(real: Any) -> Any:
@@ -160,8 +156,8 @@ def _flushed_by_word(real: Any) -> Any:
     return property(lambda self: self.left or self.sent_batches is not None)
 
 
-def _goes_on_after_end(real: Any) -> Any:
-    """A worker begins further requests after the end of the run."""
+def _nothing_happens(real: Any) -> Any:
+    """A call is forgotten."""
     return lambda self: None
 
 
@@ -169,18 +165,24 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
     "lease: a lost worker's requests are repeated": ((Ledger, "lose", _handed_on),),
     "lease: those lost on their way stay lost": ((Ledger, "reconcile", _keeps_lost_leases),),
     "lease: with two workers": ((Ledger, "take_back", _not_taken_out),),
-    "lease: kept without a user": ((LeaseClient, "_return_surplus", _surplus_kept),),
     "acknowledgement: before the disk has it": ((RecordIngest, "_write", _acknowledged_unwritten),),
     "acknowledgement: of the next batch": ((Outbox, "acknowledged", _acknowledges_the_next),),
     "acknowledgement: a batch is stored twice": ((MasterRun, "_on_records", _every_batch_is_new), (Ledger, "accepts_record", _any_record_counts)),
-    "acknowledgement: nothing is sent again": ((Outbox, "send_waiting", _no_resending),),
+    "acknowledgement: nothing is sent again": ((Outbox, "send_waiting", _no_resending), (Outbox, "connected_again", _nothing_happens)),
     "spool: a refusal counts as written": ((Outbox, "spool", _spooled_unwritten),),
     "spool: every other batch": ((Outbox, "_write", _spools_half),),
     "end: the last records are dropped": ((Recorder, "close", _rest_is_dropped), (OpenRequests, "keys", _open_is_empty), (MasterRun, "_name_unrecorded", _nothing_is_named)),
     "end: the recorder closes early": ((Recorder, "close", _rest_is_dropped),),
     "end: the master does not wait": ((WorkerState, "is_flushed", _flushed_by_word),),
-    "end: requests begin after it": ((LeaseClient, "close", _goes_on_after_end),),
+    "end: requests begin after it": ((LeaseClient, "close", _nothing_happens),),
 }  # fmt: skip
+
+
+# Faults that show bugs which few seeds show.
+SHOWN_BY: dict[str, list[Fault]] = {
+    "acknowledgement: nothing is sent again": [Fault("connections flap", 1.0, 0, 10.0)],
+    "end: requests begin after it": [Fault("Ctrl-C", 2.0, 0, 3.0)],
+}
 
 
 @contextmanager

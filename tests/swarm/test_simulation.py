@@ -13,7 +13,7 @@ from benchmarks.swarm_simulation.virtual_loop import NS, Livelock, virtual_time
 from benchmarks.swarm_simulation.world import run_seed
 
 # 0.1 s of CPU each; `make test-heavy` has more of them.
-SEEDS = 96
+SEEDS = 72
 PARTS = 4
 
 
