@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import llama_load
+from benchmarks.flaw_search.page import tables
 from llama_load.cli.main import command_parser
 from llama_load.cli.parser import Parser
 from llama_load.cli.serve_command import split_server_flags
@@ -35,6 +36,11 @@ def test_the_page_of_flags_is_up_to_date() -> None:
 def test_the_page_of_metrics_is_up_to_date() -> None:
     """After a change of definitions or limits: python -m scripts.make_docs"""
     assert (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics_page()
+
+
+def test_the_search_for_wrong_verdicts_is_the_recorded_one() -> None:
+    """After a search: python -m benchmarks.flaw_search --seeds 800 --from 100000 --quiet --record"""
+    assert tables() in (REPOSITORY / "docs" / "verdict.md").read_text(encoding="utf-8")
 
 
 def test_the_page_of_plans_is_up_to_date() -> None:

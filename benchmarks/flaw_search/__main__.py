@@ -8,7 +8,7 @@ import warnings
 
 from benchmarks.flaw_search.draw import drawn
 from benchmarks.flaw_search.outcome import judged
-from benchmarks.flaw_search.page import lines
+from benchmarks.flaw_search.page import lines, write_page
 from benchmarks.flaw_search.shrink import shrunk
 from benchmarks.flaw_search.tally import Tally
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="end after this time (default: %(default)s)")
     parser.add_argument("--shrink", action="store_true", help="make counterexamples smaller")
     parser.add_argument("--quiet", action="store_true", help="print the tables alone")
-    parser.add_argument("--record", action="store_true", help="write the counts to results.json, for docs/verdict.md")
+    parser.add_argument("--record", action="store_true", help="write the counts to results.json and docs/verdict.md")
     chosen = parser.parse_args()
 
     warnings.simplefilter("ignore")
@@ -40,6 +40,7 @@ def main() -> None:
     print(f"\n{tally.kinds.total()} cases in {seconds:.0f} s ({60 * tally.kinds.total() / seconds:.0f} a minute)")
     if chosen.record:
         tally.write()
+        write_page()
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class RepeatsCached(Effect):
 class Refused(Effect):
     """Some prompts are refused: an answer of `size` words after a tenth of the time, finish_reason "stop"."""
 
-    checks = ("refused_ratio", "abrupt_answer_ratio", "equal_answer_ratio", "short_answer_ratio", "brief_answer_ratio", *GROUPS)
+    checks = ("refused_ratio", "abrupt_answer_ratio", "equal_answer_ratio", "short_answer_ratio", *GROUPS)
     sizes = (4.0, 8.0, 12.0)
     shares = (0.06, 0.15, 0.35)
 

@@ -137,7 +137,7 @@ class NoUsageManyAnEvent(Effect):
 class NoUsage(Effect):
     """No usage is sent; prompts were counted by an estimate."""
 
-    checks = (*PROMPT_COUNTS, "counted_prompt_requests")
+    checks = PROMPT_COUNTS
 
     @classmethod
     def fits(cls, case: Case) -> bool:

@@ -235,7 +235,7 @@ class CutOff(Effect):
 class Clipped(Effect):
     """Answers are clipped to `size` of max_tokens, with finish_reason "length"."""
 
-    checks = ("short_answer_ratio", "clipped_answer_ratio", "clipped_ratio", "shortened_answer_ratio")
+    checks = ("short_answer_ratio", "clipped_answer_ratio")
     sizes = (0.3, 0.7)
 
     @classmethod

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.flaw_search.outcome import DOUBTED, MISNAMED, MISSED, NAMED, UNMARKED, UNSEEN, WRONG_THOUGH_CLEAN
 from benchmarks.flaw_search.tally import Kinds, Tally, moved, read_tally, summed, wilson
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdict.md"
+BEGIN, END = "<!-- from benchmarks/flaw_search/page.py -->\n", "\n<!-- end -->"
 HEAD = (
     "| flaw | named, by size | unseen | missed | unmarked | another cause | named, 95 % interval |\n"
     "|---|---|---:|---:|---:|---:|---:|"
@@ -35,6 +38,14 @@ def lines(tally: Tally) -> Iterator[str]:
 def tables() -> str:
     """The tables of the recorded search."""
     return "\n".join(lines(read_tally()))
+
+
+def write_page() -> None:
+    """Put the tables of the recorded search into docs/verdict.md."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}{tables()}{END}{after}", encoding="utf-8")
 
 
 def _rest(kinds: Kinds) -> str:

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.flaw_search.case import Case, Change
+from benchmarks.flaw_search.changes import CHANGES
 from benchmarks.flaw_search.draw import drawn
 from benchmarks.flaw_search.loop import Loop
 from benchmarks.flaw_search.outcome import CLEAN, NAMED, judged
+from benchmarks.flaw_search.page import lines
 from benchmarks.flaw_search.shrink import shrunk
-from benchmarks.flaw_search.tally import wilson
+from benchmarks.flaw_search.tally import Tally, read_tally, wilson
 from benchmarks.flaw_search.truth import true_figures
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import VALID
 
 CLOSED = Case(seed=1, requests=40)
@@ -40,6 +43,16 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
     assert true["median_tpot_ms"] == pytest.approx(plain["median_tpot_ms"], rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [(40_001, CLEAN), (40_003, CLEAN), (40_028, CLEAN), (40_007, NAMED), (40_016, NAMED), (40_018, NAMED), (40_034, NAMED)],
+)
+def test_some_seeds_are_judged_rightly(seed, kind):
+    """Three clean and odd plans; cached answers, a busy client, wrong prompt counts, a cached beginning."""
+    outcome = judged(drawn(seed))
+    assert outcome.kind == kind, outcome.story
+
+
 def test_a_seed_repeats():
     assert drawn(7) == drawn(7)
     assert judged(drawn(7)) == judged(drawn(7))
@@ -54,5 +67,18 @@ def test_a_case_shrinks_to_a_smaller_one_of_its_kind():
     assert small.case.workloads == 1
 
 
+def test_changes_name_checks_that_exist():
+    assert {name for kind in CHANGES.values() for name in kind.checks} <= set(LIMITS)
+
+
 def test_the_interval_of_a_share():
     assert wilson(95, 100) == pytest.approx((0.8882, 0.9785), abs=1e-4)
+
+
+def test_a_tally_is_kept_and_read_back(tmp_path):
+    tally = Tally()
+    for seed in (20_000, 20_001):
+        tally.add(judged(drawn(seed)))
+    tally.write(tmp_path / "results.json")
+    assert read_tally(tmp_path / "results.json") == tally
+    assert list(lines(read_tally(tmp_path / "results.json"))) == list(lines(tally))
