@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from llama_load.failure_kind import LIMIT, FailureKind
+from llama_load.foreign_json import decode_foreign
 from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import FailureContext
@@ -134,8 +133,8 @@ def _is_template_known(manifest: Manifest) -> bool:
 def _adds_to_prompts(extra_body: object) -> bool:
     """Whether a text of --extra-body has a field that a chat template puts into every prompt, as it does with tools."""
     try:
-        fields = msgspec.json.decode(str(extra_body or "{}"))
-    except msgspec.DecodeError:
+        fields = decode_foreign(str(extra_body or "{}").encode())
+    except ValueError:
         return True
     return isinstance(fields, dict) and not TEMPLATE_FIELDS.isdisjoint(fields)
 
