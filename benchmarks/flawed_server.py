@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FIRST_S, GAP_S = 0.1, 0.02
+CACHED = 0.05  # times of an answer out of a cache / of a generated one
 CHARS_PER_TOKEN = 4.2
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 
@@ -41,6 +42,8 @@ class Flaw:
     preempted_every: int = 0
     text: Callable[[str], str] = lambda word: word  # of each token
     twice: bool = False  # every event is sent twice, 5 ms apart
+    cached_every: int = 0  # every n-th answer comes from a gateway's cache, at once
+    early_every: int = 1  # every n-th answer has the early first token
     early_s: float | None = None  # the first token comes after this time, before anything is generated
     tool_calls: bool = False  # answers are tool calls without text
     markup: int = 0  # tokens before a tool call that have no event
@@ -157,6 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         at_s = begun_s - (server.began_s or begun_s)
         slow = flaw.slow(at_s)
+        if flaw.cached_every and number % flaw.cached_every == 0:
+            slow = CACHED
         unseen = flaw.markup + (0 if flaw.shows else round(flaw.hidden * tokens))
         events = 0
         if flaw.blank_s is not None:
@@ -166,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         for index in range(tokens):
             is_lost = index < unseen or (bool(flaw.lost_every) and index % flaw.lost_every == flaw.lost_every - 1)
             word = self._word(digest, index)
-            if flaw.early_s is not None and not index:
+            if flaw.early_s is not None and not index and number % flaw.early_every == 0:
                 self._wait_until(begun_s + flaw.early_s)
                 self._delta(word, number)
                 is_lost = True

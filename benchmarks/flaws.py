@@ -88,6 +88,18 @@ CASES = (
     Case(name="every event twice", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(text=lambda word: word, twice=True)),
     Case(name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)),
     Case(
+        name="a quarter out of a gateway's cache",
+        check="second_group_ratio",
+        flaw=Flaw(cached_every=4),
+        flags=("--num-prompts", "120"),
+    ),
+    Case(
+        name="an early first token in a third, at two fifths",
+        check="early_first_ratio",
+        flaw=Flaw(early_s=0.04, early_every=3),
+        flags=("--num-prompts", "120"),
+    ),
+    Case(
         name="one replica of three out of a cache",
         check="replica_difference|buffered_ratio",
         second=Flaw(slow=lambda _: 0.01),

@@ -45,6 +45,7 @@ ENTRY = "a decoder for entries of a `DataFile`, which checks them before"
 CHECKED = "check_json stands before it"
 PEER = "a line of a process that we started"
 LISTED: dict[tuple[str, str], tuple[int, str]] = {
+    ("analysis/gather_evidence.py", "json"): (1, STREAM),
     ("cli/files_command.py", "file"): (1, BUNDLED),
     ("cli/otlp_push.py", "json"): (1, "an answer of the receiver, which plain_http has bounded"),
     ("cli/pytest_plugin.py", "file"): (1, OURS),

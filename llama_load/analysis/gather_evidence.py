@@ -66,6 +66,7 @@ def evidence_of_run(
         or (manifest.end == "stopped" and manifest.run_time_s is not None),
         stopped_by_hand=manifest.end in BY_HAND and bool(manifest.workers),  # a run that was killed has no health of its workers
         shared_machine=manifest.shared_machine,
+        aborts_by_tokens=_aborts_by_tokens(manifest),
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,
@@ -158,6 +159,12 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         sent_before=manifest.prompts_sent_before,
         common=manifest.common_beginnings,
     )
+
+
+def _aborts_by_tokens(manifest: Manifest) -> bool:
+    """Whether --abort-after is a number of tokens: `first-token` (the default), `20 tokens`."""
+    after = manifest.options.get("abort_after") or "first-token"
+    return str(after).endswith(("token", "tokens"))
 
 
 def _flags(command: str | None) -> set[str]:

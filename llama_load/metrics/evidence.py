@@ -42,6 +42,7 @@ class Evidence:
     planned: int | None = None  # number of planned requests; None: as many as fit the time
     unsent: int | None = None  # arrivals that were scheduled before the end but not sent; None: nothing was cut
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
+    aborts_by_tokens: bool = False  # users hung up after a number of tokens, however long these took (--abort-after)
     interrupted: bool = False  # the run was stopped before its end
     stopped_by_hand: bool = False  # by Ctrl-C or in the web UI
     percentiles: Sequence[float] = (99.0,)

@@ -59,6 +59,17 @@ def test_giving_up_slow_requests_is_censoring_and_giving_up_early_is_not() -> No
     assert list(censored(evidence(table(*answers)))) == []
 
 
+def test_giving_up_after_a_number_of_tokens_chooses_no_slow_requests() -> None:
+    """Eight of 40 by lot, each after its third token: that their first tokens took longer is chance, and spoils nothing. One without
+    a first token was not given up after tokens."""
+    rows = [record(index) for index in range(32)] + [given_up(32 + index, 190, first_ms=150) for index in range(8)]
+    chosen = replace(evidence(table(*rows)), aborts_by_tokens=True)
+    (check,) = censored(chosen)
+    assert (check.ok, check.value) == (True, 0.0)
+    waiting = replace(evidence(table(*rows, given_up(40, 10_000, first_ms=None))), aborts_by_tokens=True)
+    assert not next(censored(waiting)).ok
+
+
 def test_first_tokens_of_requests_given_up_are_known() -> None:
     """30 answers after 100 ms; 30 users had their first token after 900 ms and hung up then, as people do at a slow server. With them
     the mean is 500 ms instead of 100: 4 times more."""

@@ -21,6 +21,9 @@ def censored(evidence: Evidence) -> Iterator[Check]:
     ok, aborted = evidence.records.ok(), evidence.records.aborted()
     if len(aborted):
         text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
+        if evidence.aborts_by_tokens and aborted.has("first_token_mono_ns").all():
+            yield limited("aborted_shift", 0.0, f"{text}, after a number of tokens: the slow ones are not chosen")
+            return
         until_ns = aborted.instants("ended_mono_ns")
         yield cut_check("aborted_shift", text, ok, aborted, until_ns, percentiles=evidence.percentiles, most_cut=MOST_ABORTED)
 

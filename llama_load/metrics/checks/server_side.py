@@ -62,7 +62,7 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
         return
     ours = f"{least}" if least == most else f"{least} to {most}"
     text = f"the server counted {count} {what} during the measurement, ours were {ours}: "
-    text += "another client used it" if served > most else "another server answered some of them"
+    text += "another client used it, or a gateway sent requests again" if served > most else "another server answered some of them"
     yield limited(name, beyond, text)
 
 

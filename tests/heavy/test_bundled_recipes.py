@@ -1,0 +1,33 @@
+"""Bundled recipes end VALID: what they send is traffic, and no flaw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llama_load.serving.launch import Server
+from tests.conftest import REPOSITORY, SHAREGPT, Finished
+
+pytestmark = pytest.mark.heavy
+CONVERSATIONS = REPOSITORY / "locustfiles" / "conversations.py"
+
+
+@pytest.mark.parametrize(
+    ("locustfile", "flags"),
+    [
+        (CONVERSATIONS, ("-u", "2", "--num-prompts", "24", "--history", "recorded", "--max-tokens", "16")),
+        (SHAREGPT, ("-u", "4", "--num-prompts", "40", "--abort-rate", "0.2", "--abort-after", "8 tokens")),
+        (SHAREGPT, ("-u", "16", "--num-prompts", "64", "--max-tokens", "64")),
+    ],
+    ids=["conversations", "abort-after-tokens", "16-users"],
+)
+def test_a_bundled_recipe_ends_valid(
+    locustfile: Path, flags: tuple[str, ...], llama_server: Server, run_locust: Callable[..., Finished]
+) -> None:
+    """Against the embedded llama-server, whose model knows no tools. Words of a busy machine (CLIENT-BOUND, BLURRED) are not about
+    the recipe."""
+    done = run_locust(llama_server.url, *flags, "--bust-prefix-cache", locustfile=locustfile)
+    verdict = done.summary["llama_load"]["verdict"]
+    assert set(verdict["words"]) <= {"VALID", "CLIENT-BOUND", "BLURRED"}, verdict["headline"]
