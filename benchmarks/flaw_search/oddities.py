@@ -196,6 +196,10 @@ class StreamInterval(Oddity):
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         joined(answer, 4, first=1)
+        last = answer.pieces[-1]
+        if answer.finish == "stop" and last.tokens < 4 and len(answer.pieces) > 1:  # sent when the answer is known to end
+            last.at_ns = int(answer.instants[-1])
+            answer.shown = list(range(len(answer.words)))
 
 
 class UsageEach(Oddity):
