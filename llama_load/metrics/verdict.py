@@ -9,13 +9,14 @@ from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks import (
     alive,
+    answer_sources,
     answers,
     choices,
     client,
     completeness,
     conversations,
     counted,
-    counters,
+    counter_sums,
     hang_ups_felt,
     lengths,
     load_kept,
@@ -23,7 +24,6 @@ from llama_load.metrics.checks import (
     probes_felt,
     same,
     server_side,
-    sources,
     streams,
 )
 from llama_load.metrics.evidence import Evidence
@@ -53,7 +53,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.refusals,
     alive.abrupt_answers,
     alive.early_first_tokens,
-    sources.at_equal_work,
+    answer_sources.at_equal_work,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
@@ -122,7 +122,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *counted.tpot_known(evidence),
         *counted.uncounted_output(evidence),
         *counted.uncounted_prompts(evidence),
-        *counters.compared(evidence),
+        *counter_sums.compared(evidence),
         *counted.counts(evidence),
         *answers.blanks(evidence),
         *answers.intervals(evidence),

@@ -17,8 +17,8 @@ from llama_load.foreign_text import redacted
 from llama_load.load.segments import TRACE
 from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import redact_command
-from llama_load.preflight.common_beginnings import common_beginnings
 from llama_load.preflight.load_fits import PlannedLoad
+from llama_load.preflight.plan_beginnings import common_beginnings
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord
 from llama_load.run_folder.writer import open_run
 from llama_load.targets.target import Target

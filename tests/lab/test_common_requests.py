@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.lab.sweep.answers import Answers, answers_of
+from llama_load.lab.sweep.cell_answers import Answers, answers_of
 from llama_load.lab.sweep.common_requests import judge_common
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.plan import Column

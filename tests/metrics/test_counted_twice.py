@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.metrics.checks.counters import COMPARISONS
+from llama_load.metrics.checks.counter_sums import COMPARISONS
 from llama_load.metrics.text_density import shortage
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters, ServerTimes

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from llama_load.metrics.checks.sources import at_equal_work
+from llama_load.metrics.checks.answer_sources import at_equal_work
 from llama_load.metrics.equal_work import Work, begins_ns, explained_ttft
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.outliers import outliers

@@ -8,7 +8,7 @@ import pytest
 
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.observed.common_beginnings import CommonBeginnings
-from llama_load.preflight.common_beginnings import common_beginnings
+from llama_load.preflight.plan_beginnings import common_beginnings
 from llama_load.workloads.prompt import Message, Plan, Prompt
 from tests.make_records import facts
 from tests.metrics.test_prompt_cache import bad, checked, prompt, silent

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from llama_load.comparison.reasons import MOST_FAILED
-from llama_load.lab.sweep.answers import LATENCIES
+from llama_load.lab.sweep.cell_answers import LATENCIES
 from llama_load.lab.sweep.rows import Row
 from llama_load.metrics.verdict_words import BLURRED, FAILED
 from llama_load.units import quantity

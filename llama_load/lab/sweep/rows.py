@@ -18,7 +18,7 @@ from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
-from llama_load.lab.sweep.answers import Answers, answers_of
+from llama_load.lab.sweep.cell_answers import Answers, answers_of
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.gguf_facts import gguf_facts
