@@ -58,6 +58,6 @@ class Refusal:
         """Whether a ZeroMQ socket listens there: a proxy whose master is not there yet closes connections, too."""
         try:
             with socket.create_connection((self._host, self._port), GREETS_WITHIN_S) as connection:
-                return connection.recv(1) == GREETING
+                return bytes(connection.recv(1)) == GREETING
         except OSError:
             return False
