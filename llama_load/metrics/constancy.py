@@ -105,16 +105,16 @@ def constancy(seen: Observed) -> Constancy:
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
     explained = []
-    for change in changes:
-        own = prompt_change_of(seen, change.change)
-        if _is_explained(change, prompts):
-            explained.append(change)
-        elif _is_explained(change, own):
-            explained.append(change)
+    for named in changes:
+        own = prompt_change_of(seen, named.change)
+        if _is_explained(named, prompts):
+            explained.append(named)
+        elif _is_explained(named, own):
+            explained.append(named)
             prompts = own
     return Constancy(
         judged,
-        [change for change in changes if change not in explained],
+        [named for named in changes if named not in explained],
         prompts,
         explained,
         failure_change(seen),

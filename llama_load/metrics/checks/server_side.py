@@ -180,6 +180,7 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     if unexplained is None or _several_answers(evidence.records):
         return
     unexplained_ms, mean_ms = unexplained
+    unexplained_ms = max(0.0, unexplained_ms - _unseen_ms(evidence))
     of = "E2EL"
     ttft_ms = evidence.figures.distributions["ttft"].mean
     before_ms = unexplained_ms - _stretched_ms(evidence)
@@ -200,6 +201,20 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     if is_too_much:
         text += ": another client on the server, a proxy or the network"
     yield limited("unexplained_ratio", share, text, limit=limit)
+
+
+def _unseen_ms(evidence: Evidence) -> float:
+    """How much shorter streams took than the server's own time for their tokens, mean: it generated some before the first event
+    or after the last (hidden reasoning, the markup of calls). At most the time of the tokens that have no event."""
+    ok = evidence.records.ok()
+    first_ns = ok.optional_instants("first_token_mono_ns")
+    took_ms = (ok.optional_instants("last_token_mono_ns") - first_ns) / NS_PER_MS
+    own_ms = ok.numbers("server_predict_ms")
+    tokens = ok.numbers("output_tokens")
+    without_event = np.clip(1 - ok.numbers("token_events") / np.maximum(1.0, tokens), 0.0, 1.0)
+    unseen_ms = np.clip(own_ms - took_ms, 0.0, own_ms * without_event)[first_ns >= 0]
+    known_ms = unseen_ms[~np.isnan(unseen_ms)]
+    return float(known_ms.mean()) if len(known_ms) else 0.0
 
 
 def _stretched_ms(evidence: Evidence) -> float:
