@@ -115,9 +115,10 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     first = np.where(placed, of.first_tokens - before, first)
     unplaced = np.where(placed, 0.0, unplaced)
 
-    # Without a second kind of answers, the token that ends an answer looks like one of a wide character.
-    may_be_after = np.asarray(of.may_have_end, dtype=np.bool_) & ~np.asarray(several, dtype=np.bool_)
-    may_be_after &= ~placed & (unplaced == 0) & (explained >= 1)
+    # Without a second kind of answers, the token that ends an answer (or its stop string) looks like one of a wide character.
+    may_end = np.asarray(of.may_have_end, dtype=np.bool_) & ~np.asarray(several, dtype=np.bool_)
+    may_end &= ~placed & (unplaced == 0)
+    may_be_after = np.where(may_end, np.minimum(explained, of.choices + of.cut_off), 0.0)
 
     least = in_events - first - may_be_after
     most = in_events - first + np.where(of.around, 0.0, unplaced)
