@@ -14,6 +14,7 @@ from gevent.event import Event
 from benchmarks.swarm_simulation.virtual_loop import NS, Callback, VirtualLoop
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.run_folder import SpoolManifest
+from llama_load.wire.receiver import PYTHON
 
 TEMP = tempfile.gettempdir()
 
@@ -163,6 +164,8 @@ class Exchange:
 
 class Connections:
     """See `Transport`: the exchanges of a process."""
+
+    receiver = PYTHON
 
     def __init__(self) -> None:
         self.active: dict[Exchange, None] = {}
