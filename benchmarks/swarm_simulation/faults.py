@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -25,8 +25,9 @@ SILENT = {
     "master stopped",
     "SIGTERM twice to a worker",
 }
+CLOSING = {"connections reset", "connections flap"}
 LONGEST_PATIENCE_S = 10.0
-DELAYING = SILENT | {"process starved", "connections reset", "connections flap", "master starved"}
+DELAYING = SILENT | CLOSING | {"process starved", "master starved"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Fault:
     message: str | None = None
 
     @property
-    def may_lose(self) -> bool:
-        """Whether requests may be lost by it: their worker is gone, or silent for as long as that takes."""
+    def loses_alone(self) -> bool:
+        """Whether requests may be lost by it alone: their worker is gone, or silent for as long as that takes."""
         return self.kind in LOSING or (self.kind in SILENT and self.seconds > LONGEST_PATIENCE_S)
 
     @property
@@ -59,6 +60,13 @@ NETWORK = ("connections reset", "connections flap", "network cut", "network cut 
 MESSAGES = (*messages.TO_WORKER, *messages.TO_MASTER, "spawn", "stop", "client_stopped")
 # How many faults a seed has: one alone shows the most, because it excuses the least.
 COUNTS = (0, 1, 1, 1, 2, 2, 2, 3, 4, 6)
+
+
+def may_lose(faults: Sequence[Fault]) -> bool:
+    """Whether requests may be lost by these faults. A connection that is closed while there is no way to make another one looks
+    like a process that was killed: the master waits for a second."""
+    kinds = {fault.kind for fault in faults}
+    return any(fault.loses_alone for fault in faults) or bool(kinds & CLOSING and kinds & SILENT)
 
 
 def drawn_faults(chance: Random) -> list[Fault]:

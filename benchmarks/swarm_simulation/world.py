@@ -16,7 +16,7 @@ from typing import Any
 
 import gevent
 
-from benchmarks.swarm_simulation.faults import KINDS, Fault, drawn_faults
+from benchmarks.swarm_simulation.faults import KINDS, Fault, drawn_faults, may_lose
 from benchmarks.swarm_simulation.machines import Machine, Server, spooled_ids
 from benchmarks.swarm_simulation.master_process import MasterProcess, Plan
 from benchmarks.swarm_simulation.network import Link
@@ -44,6 +44,7 @@ class Story:
     broken: list[str] = field(default_factory=list)
     turns: int = 0
     requests: int = 0
+    struck: list[Fault] = field(default_factory=list)  # those that happened: not those of a message that never came
     trace: int = 0  # a hash of what was stored, and when it was over: equal in every run of the seed
 
     def __str__(self) -> str:
@@ -72,6 +73,7 @@ class World:
         self.seed = seed
         self.chance = Random(seed)
         self.faults: Sequence[Fault] = ()
+        self.struck: list[Fault] = []
         self.plan = Plan(self.chance)
         self.most_users = self.plan.users
         self.machines: list[Machine] = []
@@ -120,6 +122,7 @@ class World:
 
     def _act(self, fault: Fault) -> None:
         if not self.master.finished:  # the second run has no faults
+            self.struck.append(fault)
             KINDS[fault.kind](self, fault)
 
     # ------------------------------------------------------------------ the story
@@ -220,7 +223,7 @@ def broken_of(world: World, run: MasterRun, log: Sequence[Any]) -> list[str]:
         missing = [index for index in range(world.plan.requests) if (False, index) not in of_key and not named[False, index]]
         if missing:
             broken.append(f"complete, and requests {missing} are neither recorded nor named")
-    if not any(fault.may_lose for fault in world.faults) and (named or unrecorded):
+    if not may_lose(world.faults) and (named or unrecorded):
         broken.append(f"nothing that loses requests happened, and {sorted(named)} are named, {sorted(unrecorded)} have no record")
     number = world.master.finished.index(run)
     late = [request.key for request in log if request.begun_ns > world.master.stopped_ns[number] + ENDS_EVERYWHERE_NS]
@@ -267,6 +270,7 @@ def run_seed(seed: int, faults: Sequence[Fault] | None = None) -> Story:
             story.broken = world.live(story.faults)
             story.trace = trace_of(world)
             story.requests = len(world.server.log)
+            story.struck = world.struck
         except Livelock as error:
             story.broken.append(str(error))
         except gevent.exceptions.LoopExit:

@@ -15,7 +15,7 @@ class WorkerHealth:
     worker: str
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
-    core_busy: float | None = None  # CPU time of its process, 0 to 1 of one core
+    core_busy: float | None = None  # CPU time of its event loop's thread, 0 to 1 of one core
     stolen_ratio: float | None = None  # share of CPU time that the hypervisor gave to others
     clock_offset_ms: float | None = None  # added to its instants to convert them to the master's clock; None in one process
     clock_uncertainty_ms: float | None = None  # the largest possible error of that

@@ -71,7 +71,7 @@ class HealthMonitor:
     def start(self) -> None:
         """Begin sampling (again)."""
         self.stop()
-        self._window = (time.monotonic(), time.process_time())
+        self._window = (time.monotonic(), time.thread_time())
         self._begin = _Counters()
         self._servers.start()
         self._client.start()
@@ -94,7 +94,8 @@ class HealthMonitor:
         self._compare(self._begin, _Counters())
 
     def health(self) -> WorkerHealth:
-        """Event loop lag in ms (p99 and maximum), CPU share of the core (p95 of the seconds), and the differences from `stop`."""
+        """Event loop lag in ms (p99 and maximum), CPU share of the event loop's core (p95 of the seconds), and the differences
+        from `stop`."""
         health = self._health
         health.loop_lag_p99_ms = float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None
         health.loop_lag_max_ms = max(self._lags_ms, default=None)
@@ -127,13 +128,14 @@ class HealthMonitor:
             self._health.longest_pause_ms, self._health.longest_pause_mono_ns = lag_ms, since_ns + LAG_EVERY_NS
 
     def _close_window(self, at_least_s: float) -> None:
-        now, cpu = time.monotonic(), time.process_time()
+        # Of the event loop's thread: one that receives apart does not keep it from its work.
+        now, cpu = time.monotonic(), time.thread_time()
         since, cpu_then = self._window
         if now - since >= at_least_s:
             self._busy.append((cpu - cpu_then) / (now - since))
             self._window = (now, cpu)
             idle_s, all_s, _ = machine_cpu_s()
-            used = {"own_s": cpu, "server_s": self._servers.used_s()}
+            used = {"own_s": time.process_time(), "server_s": self._servers.used_s()}
             self._present.window(now_s=now, waited_ms=self._core_wait.total_ms, all_s=all_s, idle_s=idle_s, **used)
 
     def _compare(self, begin: _Counters, end: _Counters) -> None:

@@ -22,7 +22,6 @@ from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.local_ports import is_loopback
-from llama_load.wire.receiver import receiver_name
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 from llama_load.workloads.expect import load_checks
@@ -128,7 +127,9 @@ class SenderRuntime:
         self._overdue.kill(block=False)
         self._users.stop()
         self.lease_client.close_records()
-        return replace(self.monitor.health(), others=self._others.close(), priority=self._priority.taken, receiver=receiver_name())
+        return replace(
+            self.monitor.health(), others=self._others.close(), priority=self._priority.taken, receiver=self._transport.receiver
+        )
 
     def _see_to_overdue(self) -> None:
         while True:

@@ -33,6 +33,7 @@ from zmq.utils.monitor import recv_monitor_message
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages
+from llama_load.swarm.refusal import CUT_OFF, FAILED, Refusal
 from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
 from llama_load.swarm.unknown_peers import UnknownPeers
 
@@ -59,9 +60,6 @@ HERE_I_AM = [b""]
 # ZeroMQ's names begin so: of peers that gave none, and of connections whose worker has made a newer one under its name.
 NAMELESS = "\0"
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-# A master with another key only closes the connection. So does a network that breaks, but not so often in a row.
-_CUT_OFF, MOST_CUT_OFF = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 5
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -129,7 +127,7 @@ class _Socket(zmqrpc.BaseSocket):
         """Receive from this socket, and listen to these events of its connections. Before it is bound or connected."""
         self.socket = socket
         self._inbox = _Inbox(socket)
-        self._monitor = socket.get_monitor_socket(events | zmq.EVENT_DISCONNECTED | _FAILED | _CUT_OFF)
+        self._monitor = socket.get_monitor_socket(events | zmq.EVENT_DISCONNECTED | FAILED | CUT_OFF)
         self._events = _Inbox(self._monitor)
         self._listening = gevent.spawn(self._listen)
 
@@ -278,10 +276,10 @@ class Server(_Socket):
                 self._note(recv_monitor_message(self._monitor, zmq.NOBLOCK))
 
     def _note(self, event: Any) -> None:
-        if event["event"] & _FAILED and "" not in self._named:
+        if event["event"] & FAILED and "" not in self._named:
             self._named.add("")
             logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
-        if event["event"] == _CUT_OFF and not self._named & {"", "cut off"}:  # a peer without encryption may close it first
+        if event["event"] == CUT_OFF and not self._named & {"", "cut off"}:  # a peer without encryption may close it first
             self._named.add("cut off")
             logger.warning("a connection was refused or broken during its handshake: no swarm key, or a network that fails")
         if event["event"] == zmq.EVENT_ACCEPTED:
@@ -320,7 +318,7 @@ class Client(_Socket):
         self.is_connected = False
         self.closed_since_s: float | None = None
         self.connections = 0
-        self._cut_off = 0  # handshakes in a row that the master ended
+        self._refusal = Refusal(host, port)
         for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
             if keys is not None:
                 keys.on_worker(socket)
@@ -331,6 +329,8 @@ class Client(_Socket):
         """See BaseSocket.send. Never waits and never fails: else Locust would close the socket and make a new one."""
         if msg.type == "heartbeat" and not self.is_connected:
             return  # it would say nothing when it arrives
+        if msg.type == "client_ready":  # Locust repeats it every 5 s until the master has answered
+            self._refusal.end_if_final()
         if msg.type == "exception":  # a locustfile's exception may quote a header
             msg.data = {name: printable_lines(str(value)) for name, value in msg.data.items()}
         self._waiting.append(msg.serialize())
@@ -375,13 +375,13 @@ class Client(_Socket):
         kind = event["event"]
         self.is_connected = kind == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if self.is_connected:
-            self._cut_off = 0
+            self._refusal.forget()
             self.closed_since_s, self.connections = None, self.connections + 1
             self._send(self.socket, HERE_I_AM)
         elif kind == zmq.EVENT_DISCONNECTED and self.connections:
             self.closed_since_s = self.closed_since_s or time.monotonic()
-        self._cut_off += bool(kind & _CUT_OFF) and not self.connections  # later it is a master that is suspended
-        if kind & _FAILED or self._cut_off == MOST_CUT_OFF:
+        # Later it is a master that is suspended.
+        if not self.connections and self._refusal.note(kind):
             self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
 
     def _report(self, fault: str) -> None:

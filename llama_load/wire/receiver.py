@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 import select
+from contextlib import suppress
 from typing import Any
 
 from gevent import monkey
@@ -43,11 +44,6 @@ def compiled_receiver() -> Any:
     if SO_TIMESTAMPNS is None or os.environ.get("LLAMA_LOAD_RECEIVER") == PYTHON:
         return None
     return None if _compiled is None else _compiled.Receiver
-
-
-def receiver_name() -> str:
-    """Which receiver this installation uses: `compiled` or `python`."""
-    return PYTHON if compiled_receiver() is None else COMPILED
 
 
 class ReceiverPoller(Poller):
@@ -83,9 +79,14 @@ class ReceiverPoller(Poller):
 
     def receive(self, fd: int) -> None:
         """See `Poller.receive`."""
-        if fd not in self._generations:
-            self._stop_watching(fd)
-            self._generations[fd] = self._receiver.add(fd)
+        if fd in self._generations:
+            return
+        try:
+            generation = self._receiver.add(fd)
+        except OSError:  # the kernel's limit of watched descriptors or memory: Python reads this one
+            return
+        self._generations[fd] = generation
+        self._stop_watching(fd)
 
     def park(self, fd: int) -> bool:
         """See `Poller.park`."""
@@ -205,7 +206,8 @@ def best_poller(loop: Any, handler: Handler, deliver: Deliver) -> Poller:
     """The best poller that this installation and platform support."""
     receiver = compiled_receiver()
     if receiver is not None:
-        return ReceiverPoller(loop, handler, deliver, receiver())
+        with suppress(OSError):  # no descriptor or no thread is left
+            return ReceiverPoller(loop, handler, deliver, receiver())
     if SO_TIMESTAMPNS is not None and hasattr(select, "EPOLLIN"):
         return EpollPoller(loop, handler)
     return GeventPoller(loop, handler)

@@ -27,7 +27,7 @@ from llama_load.wire.poller import READABLE, WRITABLE, Received
 from llama_load.wire.pool import ConnectionPool
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.read_loop import ReadLoop
-from llama_load.wire.receiver import ReceiverPriority, best_poller
+from llama_load.wire.receiver import COMPILED, PYTHON, ReceiverPriority, best_poller
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.slab import SILENT_NS
 
@@ -114,6 +114,11 @@ class Transport:
     def receiver_thread(self) -> int | None:
         """The id of the thread that receives; None where it is the event loop's."""
         return self.pool.poller.thread_id
+
+    @property
+    def receiver(self) -> str:
+        """Which receiver it uses: `compiled` or `python`."""
+        return PYTHON if self.receiver_thread is None else COMPILED
 
     def priority(self) -> SenderPriority | ReceiverPriority:
         """The priority of the thread that receives."""

@@ -50,6 +50,16 @@ def test_the_page_draws_all_its_charts_and_asks_for_nothing(
         assert (log.faults, log.requests) == ([], [])
 
 
+def test_a_figure_is_not_cut_at_the_edge_of_its_card(browser: Any, addresses: dict[str, str]) -> None:
+    """A million requests were shown as "1,000,000 of 1,0"."""
+    fill = "document.querySelector('.figure .value').innerHTML = '1,000,000 <small>of 1,000,000</small>'"
+    fits = "[...document.querySelectorAll('.figure .value')].every(each => each.scrollWidth <= each.clientWidth)"
+    for width in (360, 800, 1600):
+        with opened(browser, addresses["stages"], width=width) as (page, _):
+            page.evaluate(fill)
+            assert page.evaluate(fits)
+
+
 def test_hostile_texts_are_shown_as_texts(browser: Any, addresses: dict[str, str]) -> None:
     with opened(browser, addresses["hostile"]) as (page, _):
         drawn(page)

@@ -22,8 +22,9 @@ from locust.rpc import Message, zmqrpc
 
 from llama_load.errors import UsageError
 from llama_load.options.secret_flags import redact_options
-from llama_load.swarm import messages, swarm_key
-from llama_load.swarm.sockets import FRAME_BYTES, MOST_CUT_OFF, Client, Server
+from llama_load.swarm import messages, refusal, swarm_key
+from llama_load.swarm.refusal import MOST_CUT_OFF
+from llama_load.swarm.sockets import FRAME_BYTES, Client, Server
 from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
 from tests.conftest import SHAREGPT, Simulated, environment, start_program
 from tests.json_server import json_server
@@ -102,6 +103,47 @@ def test_a_peer_with_another_key_or_none_is_not_heard(
     assert not client.is_connected
     until(lambda: any("a connection was refused" in each for each in caplog.messages))
     until(lambda: any("the master refuses this worker" in each for each in caplog.messages))
+
+
+@pytest.mark.parametrize(("key", "theirs"), [(KEY, None), (KEY, "another-key-987654321"), (None, KEY)])
+def test_a_worker_that_is_refused_ends(
+    master: Server,
+    connect: Connect,
+    theirs: str | None,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It says at once what is wrong, and after one patience it ends: Locust's worker tried for five minutes."""
+    client = connect(master, key=theirs)
+    ready = Message("client_ready", "2.47.0", "w_1")
+    until(lambda: "the master refuses this worker" in caplog.text)
+    client.send(ready)
+    monkeypatch.setattr(refusal, "REFUSED_FOR_S", 0)
+    with pytest.raises(SystemExit) as ended:
+        client.send(ready)
+    assert ended.value.code == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert said.endswith("so it ends: give master and workers the same LLAMA_LOAD_SWARM_KEY\n")
+
+
+@pytest.mark.parametrize("key", [KEY])
+def test_a_proxy_without_its_master_does_not_end_a_worker(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts connections and closes them; the master may come."""
+    monkeypatch.setattr(refusal, "REFUSED_FOR_S", 0)
+    closed = 0
+
+    def close(connection: gevent.socket.socket, _: object) -> None:
+        nonlocal closed
+        closed += 1
+        connection.close()
+
+    server = gevent.server.StreamServer(("127.0.0.1", 0), close)
+    server.start()
+    client = connect(SimpleNamespace(port=server.server_port))
+    until(lambda: closed >= 2 * MOST_CUT_OFF)
+    client.send(Message("client_ready", "2.47.0", "w_1"))
+    server.stop()
 
 
 @pytest.mark.parametrize("key", [KEY])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -17,7 +18,7 @@ from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
-from tests.scripted_server import END, GOOD_STREAM, STREAM, ScriptedServer, chunk, token
+from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, chunk, token
 
 pytestmark = pytest.mark.portable
 
@@ -220,3 +221,27 @@ def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:
         exchange = Transport.of_this_process().send(parse_url(server.url).resolved(), request, reader, Timeouts(2, 5, 5))
     assert reader.failure(exchange) is None
     assert reader.text == "aab"
+
+
+def test_a_socket_that_the_receiver_cannot_take_is_read_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel limits how many descriptors a user watches."""
+    transport = Transport.of_this_process()
+    poller = transport.pool.poller
+    if transport.receiver_thread is None:
+        pytest.skip("there is no compiled receiver in this installation")
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(poller_receiver, name)
+
+        def add(self, _: int) -> int:
+            raise OSError(28, "No space left on device")
+
+    poller_receiver = poller._receiver
+    monkeypatch.setattr(poller, "_receiver", Full())
+    with ScriptedServer((STREAM, token(), token(), FINISH, DONE, END)) as server:
+        reader = AnswerReader()
+        address = parse_url(server.url).resolved()
+        exchange = transport.send(address, Request("POST", "/"), reader, Timeouts(2, 5, 2))
+    assert reader.failure(exchange) is None
+    assert len(reader.token_ns) == 2

@@ -32,6 +32,10 @@ if Receiver is None:
     pytestmark = pytest.mark.skip(reason="there is no compiled receiver in this installation")
 
 
+# What a read takes beside its bytes, and what may wait for Python before the receiver reads no more (PAUSE_BYTES).
+PIECE_BYTES, MOST_WAITING = 16, 24 * 1024
+
+
 @dataclass
 class Looks:
     """After which reads Python looks at the receiver, after which the waiting slabs have their turn, and when reads may be kept."""
@@ -55,12 +59,17 @@ def received(script: Script, looks: Looks) -> list[Received]:
             found.append(Received(FD, reads, times, plain, ended))
         return bool(found) and found[-1].ended != 0
 
+    waiting = 0
     for number, (data, _) in enumerate(script.reads):
         stream.send(data)
+        waiting += len(data) + PIECE_BYTES
         if number == looks.kept_from:
             receiver.keep(stream.fd)
-        if number in looks.at:
+        if number in looks.at or waiting > MOST_WAITING:
+            receiver.hold(stream.fd, True)  # released, it reports what it has, of a kept stream, too
+            receiver.hold(stream.fd, False)
             look()
+            waiting = 0
     stream.server.close()
     until(look, "no end")
     receiver.stop()
