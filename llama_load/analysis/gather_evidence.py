@@ -81,6 +81,7 @@ def evidence_of_run(
         counters=manifest.counters,
         uptime_s=min(_numbers(manifest, "uptime_s"), default=None),
         unexplained=_unexplained(run.records if manifest.hands_over else measured, parts, manifest.counters),
+        unattributed_ms=_unattributed_ms(parts),
         server_endings=[server.ended for server in manifest.servers if server.ended],
         hang_ups=manifest.hang_ups,
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
@@ -118,6 +119,7 @@ def evidence_of_stage(
         health=[] if ended_ns is None else [within(worker, begun_ns, ended_ns) for worker in whole.health],
         counters=record.counters,
         unexplained=_unexplained(of_stage, parts, record.counters),
+        unattributed_ms=_unattributed_ms(parts),
     )
 
 
@@ -241,6 +243,12 @@ def _unexplained(records: Records, parts: TimeParts | None, counters: ServerCoun
         if pair.name == E2EL and pair.client is not None and pair.difference is not None:
             return max(0.0, pair.difference), pair.client
     return None
+
+
+def _unattributed_ms(parts: TimeParts | None) -> float:
+    """Mean time of a request that belongs to no part; 0 where the parts are not known."""
+    rest = None if parts is None else parts.parts["unattributed"]
+    return 0.0 if rest is None else rest.mean_ms
 
 
 def _numbers(manifest: Manifest, name: str) -> list[float]:

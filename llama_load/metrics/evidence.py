@@ -80,6 +80,7 @@ class Evidence:
     counters: ServerCounters | None = None  # of all replicas, over the measured time
     uptime_s: float | None = None  # of the replica that was started last, when the run was prepared
     unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
+    unattributed_ms: float = 0.0  # of these, the mean time with a free slot before the prompt began
     server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
     hang_ups: Sequence[HangUpCheck] = ()  # of the servers, where users hung up
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on

@@ -11,6 +11,8 @@ from llama_load.observed.record import RequestRecord
 from tests.make_records import MS, record
 from tests.metrics.test_two_sources import GAP_MS, TOKENS, answers, bad, of
 
+SERVER = {"url": "http://h", "backend": "llama-server", "slots": 4}
+
 
 @pytest.mark.parametrize("together_ms", [0.0, 0.02])
 def test_a_beginning_that_was_held_back_is_named(together_ms: float) -> None:
@@ -41,15 +43,41 @@ def test_streams_that_take_longer_than_the_server_are_named() -> None:
 def test_time_before_the_first_token_is_judged_against_ttft() -> None:
     """80 of 180 ms of TTFT are nobody's: 4 % of E2EL."""
     rows = [_proxied(row) for row in answers(ttft_ms=180.0, server_prompt_ms=95.0, server_predict_ms=GAP_MS * (TOKENS - 1))]
-    server = {"url": "http://h", "backend": "llama-server", "slots": 4}
-    assert "of the mean TTFT" in bad(of(rows, targets=[server]))["unexplained_ratio"]
+    assert "of the mean TTFT" in bad(of(rows, targets=[SERVER]))["unexplained_ratio"]
 
 
-def _proxied(row: RequestRecord) -> RequestRecord:
-    """The answer with its first token 180 ms after its start."""
-    first_ns = row.started_mono_ns + 180 * MS
+def test_tokens_that_the_server_generated_and_did_not_send_are_its_own_time() -> None:
+    """llama-server sends no blanks before JSON: 10 of 90 tokens, and a tenth of its time, are before the first event. A proxy that
+    holds the first token back as long sends all 90."""
+    own_ms = GAP_MS * (TOKENS + 9)
+    times = {"ttft_ms": 345.0, "server_prompt_ms": 95.0, "server_predict_ms": own_ms, "max_tokens": 200}
+    hidden = [_proxied(row, 345) for row in answers(**times, output_tokens=TOKENS + 10)]
+    found = of(hidden, targets=[SERVER])
+    assert "unexplained_ratio" not in bad(found)
+    (text,) = [check.text for check in found.verdict.checks if check.name == "unexplained_ratio"]
+    assert "are of tokens that the server generated and did not send" in text
+
+    held = [_proxied(row, 345) for row in answers(**times)]
+    assert "a proxy" in bad(of(held, targets=[SERVER]))["unexplained_ratio"]
+
+
+@pytest.mark.parametrize(("form", "where_ms", "is_known"), [("grammar", 84.0, False), ("grammar", 5.0, True), (None, 84.0, True)])
+def test_time_before_the_prompt_may_be_the_preparation_of_a_form(form: str | None, where_ms: float, is_known: bool) -> None:
+    """80 ms that nobody explains, before the headers or after them."""
+    times = {"ttft_ms": 180.0, "server_prompt_ms": 95.0, "server_predict_ms": GAP_MS * (TOKENS - 1), "answer_form": form}
+    rows = [replace(_proxied(row), queue_ms=where_ms) for row in answers(**times)]
+    found = of(rows, targets=[SERVER])
+    (check,) = [check for check in found.verdict.checks if check.name == "unexplained_ratio"]
+    assert check.ok is not is_known
+    assert ("a proxy" in check.text) is is_known
+    assert ("also prepares the form" in check.text) is not is_known
+
+
+def _proxied(row: RequestRecord, ttft_ms: int = 180) -> RequestRecord:
+    """The answer with its first token this long after its start."""
+    first_ns = row.started_mono_ns + ttft_ms * MS
     last_ns = first_ns + round(GAP_MS * (TOKENS - 1)) * MS
-    e2el_ms = 180.0 + GAP_MS * (TOKENS - 1)
+    e2el_ms = ttft_ms + GAP_MS * (TOKENS - 1)
     return replace(
         row, first_token_mono_ns=first_ns, last_token_mono_ns=last_ns, ended_mono_ns=last_ns, e2el_ms=e2el_ms, queue_ms=5.0
     )
