@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
 # The slowest requests, at most this share (one at least), are outliers if they are this many times as slow as the next.
-# More of them count where all waited at one instant: a server that stood still.
+# More of them count where all waited at one time, in which no other one was served: a server that stood still.
 MOST_SHARE, LEAST_FACTOR = 0.02, 6.0
 MOST_AT_ONCE = 0.2
 FEWEST = 12
@@ -47,7 +47,11 @@ def outliers(values: Values, quotients: Values, begun: Instants, until: Instants
     most = max(1, int(MOST_SHARE * count), int(MOST_AT_ONCE * count))
     slowest = order[:most]
     factors = quotients[slowest] / quotients[order[1 : most + 1]]
-    at_once = np.maximum.accumulate(begun[slowest]) < np.minimum.accumulate(until[slowest])
+    latest_begun = np.maximum.accumulate(begun[slowest])
+    earliest_until = np.minimum.accumulate(until[slowest])
+    ended = np.sort(until)
+    ended_meanwhile = np.searchsorted(ended, earliest_until) - np.searchsorted(ended, latest_begun, side="right")
+    at_once = (latest_begun < earliest_until) & (ended_meanwhile == 0)
     few = np.arange(most) < max(1, int(MOST_SHARE * count))
     factors = np.where(few | at_once, factors, 0.0)
     number = int(np.argmax(factors)) + 1

@@ -160,7 +160,8 @@ def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
 
 
 def test_requests_that_waited_for_one_stall_are_outliers_together() -> None:
-    """Four of 40 waited for 10 s at one time, as others for 300 ms; at different times they are no single requests."""
+    """Four of 40 waited for 10 s at one time, as others for 300 ms. At different times, or while others were served, they are no
+    such thing."""
     rng = np.random.default_rng(0)
     values = 300.0 * np.exp(0.1 * rng.standard_normal(40))
     values[20:24] = 10_300.0
@@ -169,6 +170,8 @@ def test_requests_that_waited_for_one_stall_are_outliers_together() -> None:
     assert apart is None
 
     begun[20:24] = 20_000
+    assert outliers(values, values / 300, begun, begun + values.astype(np.int64)) is None
+    begun[24:] += 10_000
     found = outliers(values, values / 300, begun, begun + values.astype(np.int64))
     assert found is not None
     assert sorted(found.places.tolist()) == [20, 21, 22, 23]
