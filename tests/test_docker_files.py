@@ -156,6 +156,10 @@ def test_nothing_leaves_a_pod_but_to_servers_the_master_and_names() -> None:
     ends = [rule["to"][0].get("podSelector", {}).get("matchLabels") for rule in spec["egress"]]
     assert {"llama-load/role": "server"} in ends and {"k8s-app": "kube-dns"} in ends and len(ends) == 3
     assert all(rule.get("to") for rule in spec["egress"]), "a rule without `to` allows everything"
+    # NodeLocal DNSCache answers at an address of the node, which is no pod: without the second rule no name was found.
+    of_names = spec["egress"][-1]
+    assert of_names["to"][1] == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+    assert [(port["port"], port["protocol"]) for port in of_names["ports"]] == [(53, "UDP"), (53, "TCP")]
 
 
 def test_keys_are_never_arguments() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -13,8 +14,9 @@ from gevent.event import Event
 from benchmarks.swarm_simulation.virtual_loop import NS, Callback, VirtualLoop
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.run_folder import SpoolManifest
+from llama_load.wire.receiver import PYTHON
 
-TEMP = "temp"
+TEMP = tempfile.gettempdir()
 
 
 class Machine:
@@ -54,7 +56,7 @@ class Machine:
 
     def write(self, path: Path) -> None:
         """Its disk takes something, or raises OSError."""
-        is_full = self.is_temp_full if TEMP in str(path) else self.is_disk_full
+        is_full = self.is_temp_full if str(path).startswith(TEMP) else self.is_disk_full
         if is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -70,6 +72,8 @@ class VirtualSpool:
         self.is_complete = False
         self._machine = machine
         machine.spools.append(self)
+        if str(path).startswith(TEMP):
+            path.rmdir()  # the outbox has made it on the real disk
 
     def append(self, batch: Any) -> None:
         """See `Spool.append`."""
@@ -160,6 +164,8 @@ class Exchange:
 
 class Connections:
     """See `Transport`: the exchanges of a process."""
+
+    receiver = PYTHON
 
     def __init__(self) -> None:
         self.active: dict[Exchange, None] = {}

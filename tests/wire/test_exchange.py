@@ -158,6 +158,17 @@ def test_an_answer_without_a_length_asked_for_is_bounded_all_the_same(monkeypatc
     assert failure(*many, FINISH, DONE, END) == "too_large"
 
 
+def test_an_answer_that_is_too_large_names_the_rule() -> None:
+    """The limit of a request is that of the tokens which it asked for; nobody chose the number of bytes."""
+    many = [STREAM, *[token()] * 2000]
+    with ScriptedServer([*many, FINISH, DONE, END]) as server:
+        request = Request("POST", "/v1/chat/completions", (), b"{}", most_bytes=20_000)
+        reader = AnswerReader()
+        exchange = Transport.of_this_process().send(parse_url(server.url).resolved(), request, reader, QUICK)
+    rule = "the answer did not end within 20000 bytes, the limit for an answer as long as was asked for"
+    assert reader.failure(exchange) == ("too_large", rule)
+
+
 def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
     """Everything has come, [DONE] included; a proxy or server just does not end the body. The connection is not used again."""
     exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold", timeouts=Timeouts(2, 30, 30))
