@@ -247,7 +247,7 @@ def _part(figures: Summary) -> Iterable[str]:
 
 def verdict_lines(results: Results) -> list[str]:
     """The words, the checks by statement, a line per threshold; wrapped for a terminal of 80 columns."""
-    lines = [whole("Verdict:", results.verdict.word)]
+    lines = [whole("Verdict:", results.verdict.shown[0])]
     if others := results.verdict.words[1:]:
         lines.append(whole("", f"also {', '.join(others)}"))
     lines += check_lines(results.verdict.checks, TEXT_WIDTH)
