@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import LARGEST_SEED, MOST_REQUESTS, MOST_TOKENS, Parser, whole
-from llama_load.tables.terminal import LEAST_LIVE_WIDTH, bounded_console
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 if TYPE_CHECKING:
     from llama_load.workloads.counting import TokenCounter

@@ -33,7 +33,7 @@ from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import keep_secret, printable_lines
 from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
-from llama_load.tables.terminal import bounded_console
+from llama_load.tables.bounded_console import bounded_console
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 

@@ -37,7 +37,7 @@ from llama_load.preflight.make_manifest import make_manifest, run_dir, run_write
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
-from llama_load.tables.terminal import bounded_console
+from llama_load.tables.bounded_console import bounded_console
 from llama_load.tables.text_width import padded, wrapped
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions

@@ -8,7 +8,7 @@ from typing import TextIO
 from llama_load.foreign_text import printable
 from llama_load.reports.first_screen import Line
 from llama_load.reports.write import RunReports
-from llama_load.tables.terminal import bounded_console
+from llama_load.tables.bounded_console import bounded_console
 
 # From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200 tokens on one core).
 MANY = 100_000

@@ -13,7 +13,7 @@ import gevent
 
 from llama_load.observed.record import ABORTED, CANCELLED, OK
 from llama_load.run.watcher import RunUnderWay, Watcher
-from llama_load.tables.terminal import LEAST_LIVE_WIDTH, bounded_console
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 REFRESH_S = 0.25
 PLAIN_EVERY_S = 10.0

@@ -16,8 +16,8 @@ from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.sweep_tables import MISSING, make_tables
 from llama_load.lab.sweep.time_needed import needed_s
 from llama_load.tables import titled_lines
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 from llama_load.tables.numbers import duration
-from llama_load.tables.terminal import LEAST_LIVE_WIDTH, bounded_console
 from llama_load.units import quantity
 
 SHOWN_CELLS = 12
