@@ -48,6 +48,7 @@ class Loop:
         self.makes_reads = reads
         self.slots = [[LONG_AGO] * case.slots for _ in range(case.hosts)]
         self.played = Played()
+        self.beside_at_start = 0  # others that are worked on with the first requests of a closed loop, which start together
 
     def play(self) -> Played:
         """All requests."""
@@ -74,8 +75,11 @@ class Loop:
         heapq.heapify(ready)
         own: dict[int, list[Ask]] = {user: [] for user in range(users)}
         ended_ns = begun_ns
+        is_first = set(range(users))
         while ready:
             ready_ns, user = heapq.heappop(ready)
+            self.beside_at_start = min(self.case.slots, users // self.case.hosts) - 1 if user in is_first else 0
+            is_first.discard(user)
             if not own[user]:
                 if not conversations:
                     continue
@@ -108,7 +112,7 @@ class Loop:
         slots = self.slots[host]
         free_ns = heapq.heappop(slots)
         begin_ns = max(start_ns + WAY_NS, free_ns)
-        beside = sum(slot_ns > begin_ns for slot_ns in slots)
+        beside = max(self.beside_at_start, sum(slot_ns > begin_ns for slot_ns in slots))
         gaps_ns = ask.gap_factors * (case.gap_ms * MS * (1 + case.batching * beside))
         answer = Answer(
             ask,

@@ -104,10 +104,17 @@ def constancy(seen: Observed) -> Constancy:
             changes.append(Named(series.name, change))
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
-    explained = [change for change in changes if _is_explained(change, prompts)]
+    explained = []
+    for named in changes:
+        own = prompt_change_of(seen, named.change)
+        if _is_explained(named, prompts):
+            explained.append(named)
+        elif _is_explained(named, own):
+            explained.append(named)
+            prompts = own
     return Constancy(
         judged,
-        [change for change in changes if change not in explained],
+        [named for named in changes if named not in explained],
         prompts,
         explained,
         failure_change(seen),
@@ -146,6 +153,33 @@ def _prompt_change(seen: Observed) -> Change | None:
         ]
         return max(confirmed, key=lambda change: change.size, default=None)
     return None
+
+
+def prompt_change_of(seen: Observed, part: Change) -> Change | None:
+    """How much longer or shorter prompts were in the part of the time of another change; None where the rank-sum test
+    of the requests explains it by chance.
+
+    The lengths of prompts are planned, not measured: no queue makes neighbours alike, so that their trend needs no allowance
+    for correlation, which would hide an even one. Prompts of 400 to 1600 tokens, in this order: 4 x over all the time.
+    """
+    known = seen.prompt_tokens > 0
+    tokens = seen.prompt_tokens[known]
+    started_ns = seen.started_ns[known]
+    middle_ns = (started_ns + seen.ended_ns[known]) // 2
+    is_even = part.at_begin and part.at_end
+    begin_ns = (part.begin_ns + part.end_ns) // 2 if is_even else part.begin_ns
+    is_in = (middle_ns >= begin_ns) & (middle_ns < part.end_ns)
+    if is_in.all() or not is_in.any():
+        return None
+    logs = np.log(tokens)
+    inside = float(logs[is_in].mean())
+    outside = float(logs[~is_in].mean())
+    if is_even:  # the middles of both halves are half of the time apart
+        half = (inside - outside) / 2
+        inside += half
+        outside -= half
+    change = replace(part, inside=math.exp(inside), outside=math.exp(outside))
+    return change if is_confirmed(change, tokens, middle_ns) else None
 
 
 @dataclass(frozen=True, slots=True)

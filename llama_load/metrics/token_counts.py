@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.text_density import usual_chars
-from llama_load.metrics.token_span import AnswerCounts, TokenSpan, counts_of, end_tokens_counted, is_call, tokens_between
+from llama_load.metrics.token_span import (
+    AnswerCounts,
+    TokenSpan,
+    counts_of,
+    end_tokens_counted,
+    end_tokens_unknown,
+    is_call,
+    tokens_between,
+)
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -131,7 +139,7 @@ def _span(
     for name in dict.fromkeys(hosts.tolist()):
         rows = np.asarray(hosts == name, dtype=np.bool_)
         usual[rows] = usual_chars(records, rows)
-    counts = replace(counts, usual=usual, ends_itself=end_tokens_counted(records))
+    counts = replace(counts, usual=usual, ends_itself=end_tokens_counted(records), may_have_end=end_tokens_unknown(records))
     alone = tokens_between(counts, several=np.zeros(len(records), dtype=np.bool_))
     holds_several = np.zeros(len(records), dtype=np.bool_)
     named = set()

@@ -58,6 +58,7 @@ class AnswerCounts:
     first_chars: Values = np.nan  # of the first event; NaN: unknown
     first_wide: Values = np.nan  # of its text: bytes beyond the characters; NaN: unknown
     ends_itself: Values = False  # by an end token, not by length
+    may_have_end: Values = False  # whether an end token is among the tokens of its wide characters is not known
     around: Values = False  # tokens without an event are known to be before the first event or after the last
     paced: Values = np.nan  # tokens between the events by the server's own time per token; NaN: it reports none
     choices: Values = 1.0
@@ -114,8 +115,13 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     first = np.where(placed, of.first_tokens - before, first)
     unplaced = np.where(placed, 0.0, unplaced)
 
-    least = in_events - first
-    most = least + np.where(of.around, 0.0, unplaced)
+    # Without a second kind of answers, the token that ends an answer (or its stop string) looks like one of a wide character.
+    may_end = np.asarray(of.may_have_end, dtype=np.bool_) & ~np.asarray(several, dtype=np.bool_)
+    may_end &= ~placed & (unplaced == 0)
+    may_be_after = np.where(may_end, np.minimum(explained, of.choices + of.cut_off), 0.0)
+
+    least = in_events - first - may_be_after
+    most = in_events - first + np.where(of.around, 0.0, unplaced)
     likely = least + np.where(of.shows_reasoning, MIDDLE_SHARE, 0.0) * (most - least)
     paced = np.where(np.isnan(of.paced), likely, np.clip(of.paced, least, most))
     is_paced = ~np.isnan(of.paced)
@@ -282,6 +288,17 @@ def end_tokens_counted(records: Records) -> NDArray[np.bool_]:
         has_one = float(np.mean(further[rows] == 1)) >= SAME_SHARE
         counted |= rows & (has_one and int(rows.sum()) >= LEAST_CALLS)
     return np.asarray(counted, dtype=np.bool_)
+
+
+def end_tokens_unknown(records: Records) -> NDArray[np.bool_]:
+    """Answers with wide characters that ended by themselves, of servers none of whose other answers shows whether they count the
+    token that ends one."""
+    ended = counts_of(records).ends_itself & records.has("output_tokens") & (records.numbers("token_events") > 0)
+    wide = np.nan_to_num(records.numbers("output_bytes")) > np.nan_to_num(records.numbers("output_chars"))
+    plain = ended & ~wide & ~is_call(records)
+    hosts = np.array(records.strings("host"), dtype=object)
+    shown = np.isin(hosts, list(set(hosts[plain].tolist())))
+    return np.asarray(ended & wide & ~shown & ~is_call(records) & ~end_tokens_counted(records), dtype=np.bool_)
 
 
 def _highest_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from llama_load.observed.record import RequestRecord
-from tests.make_records import MS
+from tests.make_records import MS, record
 from tests.metrics.test_two_sources import GAP_MS, TOKENS, answers, bad, of
 
 SERVER = {"url": "http://h", "backend": "llama-server", "slots": 4}
@@ -80,3 +81,32 @@ def _proxied(row: RequestRecord, ttft_ms: int = 180) -> RequestRecord:
     return replace(
         row, first_token_mono_ns=first_ns, last_token_mono_ns=last_ns, ended_mono_ns=last_ns, e2el_ms=e2el_ms, queue_ms=5.0
     )
+
+
+def test_tokens_that_the_server_generated_before_the_first_event_are_explained() -> None:
+    """80 of 180 ms of TTFT are the server's own: it generated eight tokens of markup first. The same time without such tokens
+    is nobody's."""
+    own_ms = GAP_MS * (TOKENS - 1)
+    rows = [_proxied(row) for row in answers(ttft_ms=180.0, server_prompt_ms=95.0, server_predict_ms=own_ms + 80)]
+    server = {"url": "http://h", "backend": "llama-server", "slots": 4}
+    hidden = [replace(row, output_tokens=TOKENS + 8, finish_reason="tool_calls") for row in rows]
+    assert "unexplained_ratio" not in bad(of(hidden, targets=[server]))
+    assert "unexplained_ratio" in bad(of(rows, targets=[server]))
+
+
+def test_answers_that_a_time_limit_ended_are_named() -> None:
+    """Answers of 8 to 79 tokens, 25 ms apart, all of which say that they ended by themselves: a limit of 1 s ends half of them.
+    Uncut ones, answers of one length, and many equal texts are no such thing."""
+
+    def ended(number: int, tokens: int, **changed: Any) -> RequestRecord:
+        row = record(number, start_ms=2500.0 * number, gaps_ms=(25.0,) * (tokens - 1))
+        return replace(row, finish_reason="stop", output_sha256=f"o{number}", prompt_sha256=f"p{number}", **changed)
+
+    lengths = [8 + 7 * number % 72 for number in range(60)]
+    cut = [ended(number, min(41, length)) for number, length in enumerate(lengths)]
+    found = bad(of(cut))["clipped_answer_ratio"]
+    assert "33 answers of 60 ended 975 to 1000 ms after their first token, the longest of all: a time limit ended them" in found
+    assert "clipped_answer_ratio" not in bad(of([ended(number, length) for number, length in enumerate(lengths)]))
+    assert "clipped_answer_ratio" not in bad(of([ended(number, 41) for number in range(60)]))
+    canned = [replace(row, output_sha256="refused") if row.token_events == 41 else row for row in cut]
+    assert "clipped_answer_ratio" not in bad(of(canned))

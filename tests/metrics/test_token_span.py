@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.token_span import AnswerCounts, all_in_events, end_tokens_counted, tokens_between
+from llama_load.metrics.token_span import AnswerCounts, all_in_events, end_tokens_counted, end_tokens_unknown, tokens_between
 from llama_load.observed.record import RequestRecord
 from tests.make_records import MS, record, table
 from tests.metrics.test_two_sources import answers, bad, of
@@ -43,6 +43,8 @@ def between(**changed: Any) -> float:
         ({"tokens": 10, "events": 12}, 9),  # tokens cut into pieces
         ({"tokens": 11, "events": 4, "chars": 11, "first_tokens": 2}, 9),  # usage came with every event
         ({"tokens": 100, "events": 40, "first_tokens": 61, "reasoning": 60}, 39),
+        ({"events": 91, "wide": 27, "first_wide": 0}, 99),  # characters of several tokens
+        ({"events": 91, "wide": 27, "first_wide": 0, "may_have_end": True}, 98),  # one of these tokens may have ended the answer
         ({"tokens": np.nan}, np.nan),
     ],
 )
@@ -168,3 +170,30 @@ def test_one_further_token_in_each_answer_of_wide_characters_ended_it(blanks: in
     assert end_tokens_counted(table(*rows)).all()
     some = [replace(row, output_tokens=row.output_tokens + number % 3) for number, row in enumerate(rows)]
     assert not end_tokens_counted(table(*some)).any()
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+def test_short_answers_of_wide_characters_have_bounds_for_tpot(has_end: bool) -> None:
+    """Answers of 12 to 21 tokens with three emoji of three tokens each: the end token, if there is one, looks like a token of
+    these. Of answers without emoji beside them, it is known."""
+    rows = [
+        record(
+            number,
+            start_ms=1000 * number,
+            gaps_ms=(20.0,) * (5 + number),
+            output_tokens=12 + number + has_end,
+            output_chars=20 + 4 * number,
+            output_bytes=29 + 4 * number,
+            finish_reason="stop",
+        )
+        for number in range(10)
+    ]
+    assert end_tokens_unknown(table(*rows)).all()
+    assert "tpot_bounds_ratio" in bad(of(rows))
+
+    plain = [
+        replace(row, request_id=f"plain {row.request_id}", output_tokens=row.token_events + has_end, output_bytes=row.output_chars)
+        for row in rows
+    ]
+    assert not end_tokens_unknown(table(*rows, *plain)).any()
+    assert "tpot_bounds_ratio" not in bad(of([*rows, *plain]))

@@ -61,6 +61,7 @@ def clipped(evidence: Evidence) -> Iterator[Check]:
     ok = evidence.records.ok()
     rows = answer_ends.clipped(ok)
     if not rows.any():
+        yield from _timed_out(ok)
         return
     of = ok.where(rows)
     chars = of.numbers("output_chars")
@@ -74,6 +75,18 @@ def clipped(evidence: Evidence) -> Iterator[Check]:
     yield limited(
         "clipped_answer_ratio", float(rows.mean()), f"{text}, whatever the length of the prompt: something lowers max_tokens"
     )
+
+
+def _timed_out(ok: Records) -> Iterator[Check]:
+    """Answers that a time limit ended (see `metrics.answer_ends`)."""
+    rows = answer_ends.timed_out(ok)
+    if not rows.any():
+        return
+    took_ms = (ok.numbers("e2el_ms") - ok.numbers("ttft_ms"))[rows]
+    text = f"{quantity(int(rows.sum()), 'answer')} of {len(ok)} ended {took_ms.min():.0f} to {took_ms.max():.0f} ms after their "
+    text += "first token, the longest of all: a time limit ended them, though they say that they ended by themselves"
+    advice = "look for a time limit of the gateway or the server"
+    yield limited("clipped_answer_ratio", float(rows.mean()), text, advice=advice)
 
 
 def long_answers(evidence: Evidence) -> Iterator[Check]:
