@@ -10,6 +10,8 @@ import re
 _NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 # A break within a cell of a table, or of a wrapped line.
 _BREAK = r"(?:[ \t│|]*\r?\n[ \t│|]*)?"
+# Four levels of escaping. Without a bound each of n backslashes would be the begin of a search over all that follow.
+MOST_BACKSLASHES = 15
 _HEX_DIGITS = re.compile(r"[a-fA-F]")
 
 
@@ -26,7 +28,11 @@ def _character(character: str) -> str:
     point = ord(character)
     octets = "".join("%(?:25)*" + _any_case(f"{octet:02x}") for octet in character.encode("utf-8", "surrogatepass"))
     forms = [re.escape(character), octets]
-    forms.append(r"\\(?:\\)*(?:" + "|".join((_any_case(f"u{point:04x}"), _any_case(f"x{point:02x}"), re.escape(character))) + ")")
+    forms.append(
+        rf"\\{{1,{MOST_BACKSLASHES}}}(?:"
+        + "|".join((_any_case(f"u{point:04x}"), _any_case(f"x{point:02x}"), re.escape(character)))
+        + ")"
+    )
     numbers = [f"#0*{point}", "#[xX]0*" + _any_case(f"{point:x}")]
     if character in _NAMED:
         numbers.append(_NAMED[character])

@@ -166,7 +166,7 @@ def shape(line: str) -> str:
     if line.startswith(("✓", "·", "!", "?", "+", " ")):
         row = re.match(r"[✓·] {2}([\w ]+?) {2,}", line)
         return row[1] if row else re.sub(r"[\d.]+|^[!?+ ] ", "", line)
-    return line.partition(": ")[0] if ": " in line else " ".join(re.sub(r"[\d.]+", "", line).split())
+    return line.partition(": ")[0] if ": " in line else " ".join(re.sub(r"[\d.!]+", "", line).split())
 
 
 def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:

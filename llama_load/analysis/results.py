@@ -14,11 +14,13 @@ from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
+from llama_load.errors import RunError
 from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
+from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
@@ -99,7 +101,8 @@ class Results:
 
 
 def analyze(run: Run) -> Results:
-    """Compute everything from the run's records and manifest."""
+    """Compute everything from the run's records and manifest. Raises RunError: the manifest asks for what there is not."""
+    _check(run.manifest)
     run = without_probes(without_resets(run))
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
@@ -203,6 +206,20 @@ def _is_constant(manifest: Manifest) -> bool:
     """Whether all stages, if any, have the same load: those of a soak."""
     loads = {(stage.users, stage.rate_rps, stage.start) for stage in manifest.stages}
     return not loads or (len(loads) == 1 and manifest.stages[0].start is None)
+
+
+def _check(manifest: Manifest) -> None:
+    """Whether its texts name figures. A run checks its flags; run.json may have been changed since."""
+    try:
+        for text in manifest.fail_if:
+            parse_threshold(text)
+        if manifest.aborted_by is not None:
+            parse_threshold(manifest.aborted_by.text)
+    except ValueError as error:
+        raise RunError(f"run.json has a threshold that cannot be read: {error}") from None
+    for name in manifest.percentile_metrics:
+        if name not in SECTION_KEYS:
+            raise RunError(f"run.json names the latency {name!r}; it must be one of {', '.join(SECTION_KEYS)}")
 
 
 def _thresholds(

@@ -19,6 +19,7 @@ from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable_json
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN
 
 SUMMARY = "summary.json"
 OURS = "llama_load"
@@ -64,6 +65,12 @@ class RunSummary:
     def words(self) -> list[str]:
         """The words of the verdict; empty where it cannot be read."""
         return [] if self.verdict is None else self.verdict.words or list(filter(None, [self.verdict.word]))
+
+    @property
+    def shown(self) -> str:
+        """The words as a table shows them; "VALID as far as seen" where main checks are not known. Empty where they cannot be
+        read."""
+        return AS_FAR_AS_SEEN if self.headline.startswith(AS_FAR_AS_SEEN) else ", ".join(self.words)
 
     @property
     def headline(self) -> str:

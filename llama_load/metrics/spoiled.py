@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from llama_load.metrics.definitions import LATENCIES
 from llama_load.metrics.definitions import RATES as RATE_KEYS
+from llama_load.metrics.statistics import Distribution
 
 TTFT, TPOT, ITL, E2EL = "TTFT", "TPOT", "ITL", "E2EL"
 RATES = "rates"  # requests and tokens per second
@@ -42,6 +43,11 @@ def figure_of(latency: str) -> str | None:
 def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:
     """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft, answer_ttft."""
     return tuple(key for name in spoils for key in _KEYS.get(name, ()))
+
+
+def named(spoils: Collection[str], distributions: Mapping[str, Distribution]) -> list[str]:
+    """Those of the spoiled figures that the run has: answers that were not streamed, or are vectors, have no TTFT."""
+    return [name for name in spoils if name not in _KEYS or any(distributions[key].count for key in _KEYS[name])]
 
 
 def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[str]:

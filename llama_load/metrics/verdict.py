@@ -78,6 +78,11 @@ class Verdict:
     words: list[str]
     headline: str
 
+    @property
+    def shown(self) -> list[str]:
+        """The words as people read them: "VALID as far as seen" where main checks are not known."""
+        return [AS_FAR_AS_SEEN] if self.headline.startswith(AS_FAR_AS_SEEN) else self.words
+
 
 def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
     """The verdict on a run. `stages` have their checks that are not ok (see `stage_checks`)."""

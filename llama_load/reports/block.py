@@ -9,7 +9,7 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
-from llama_load.metrics.spoiled import SPOILED_MARK, spoiled_keys
+from llama_load.metrics.spoiled import SPOILED_MARK, named, spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
@@ -76,8 +76,9 @@ def _notes(results: Results) -> Iterable[str]:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
         yield f"{TOO_FEW} {needs} values; with fewer it is close to their maximum"
     for check in results.verdict.checks:
-        if not check.ok and spoiled_keys(check.spoils, manifest.percentiles):
-            yield f"{SPOILED_MARK} {', '.join(check.spoils)} spoiled: {where(check)}{check.text}"
+        names = named(check.spoils, figures.distributions)
+        if not check.ok and names and spoiled_keys(check.spoils, manifest.percentiles):
+            yield f"{SPOILED_MARK} {', '.join(names)} spoiled: {where(check)}{check.text}"
     if (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit and figures.completed:
         yield f"latencies are from the {figures.completed} of {ended} requests that did not fail"
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
@@ -246,7 +247,7 @@ def _part(figures: Summary) -> Iterable[str]:
 
 def verdict_lines(results: Results) -> list[str]:
     """The words, the checks by statement, a line per threshold; wrapped for a terminal of 80 columns."""
-    lines = [whole("Verdict:", results.verdict.word)]
+    lines = [whole("Verdict:", results.verdict.shown[0])]
     if others := results.verdict.words[1:]:
         lines.append(whole("", f"also {', '.join(others)}"))
     lines += check_lines(results.verdict.checks, TEXT_WIDTH)

@@ -17,8 +17,8 @@ VERDICTS = {
     FAILED: "over 1 % of the requests failed",
     NOT_COMPARABLE: "something other than the configured load was measured",
     CLIENT_BOUND: "the client was too slow: delays of its own are part of the figures",
-    BLURRED: "tokens arrived together: gaps between single tokens cannot be told apart, TPOT can",
-    VALID: "none of the other verdicts applies: the figures can be used",
+    BLURRED: "some figures, which are marked, are not what they seem; the others can be used",
+    VALID: "no check found a reason against the figures; where it says as far as seen, some checks could not judge",
 }
 OTHERS = {
     "p99": "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000",

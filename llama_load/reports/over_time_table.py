@@ -109,7 +109,8 @@ def failure_text(soak: Soak, results: Results) -> str:
     """When failures came together."""
     burst = soak.failures
     if burst is None:
-        return "failures: none came together"
+        count = results.total.failed
+        return f"failures: {count}; no part of the time was found to have more of them" if count else "failures: none"
     origin_ns = int(results.run.records.measured().instants("started_mono_ns").min())
     since, until = (ns_to_s(at - origin_ns) / 3600 for at in (burst.begin_ns, burst.end_ns))
     return f"failures: {burst.inside:.1%} from {since:.2f} h to {until:.2f} h, otherwise {burst.outside:.2%}"

@@ -58,4 +58,4 @@ def run_row(folder: Path) -> tuple[str, ...]:
     keys = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
     known = summary.numbers(*keys)
     cells = (str(value) if isinstance(value := known.get(key), int) else fixed(value) for key in keys)
-    return (*about, *cells, ", ".join(summary.words) or NONE)
+    return (*about, *cells, summary.shown or NONE)

@@ -21,7 +21,7 @@ from llama_load.analysis.run_summary import is_number
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
-from llama_load.metrics.verdict_words import WORDS
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, WORDS
 from llama_load.observed.server_description import ServerDescription
 from llama_load.targets.apis import APIS
 from llama_load.targets.servers import KINDS
@@ -64,7 +64,8 @@ def shared_run(results: Results) -> dict[str, Any]:
     bad = sorted({check.name for check in verdict.checks if not check.ok and check.name in LIMITS})
     checks: list[dict[str, Any]] = [{"name": name, "ok": False, "text": name.replace("_", " ")} for name in bad]
     words = [word for word in verdict.words if word in WORDS]
-    headline = ", ".join(words) + (f" ({', '.join(check['text'] for check in checks)})" if checks else "")
+    shown = [word for word in verdict.shown if word in (*WORDS, AS_FAR_AS_SEEN)]
+    headline = ", ".join(shown) + (f" ({', '.join(check['text'] for check in checks)})" if checks else "")
     most, rate = configured_load(manifest)
     about = {
         "max_concurrency": _number(most),

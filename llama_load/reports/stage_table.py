@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.spoiled import RATES, SPOILED_MARK, TPOT, TTFT
+from llama_load.metrics.spoiled import RATES, SPOILED_MARK, TPOT, TTFT, named
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.reports.translations import Translate
@@ -151,7 +151,8 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             yield f"{FAILED} {stage.name}: " + "; ".join([*missing, *bad])
         elif stage.bad:
             for check in stage.bad:
-                yield f"{SPOILED_MARK} {stage.name}: {', '.join(check.spoils)} spoiled: {check.text}"
+                names = ", ".join(named(check.spoils, figures.distributions))
+                yield f"{SPOILED_MARK} {stage.name}: {names} spoiled: {check.text}"
         if stage.crossing:
             yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
         if stage.unsettled_s > 0:

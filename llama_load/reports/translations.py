@@ -123,10 +123,10 @@ ZH = {
     "over 1 % of the requests failed": "超过 1 % 的请求失败",
     "something other than the configured load was measured": "测到的不是所配置的负载",
     "the client was too slow: delays of its own are part of the figures": "客户端太慢：其自身的延迟混入了数据",
-    "tokens arrived together: gaps between single tokens cannot be told apart, TPOT can": (
-        "tokens 成批到达：单个间隔无法分辨，TPOT 仍可用"
+    "some figures, which are marked, are not what they seem; the others can be used": "部分数据（已标记）并不可靠；其余数据可用",
+    "no check found a reason against the figures; where it says as far as seen, some checks could not judge": (
+        "没有检查发现数据有问题；若注明“就所见而言”，则有些检查无法判断"
     ),
-    "none of the other verdicts applies: the figures can be used": "其他结论均不适用：数据可用",
     "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000": (
         "99 % 的数值不超过它；需要 100 个数值，p99.9 需要 1,000 个"
     ),
@@ -143,7 +143,8 @@ ZH = {
     "The servers as they described themselves": "服务器自述",
     # the verdict
     "VALID": "VALID（有效）",
-    "BLURRED": "BLURRED（单个间隔无法分辨）",
+    "VALID as far as seen": "VALID as far as seen（就所见而言有效）",
+    "BLURRED": "BLURRED（部分数据不可靠，已标记）",
     "CLIENT-BOUND": "CLIENT-BOUND（客户端成为瓶颈）",
     "NOT COMPARABLE": "NOT COMPARABLE（不可比较）",
     "FAILED": "FAILED（失败过多）",

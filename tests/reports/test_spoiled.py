@@ -17,8 +17,13 @@ from llama_load.metrics.statements import arranged
 from llama_load.observed.record import RequestRecord
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.html.page import html_page
+from llama_load.reports.picture import as_svg
+from llama_load.reports.run_list import run_row
+from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.reports.write import markdown, write_reports
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.web.run_files import RunFiles
+from llama_load.web.run_view import GOOD, run_view
 from tests.make_records import MS, manifest, record, table
 from tests.metrics.test_verdict import cancelled
 from tests.reports.test_html import page_of
@@ -27,6 +32,8 @@ from tests.reports.test_html import page_of
 PRAISE = re.compile(
     r"the same all the time|\bpassed\b|[Nn]one of these|At none|All checks are within|[Nn]o change by|✓ Same|✓ Alone"
 )
+# A verdict that says more than was seen. In a glossary it stands beside its meaning.
+BARE = re.compile(r"\bVALID\b(?! as far as seen|</dt>)")
 # It may say that it is not known.
 DOUBT = re.compile(r"not known|whether|too few")
 NEAR = 60  # characters before it
@@ -84,6 +91,7 @@ def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
     single = run_of(record(0), path=tmp_path / "single")
     for found in (staged, single):
         found.run.path.mkdir()
+        (found.run.path / "run.json").write_text("{}", encoding="utf-8")
         reports = write_reports(found)
         outputs = {
             "block": reports.text,
@@ -91,8 +99,18 @@ def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
             "markdown": markdown(found, reports.text),
             "page": page_of(found).text,
         }
+        page = run_view(RunFiles(tmp_path, {found.run.path.name: found.run.path}), found.run.path.name)
+        outputs |= {
+            "picture": as_svg(found),
+            "shared": shared_markdown(shared_run(found)),
+            "list of runs": " ".join(run_row(found.run.path)),
+            "page's list": page.words[0],
+        }
         for name, text in outputs.items():
             assert praise(text) == [], name
+            assert BARE.search(text) is None, name
+            assert "VALID as far as seen" in text, name
+        assert page.style != GOOD
         assert found.verdict.headline.startswith("VALID as far as seen: ")
         assert {s.name: s.mark for s in arranged(found.verdict.checks)}["Same"] == "?"
         verdict = msgspec.json.decode((found.run.path / "summary.json").read_bytes())["llama_load"]["verdict"]

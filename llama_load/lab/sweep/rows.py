@@ -139,7 +139,7 @@ def _measured_run(folder: Path, stage: str) -> MeasuredRun | None:
 
 def _reported(cell: Cell, summary: RunSummary) -> dict[str, str]:
     """Facts that the run reports; of a server that runs already also what it is."""
-    facts = {"verdict": summary.words[0] if summary.words else ""}
+    facts = {"verdict": summary.shown.partition(", ")[0]}
     if cell.server.kind == URL:
         facts["model"] = str(summary.figures.get("model_id") or "")
         facts["backend"] = cell.server.backend or backend_name(str(summary.figures.get("backend") or ""))

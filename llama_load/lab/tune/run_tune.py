@@ -153,7 +153,7 @@ def sentence(race: StageRace) -> str:
     if not raced.winner and len(raced.dropped) == len(race.labels) - 1:
         return f"{race.stage.name}: the default is the best, {label} ({blocks})"
     if not raced.winner and 0 not in raced.dropped:
-        return f"{race.stage.name}: no real difference to the default, {label} ({blocks})"
+        return f"{race.stage.name}: no difference to the default was proven, {label} ({blocks})"
     if raced.gain is None:
         return f"{race.stage.name}: {label} ({blocks}; the default did not run)"
     gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)

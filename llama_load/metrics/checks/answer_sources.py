@@ -117,7 +117,7 @@ def _servers(evidence: Evidence, records: Records, judged: NDArray[np.bool_]) ->
     processed = np.maximum(1.0, prompts - np.nan_to_num(records.numbers("cached_tokens")))
     hosts = np.array(records.strings("host"), dtype=object)
     names = list(dict.fromkeys(hosts.tolist()))
-    slots = None if evidence.slots is None else max(1, evidence.slots // len(names))
+    slots = None if evidence.slots is None else max(1, evidence.slots // max(1, len(names)))
 
     servers = []
     for name in names:

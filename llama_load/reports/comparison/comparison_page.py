@@ -82,18 +82,22 @@ def _verdict(comparison: Comparison) -> tuple[str, list[str], str]:
     """The head of a part: a word, sentences, its colour."""
     outcomes = [change.outcome for change in comparison.changes.values()]
     better, worse = outcomes.count(BETTER), outcomes.count(WORSE)
+    judged = better + worse + outcomes.count(NOT_PROVEN)
     if comparison.reasons:
         return "NOT ALL COMPARABLE", [comparison.reasons[0].text], ""
     if not comparison.has_repeats:
         return "NOT PROVEN", ["One run a side: a difference may be chance or drift."], ""
+    if not judged:
+        why = "The runs did not take turns: a difference may be drift." if NO_TURNS in outcomes else "No figure could be judged."
+        return "NOT PROVEN", [why], ""
     if not better and not worse:
         return (
             "NO DIFFERENCE PROVEN",
-            [f"None of {len(outcomes)} differences is larger than the scatter between runs explains."],
+            [f"None of {judged} differences that were judged is larger than the scatter between runs explains."],
             "",
         )
     counts = [f"{count} {word}" for count, word in ((better, "better"), (worse, "worse")) if count]
-    lines = [f"{' and '.join(counts)} of {len(outcomes)} compared."]
+    lines = [f"{' and '.join(counts)} of {judged} that were judged."]
     return "DIFFERENT", lines, "valid" if not worse else "failed" if not better else ""
 
 

@@ -86,7 +86,7 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         when=when(manifest.date),
         results=results,
         style=_style_of(results),
-        headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
+        headline=results.verdict.headline.removeprefix(f"{results.verdict.shown[0]}: "),
         next_step=next_step(results),
         settings=html_tables.settings_table(manifest, t),
         servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
