@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -12,15 +17,33 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.cli import compare_command
+from llama_load.cli.main import main
+from llama_load.comparison.compare import compare
+from llama_load.lab.search.capacity_answer import Answer, sentence
+from llama_load.lab.search.closed import search_users
+from llama_load.lab.search.report import probe_table, terminal_lines
+from llama_load.lab.search.search_probe import Goal
+from llama_load.lab.sweep.folder import open_folder
+from llama_load.lab.sweep.runner import Sweep
+from llama_load.lab.sweep.sweep_progress import Progress
 from llama_load.preflight.prepare import print_table
+from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_lines
+from llama_load.reports.first_screen import first_screen
 from llama_load.reports.run_list import COLUMNS, run_lines
+from llama_load.reports.show import show
 from llama_load.reports.stage_table import stage_table
+from llama_load.reports.write import RunReports
 from llama_load.run.progress import Counts, bar_columns
 from llama_load.run_folder import load_run
 from llama_load.tables import text_lines
 from llama_load.tables.text_width import LEAST_TEXT, wrapped
 from scripts.record_printed import PRINTED
+from tests.conftest import REPOSITORY
+from tests.lab.test_search import SEARCHED, probe_of
+from tests.lab.test_sweep_run import plan_and_cells
+from tests.reports.test_comparison import three_sides
 
 WIDTHS = range(1, 301)
 TEXTS = (
@@ -90,3 +113,109 @@ def test_the_progress_line_is_drawn_at_any_width(width: int) -> None:
         for _ in range(3):
             bar.update(task, description=counts.phase, completed=3, total=100, line=counts.line(), refresh=True)
     assert len(out.getvalue()) < 20_000
+
+
+# ---------------------------------------------------------------------- all that asks for the width of a terminal
+
+SOME_WIDTHS = (1, 7, 39, 41, 60, 80, 120, 300)
+
+
+class Terminal(io.StringIO):
+    """What was printed to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown_results() -> None:
+    results = staged()
+    show(RunReports(results, block(results), {}, first_screen(results)), sys.stdout)
+
+
+def shown_comparison() -> None:
+    compare_command._show([("all", compare(three_sides()))], "text", None)
+
+
+@cache
+def searched() -> Answer:
+    return Answer(SEARCHED, search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5), Goal()))
+
+
+def shown_search() -> None:
+    answer = searched()
+    print(*terminal_lines(sentence(answer), probe_table(answer), ["a note of some words that is wrapped"] * 3), sep="\n")
+
+
+def shown_preflight() -> None:
+    print_table(load_run(PRINTED / "demo").manifest.preflight)
+
+
+@cache
+def swept() -> Sweep:
+    plan, cells = plan_and_cells()
+    return Sweep(plan, cells, open_folder(Path("sweep"), cells, b"plan", "1"))
+
+
+def shown_sweep() -> None:
+    sweep = swept()
+    with Progress(sweep, sweep.cells) as progress:
+        progress.began(sweep.cells[0], "measuring")
+
+
+# By the function that asks for the width; those of whom `SOME_WIDTHS` are drawn take 20 ms and more.
+RENDERERS: dict[str, tuple[Callable[[], object], Sequence[int]]] = {
+    "cli/main.py:_flags": (lambda: main(["flags"]), SOME_WIDTHS),
+    "cli/main.py:_runs": (lambda: main(["runs", str(PRINTED)]), SOME_WIDTHS),
+    "cli/compare_command.py:_show": (shown_comparison, WIDTHS),
+    "cli/datasets_command.py:_datasets_list": (lambda: main(["datasets", "list"]), SOME_WIDTHS),
+    "lab/search/report.py:terminal_lines": (shown_search, WIDTHS),
+    "lab/sweep/sweep_progress.py:__enter__": (shown_sweep, SOME_WIDTHS),
+    "preflight/prepare.py:print_table": (shown_preflight, SOME_WIDTHS),
+    "reports/show.py:show": (shown_results, SOME_WIDTHS),
+}
+# The bar of a run has a test above; of an inspection one word turns.
+DRAWN_ELSEWHERE = {"run/progress.py:start", "cli/datasets_command.py:_datasets_inspect"}
+
+
+def at_width(draw: Callable[[], object], width: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What it prints in a terminal of this width."""
+    out = Terminal()
+    monkeypatch.setenv("COLUMNS", str(width))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        draw()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_every_output_ends_at_any_width(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`COLUMNS=0`, which is no width, printed empty lines in place of the flags; a narrow table lost its words."""
+    monkeypatch.chdir(tmp_path)
+    draw, widths = RENDERERS[name]
+    widest = at_width(draw, 300, monkeypatch)
+    assert len(widest.split()) > 3
+    for width in (0, *widths):
+        shown = at_width(draw, width, monkeypatch)
+        assert len(shown) < 4 * len(widest) + 2000
+        assert len(shown.split()) > 3
+
+
+ASKING = {"bounded_console", "Console", "get_terminal_size"}
+
+
+def askers() -> Iterator[str]:
+    """The functions of the package that ask for the width of a terminal."""
+    package = REPOSITORY / "llama_load"
+    for file in package.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if not any(name in text for name in ASKING):
+            continue
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef):
+                calls = {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+                names = {call.rpartition(".")[2] for call in calls}
+                if names & ASKING:
+                    yield f"{file.relative_to(package).as_posix()}:{function.name}"
+
+
+def test_no_output_is_left_out() -> None:
+    assert set(askers()) - {"tables/bounded_console.py:bounded_console"} == {*RENDERERS, *DRAWN_ELSEWHERE}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import LARGEST_SEED, MOST_REQUESTS, MOST_TOKENS, Parser, whole
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 if TYPE_CHECKING:
     from llama_load.workloads.counting import TokenCounter
@@ -95,7 +96,6 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _datasets_list(_: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.filesize import decimal
     from rich.table import Table
     from rich.text import Text
@@ -109,7 +109,7 @@ def _datasets_list(_: argparse.Namespace) -> int:
     from_the_hub = cached()
     for sample in [*samples(), *from_the_hub]:
         table.add_row(Text(sample.name), sample.holds, decimal(sample.size_bytes))
-    console = Console()
+    console = bounded_console()
     console.print(table)
     if not from_the_hub:
         none = f"No data set in Hugging Face's cache, {hf_cache_folder()}. To get one: llama-load datasets fetch hf:OWNER/NAME"
@@ -126,7 +126,6 @@ def _datasets_fetch(arguments: argparse.Namespace) -> int:
 
 
 def _datasets_inspect(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
 
     from llama_load.lab.dataset_tools.inspection import CONTEXTS, inspect, report
     from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
@@ -140,7 +139,7 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
         contexts = CONTEXTS if server_context is None else [server_context]
     if arguments.tokenizer is not None:
         counter = LocalCounter(arguments.tokenizer)
-    with Console(stderr=True).status("Reading") as status:
+    with bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH).status("Reading") as status:
         inspection = inspect(arguments.source, counter, output_len=arguments.output_len, tell=status.update)
     print(report(inspection, contexts, overhead), end="")
     return 0

@@ -33,6 +33,7 @@ from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import keep_secret, printable_lines
 from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
+from llama_load.tables.bounded_console import bounded_console
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
@@ -242,13 +243,12 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
 
 def _flags(_: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from llama_load.options.flags import grouped
 
-    console = Console(highlight=False)
+    console = bounded_console()
     console.print(
         "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
         "environment as LLAMA_LOAD_NAME. Locust's own flags (locust --help) apply too, above all -u, -t and --host."

@@ -37,6 +37,7 @@ from llama_load.preflight.make_manifest import make_manifest, run_dir, run_write
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
+from llama_load.tables.bounded_console import bounded_console
 from llama_load.tables.text_width import padded, wrapped
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
@@ -178,11 +179,10 @@ def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
 
 def print_table(rows: list[PreflightRow]) -> None:
     """The preflight table on stderr."""
-    from rich.console import Console
     from rich.text import Text
 
     styles = {"ok": "green", "note": "yellow", "warning": "bold red"}
-    console = Console(stderr=True, highlight=False)
+    console = bounded_console(stderr=True)
     console.print("[italic]Before the run[/]")
     names = [printable(row.name) for row in rows]
     widest = max(map(cell_len, names), default=0)

@@ -8,6 +8,7 @@ from typing import TextIO
 from llama_load.foreign_text import printable
 from llama_load.reports.first_screen import Line
 from llama_load.reports.write import RunReports
+from llama_load.tables.bounded_console import bounded_console
 
 # From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200 tokens on one core).
 MANY = 100_000
@@ -23,10 +24,9 @@ def show(reports: RunReports, out: TextIO) -> None:
     """Print the first screen, in colours on a terminal, then the block and the run folder."""
     lines = [*reports.screen, Line("")]
     if out.isatty():
-        from rich.console import Console
         from rich.text import Text
 
-        console = Console(file=out, highlight=False)
+        console = bounded_console(out)
         for line in lines:
             console.print(Text(line.text, line.style), soft_wrap=True)
     else:

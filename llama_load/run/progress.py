@@ -13,6 +13,7 @@ import gevent
 
 from llama_load.observed.record import ABORTED, CANCELLED, OK
 from llama_load.run.watcher import RunUnderWay, Watcher
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 REFRESH_S = 0.25
 PLAIN_EVERY_S = 10.0
@@ -61,10 +62,10 @@ class Progress(Watcher):
     def start(self) -> None:
         """See `Watcher.start`."""
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import Progress as Bar
 
-            bar = Bar(*bar_columns(), console=Console(stderr=True), auto_refresh=False, transient=True)
+            console = bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH)
+            bar = Bar(*bar_columns(), console=console, auto_refresh=False, transient=True)
             self._greenlet = gevent.spawn(self._run_live, bar)
         else:
             self._greenlet = gevent.spawn(self._run_plain)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from llama_load.arrow import release_unused
 from llama_load.dispatch.leases import Key
 from llama_load.observed.record import RequestRecord, schema, to_batch
 from llama_load.run.open_requests import key_of
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 WINDOW_BYTES = 256 * 1024
 # A batch without an answer is sent again after RESEND_AFTER_S, then after twice that, and so on.
 RESEND_AFTER_S, RESEND_AT_LEAST_EVERY_S = 5.0, 60.0
+# So many batches are an overload (of the master, or a network that was cut): the process has grown for them, by 14 KiB each.
+OVERLOAD_BATCHES = 100
 # Batches acknowledged within this time are not spooled: a healthy run writes nothing to the workers' disks.
 SPOOL_AFTER_S = 0.5
 
@@ -61,6 +64,7 @@ class Outbox:
         self._unacknowledged: dict[int, _Batch] = {}
         self._on_their_way = 0  # bytes
         self._reported = False
+        self._had_overload = False
         self.batches = 0
 
     def append(self, records: Sequence[RequestRecord], _anywhere: bool = False) -> None:
@@ -68,6 +72,7 @@ class Outbox:
         self.batches += 1
         data = to_batch(records).serialize().to_pybytes()
         self._unacknowledged[self.batches] = _Batch(self.batches, data, [key_of(record) for record in records], self._now_s())
+        self._had_overload |= len(self._unacknowledged) > OVERLOAD_BATCHES
         self.send_waiting()
 
     def acknowledged(self, numbers: Iterable[int]) -> list[Key]:
@@ -118,7 +123,8 @@ class Outbox:
         return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the records stay in memory."""
+        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the records stay in memory. After an
+        overload its memory is given back."""
         since = self._now_s() - older_than_s
         try:
             for batch in list(self._unacknowledged.values()):  # copied at once: the event loop adds and removes meanwhile
@@ -129,6 +135,9 @@ class Outbox:
             if not self._reported:
                 logger.warning("cannot spool to %s: %s; records are kept only in memory", self.path, error.strerror)
             self._reported = True
+        if self._had_overload and not self._unacknowledged:
+            self._had_overload = False
+            release_unused()
 
     def _write(self, batch: _Batch) -> None:
         import pyarrow as pa

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ from llama_load.run.lease_client import LeaseClient
 from llama_load.run_folder import SpoolManifest, load_run
 from llama_load.run_folder.reading import add_spool
 from llama_load.swarm.outbox import Outbox, _Batch
+from tests.conftest import REPOSITORY
 from tests.containers import contained
 from tests.make_records import record
 from tests.test_spools import run_of
@@ -85,3 +88,35 @@ def test_a_workers_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
         if index in (199, 599):
             sizes.append(contained(client._queues, outbox._unacknowledged, vars(client.link)))
     assert sizes[1] <= sizes[0] and client.in_flight == 0
+
+
+OVERLOAD = """
+from llama_load.arrow import load_arrow
+
+load_arrow()  # before anything imports Arrow: it chooses the pool
+import psutil
+from pathlib import Path
+from llama_load.run_folder import SpoolManifest
+from llama_load.swarm.outbox import Outbox
+from tests.make_records import record
+
+outbox = Outbox(Path("spool"), SpoolManifest("w1", 0), lambda number, data: False)
+records = [record(index) for index in range(10)]
+outbox.append(records)
+before = psutil.Process().memory_info().rss
+for _ in range(900):
+    outbox.append(records)
+grown = psutil.Process().memory_info().rss - before
+outbox.acknowledged(range(1, 902))
+outbox.spool()
+print(grown, psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_the_memory_of_an_overload_is_given_back() -> None:
+    """A worker whose master was behind kept 14 KiB for each batch that had waited, to the end of its life. In a process of its own:
+    that of the tests has another memory pool."""
+    done = subprocess.run([sys.executable, "-c", OVERLOAD], check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    grown, kept = map(int, done.stdout.split())
+    assert grown > 8_000_000
+    assert kept < grown / 2

@@ -33,8 +33,16 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
     lines = document_lines(title, [table], sections)
     write_text(folder / MARKDOWN, "\n".join([*lines[:2], f"**{text}**", "", f"{spent}.", "", *lines[2:]]))
     write_text(folder / HTML, page(title, f"{text} ({spent})", [table], sections, drawn=charts(answer)))
+    return terminal_lines(text, table, notes)
+
+
+def terminal_lines(text: str, table: Table, notes: list[str]) -> list[str]:
+    """The sentence, the table and the notes; sentences as wide as the terminal."""
     width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
-    return [*wrapped(text, width), "", *titled_lines(table), "", *(line for note in notes for line in wrapped(note, width))]
+    lines = [*wrapped(text, width), "", *titled_lines(table), ""]
+    for note in notes:
+        lines += wrapped(note, width)
+    return lines
 
 
 def probe_table(answer: Answer) -> Table:

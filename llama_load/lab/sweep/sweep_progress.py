@@ -16,6 +16,7 @@ from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.sweep_tables import MISSING, make_tables
 from llama_load.lab.sweep.time_needed import needed_s
 from llama_load.tables import titled_lines
+from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 from llama_load.tables.numbers import duration
 from llama_load.units import quantity
 
@@ -36,10 +37,10 @@ class Progress(ExitStack):
     def __enter__(self) -> Progress:
         """Begin the live table, in a terminal."""
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.live import Live
 
-            live = Live(console=Console(stderr=True), get_renderable=self._table, refresh_per_second=2, transient=True)
+            console = bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH)
+            live = Live(console=console, get_renderable=self._table, refresh_per_second=2, transient=True)
             self.enter_context(live)
             self._is_live = True
         return self
