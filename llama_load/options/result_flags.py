@@ -62,7 +62,7 @@ RESULT_FLAGS = (
          "cancel requests in flight when -t, Ctrl-C or a stop ends the run, or wait for them",
          (CANCEL, WAIT), begins="End of the run, timeouts, retries", title="At the end"),
     Flag("--client-priority", Kind.CHOICE, ADVANCED, AUTO,
-         "priority of the thread that receives: real-time where the system allows it, or normal; "
+         "priority of the thread that receives: real-time where the system allows it (to send: the best nice value), or normal; "
          "real-time keeps timestamps exact when the server uses all cores of this machine",
          CLIENT_PRIORITIES),
     Flag("--shared-machine", Kind.SWITCH, ADVANCED, "",

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 REAL_TIME = "real-time"
-RECEIVER_REAL_TIME = "real-time for the thread that receives"
 NORMAL = "normal"
 # Why it is normal for now.
 BUSY = "it used over half a core"
@@ -73,9 +72,10 @@ class _Account:
 
 class SenderPriority:
     """The priority of the calling thread, which must be the main one. `name`: "real-time", "nice -10" or "normal"; `taken`: the
-    same since `take`, with a remark if it was lowered meanwhile."""
+    same since `take`, with a remark if it was lowered meanwhile. `may_be_real_time`: else it takes a nice value alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_be_real_time: bool = True) -> None:
+        self._may_be_real_time = may_be_real_time
         self.name = self.taken = NORMAL
         self._nice: int | None = None  # the nice value before
         self._limits: tuple[int, int] | None = None  # of RLIMIT_RTTIME before
@@ -115,7 +115,8 @@ class SenderPriority:
     def _raise(self) -> str:
         # A greenlet is a dummy thread for `threading`, so the ids are compared. Only the main thread may handle signals.
         if sys.platform == "linux" and threading.get_native_id() == os.getpid() and self.name == NORMAL:
-            self.name = REAL_TIME if _is_real_time_allowed(keep=True) else self._take_nice()
+            is_real_time = self._may_be_real_time and _is_real_time_allowed(keep=True)
+            self.name = REAL_TIME if is_real_time else self._take_nice()
             if self.name == REAL_TIME:
                 self._limit_spinning()
         return self.name

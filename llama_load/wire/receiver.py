@@ -23,7 +23,7 @@ from gevent import monkey
 
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.poller import READABLE, WRITABLE, Deliver, EpollPoller, GeventPoller, Handler, Poller, Received
-from llama_load.wire.priority import NORMAL, RECEIVER_REAL_TIME
+from llama_load.wire.priority import NORMAL, REAL_TIME, SenderPriority
 
 try:
     # A name that import-linter does not resolve: there is no Python file behind it.
@@ -178,25 +178,31 @@ class ReceiverPoller(Poller):
 
 
 class ReceiverPriority:
-    """The priority of the thread that receives, where there is one (`llama_load.wire.receiver`): nothing else needs it.
+    """The priorities of a process in which a thread receives (`ReceiverPoller`).
 
-    The process itself stays at normal priority, so that a server on the same machine is not delayed by its Python. The thread gives
-    its priority back by itself while it uses most of a core.
+    Only that thread takes real-time priority; it gives it back by itself while it uses most of a core. The thread that sends takes
+    the best nice value that it may have: it sends on time beside busy programs, and wakes up on an idle core, where a real-time
+    thread would take the core that it used last from the server that runs there.
     """
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
+        self._sender = SenderPriority(may_be_real_time=False)
         self.taken = NORMAL
 
     def take(self) -> str:
-        """Raise the priority of the thread, if the system allows it; returns its name."""
+        """Raise the priorities, as far as the system allows it; returns their names."""
+        sender = self._sender.take()
         if self._poller.take_real_time(True):
-            self.taken = RECEIVER_REAL_TIME
+            self.taken = f"{REAL_TIME} to receive, {sender} to send"
+        else:
+            self.taken = sender
         return self.taken
 
     def give_back(self) -> None:
-        """Return to normal priority."""
+        """Return to the priorities before `take`."""
         self._poller.take_real_time(False)
+        self._sender.give_back()
 
     def adapt(self) -> None:
         """See `SenderPriority.adapt`: the thread does it."""
