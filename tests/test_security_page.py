@@ -1,22 +1,62 @@
-"""Each limit in SECURITY.md names a test that there is."""
+"""Each promise in SECURITY.md names a test that there is."""
 
 from __future__ import annotations
 
+import ast
 import re
+
+import pytest
 
 from tests.conftest import REPOSITORY
 
-_TEST = re.compile(r"`(test_\w+)`")
+TESTS = REPOSITORY / "tests"
+PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
+# `test_name`, `tests/room/test_file.py` or `tests/room/test_file.py::test_name`
+_TEST = re.compile(r"`(?:(tests/[\w/]+\.py)(?:::)?)?(test_\w+)?`")
+
+
+def named_in(text: str) -> list[tuple[str, str]]:
+    """The tests that a text names: file and function, one of which may be empty."""
+    return [(file, name) for file, name in _TEST.findall(text) if file or name]
+
+
+def section(title: str) -> str:
+    _, found, text = PAGE.partition(f"\n## {title}\n")
+    assert found, title
+    return text.partition("\n## ")[0]
+
+
+def functions(source: str) -> set[str]:
+    tree = ast.parse(source)
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    sources = {str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8") for file in TESTS.rglob("test_*.py")}
+    everywhere = set().union(*(functions(source) for source in sources.values()))
+    named = named_in(PAGE)
+    assert len(named) > 40
+    for file, name in named:
+        assert not file or file in sources, file
+        known = functions(sources[file]) if file else everywhere
+        assert not name or name in known, f"{file} {name}"
 
 
 def test_each_limit_names_its_test() -> None:
-    page = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
-    table = page.partition("## Limits")[2].partition("\n\nKnown limits")[0]
+    table = section("Limits").partition("\n\nKnown limits")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
-    sources = "\n".join(file.read_text(encoding="utf-8") for file in (REPOSITORY / "tests").rglob("test_*.py"))
-    known = set(re.findall(r"^(?:async )?def (test_\w+)", sources, re.MULTILINE))
     assert len(rows) > 15
     for row in rows:
-        named = _TEST.findall(row)
-        assert named, f"this limit names no test: {row}"
-        assert set(named) <= known, f"there is no such test: {row}"
+        assert named_in(row), f"this limit names no test: {row}"
+
+
+def test_each_promise_about_what_travels_names_its_test() -> None:
+    promises = section("What travels where").strip().split("\n- ")
+    assert len(promises) > 5
+    for promise in promises:
+        assert named_in(promise), f"this promise names no test: {promise}"
+
+
+@pytest.mark.parametrize("title", ["What is trusted, and what is not", "The swarm", "The web UI", "Dependencies and images"])
+def test_each_section_of_promises_names_its_tests(title: str) -> None:
+    assert named_in(section(title))

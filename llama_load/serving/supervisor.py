@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 import psutil
@@ -174,7 +175,7 @@ class Supervisor:
     # ------------------------------------------------------------------ parts of it
 
     def _spawn(self, part: Process) -> subprocess.Popen[bytes]:
-        with Path(part.log).open("wb") as output:
+        with _private_log(part.log, os.O_TRUNC) as output:
             try:
                 process = subprocess.Popen(
                     part.command,
@@ -191,7 +192,7 @@ class Supervisor:
         return process
 
     def _run(self, what: str, command: Sequence[str]) -> None:
-        with Path(self.job.commands_log).open("ab") as output:
+        with _private_log(self.job.commands_log, os.O_APPEND) as output:
             try:
                 code = subprocess.run(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=COMMAND_WITHIN_S, check=False
@@ -277,6 +278,15 @@ class Supervisor:
 
     def _tell(self, *_: object) -> None:
         self._is_told = True
+
+
+def _private_log(path: str, how: int) -> BinaryIO:
+    """The log of a program that writes to it itself: no key is masked in it, so only the owner may read it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
+    file = os.fdopen(descriptor, "wb")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.fchmod(descriptor, 0o600)  # it may have been there before
+    return file
 
 
 def _begin() -> None:

@@ -33,12 +33,16 @@ def touch(path: Path) -> tuple[str, ...]:
 
 def test_a_server_is_ready_known_and_then_stopped(spec: ServerSpec, tmp_path: Path) -> None:
     """Set-up and clean-up commands run around it, flags of llama-server reach it, its companion lives as long as it does."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "server.log").touch(0o644)
     spec = replace(spec, set_up=(touch(tmp_path / "set-up"),), clean_up=(touch(tmp_path / "clean-up"),), wrap=("nice", "-n", "1"))
     with serving(spec, tmp_path / "logs") as server:
         assert (tmp_path / "set-up").exists()
         assert not (tmp_path / "clean-up").exists()
         assert requests.get(server.url + "/props", timeout=5).json()["default_generation_settings"]["n_ctx"] == 512
         assert "K (f32)" in server.log.read_text()
+        logs = (tmp_path / "logs").glob("*.log")
+        assert {file.stat().st_mode & 0o777 for file in logs} == {0o600}  # the programs write to them themselves: nothing is masked
         assert server.start_s > 0
         assert server.ended() == ""
         entry = registry.find(server.port)
