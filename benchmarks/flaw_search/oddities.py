@@ -359,7 +359,8 @@ class Twice(Oddity):
         """See `Effect.serve`."""
         answer.words = [word for word in answer.words for _ in range(2)]
         gaps_ns = np.repeat(answer.gaps_ns, 2) / 2
-        answer.gaps_ns = np.append(gaps_ns, gaps_ns[-1])
+        last_ns = gaps_ns[-1] if len(gaps_ns) else self.case.gap_ms * 1e6 / 2  # an answer of one token has no gaps
+        answer.gaps_ns = np.append(gaps_ns, last_ns)
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""

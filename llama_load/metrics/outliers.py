@@ -13,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
+Instants = NDArray[np.int64]
 
 # The slowest requests, at most this share (one at least), are outliers if they are this many times as slow as the next.
+# More of them count where all waited at one time, in which no other one was served: a server that stood still.
 MOST_SHARE, LEAST_FACTOR = 0.02, 6.0
+MOST_AT_ONCE = 0.2
 FEWEST = 12
 
 
@@ -34,15 +37,23 @@ class Outliers:
         return 1 - self.mean_without / self.mean
 
 
-def outliers(values: Values, quotients: Values) -> Outliers | None:
-    """The slowest requests, if their quotients stand alone; None where they do not. 39 of 300 ms, one of 18 s, equal
-    work: it, 60."""
+def outliers(values: Values, quotients: Values, begun: Instants, until: Instants) -> Outliers | None:
+    """The slowest requests, if their quotients stand alone; None where they do not. `begun`, `until`: when each value was
+    measured. 39 of 300 ms, one of 18 s, equal work: it, 60."""
     count = len(values)
     if count < FEWEST:
         return None
     order = np.argsort(-quotients)
-    most = max(1, int(MOST_SHARE * count))
-    factors = quotients[order[:most]] / quotients[order[1 : most + 1]]
+    most = max(1, int(MOST_SHARE * count), int(MOST_AT_ONCE * count))
+    slowest = order[:most]
+    factors = quotients[slowest] / quotients[order[1 : most + 1]]
+    latest_begun = np.maximum.accumulate(begun[slowest])
+    earliest_until = np.minimum.accumulate(until[slowest])
+    ended = np.sort(until)
+    ended_meanwhile = np.searchsorted(ended, earliest_until) - np.searchsorted(ended, latest_begun, side="right")
+    at_once = (latest_begun < earliest_until) & (ended_meanwhile == 0)
+    few = np.arange(most) < max(1, int(MOST_SHARE * count))
+    factors = np.where(few | at_once, factors, 0.0)
     number = int(np.argmax(factors)) + 1
     factor = float(factors[number - 1])
     if factor < LEAST_FACTOR:

@@ -154,4 +154,25 @@ def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
     for seed in range(8):
         for load in (0.8, 0.95):
             looked = looked_at(Case(load=load), 40, seed)[0]
-            assert outliers(np.ones(len(looked.quotients)), looked.quotients) is None
+            count = len(looked.quotients)
+            at_once = np.zeros(count, dtype=np.int64)
+            assert outliers(np.ones(count), looked.quotients, at_once, at_once + 1) is None
+
+
+def test_requests_that_waited_for_one_stall_are_outliers_together() -> None:
+    """Four of 40 waited for 10 s at one time, as others for 300 ms. At different times, or while others were served, they are no
+    such thing."""
+    rng = np.random.default_rng(0)
+    values = 300.0 * np.exp(0.1 * rng.standard_normal(40))
+    values[20:24] = 10_300.0
+    begun = np.arange(40, dtype=np.int64) * 1_000
+    apart = outliers(values, values / 300, begun, begun + 300)
+    assert apart is None
+
+    begun[20:24] = 20_000
+    assert outliers(values, values / 300, begun, begun + values.astype(np.int64)) is None
+    begun[24:] += 10_000
+    found = outliers(values, values / 300, begun, begun + values.astype(np.int64))
+    assert found is not None
+    assert sorted(found.places.tolist()) == [20, 21, 22, 23]
+    assert found.shift == pytest.approx(0.77, abs=0.01)

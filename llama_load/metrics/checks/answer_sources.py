@@ -39,8 +39,8 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
     by_first = by_ttft(servers, kinds)
     by_gaps = by_pace(servers, kinds, paces_ms(records))
     yield _second_group(records, by_first, by_gaps)
-    yield from _single(records.numbers("ttft_ms"), by_first, "TTFT")
-    yield from _single(records.numbers("tpot_ms"), by_gaps, "TPOT")
+    yield from _single(records, by_first, "TTFT")
+    yield from _single(records, by_gaps, "TPOT")
 
 
 def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
@@ -59,11 +59,14 @@ def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
     return limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
 
 
-def _single(values_ms: NDArray[np.float64], looked: Looked, name: str) -> Iterator[Check]:
+def _single(records: Records, looked: Looked, name: str) -> Iterator[Check]:
     """Requests that stand alone and make a part of the mean."""
-    own_ms = values_ms[looked.rows]
+    is_first_token = name == "TTFT"
+    begun_ns = records.optional_instants("started_mono_ns" if is_first_token else "first_token_mono_ns")[looked.rows]
+    until_ns = records.optional_instants("first_token_mono_ns" if is_first_token else "last_token_mono_ns")[looked.rows]
+    own_ms = records.numbers("ttft_ms" if is_first_token else "tpot_ms")[looked.rows]
     known = ~np.isnan(own_ms)
-    found = outliers(own_ms[known], looked.quotients[known])
+    found = outliers(own_ms[known], looked.quotients[known], begun_ns[known], until_ns[known])
     if found is None or looked.groups is not None:
         return
     slowest = own_ms[known][found.places]
