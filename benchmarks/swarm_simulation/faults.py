@@ -26,6 +26,7 @@ SILENT = {
     "SIGTERM twice to a worker",
 }
 CLOSING = {"connections reset", "connections flap"}
+LEAVING = {"SIGTERM to a worker", "SIGTERM twice to a worker"}
 LONGEST_PATIENCE_S = 10.0
 DELAYING = SILENT | CLOSING | {"process starved", "master starved"}
 
@@ -64,9 +65,10 @@ COUNTS = (0, 1, 1, 1, 2, 2, 2, 3, 4, 6)
 
 def may_lose(faults: Sequence[Fault]) -> bool:
     """Whether requests may be lost by these faults. A connection that is closed while there is no way to make another one looks
-    like a process that was killed: the master waits for a second."""
+    like a process that was killed: the master waits for a second. One that is closed while its worker leaves takes the worker's last
+    words with it: what it held is named, though it was not sent."""
     kinds = {fault.kind for fault in faults}
-    return any(fault.loses_alone for fault in faults) or bool(kinds & CLOSING and kinds & SILENT)
+    return any(fault.loses_alone for fault in faults) or bool(kinds & CLOSING and kinds & (SILENT | LEAVING))
 
 
 def drawn_faults(chance: Random) -> list[Fault]:

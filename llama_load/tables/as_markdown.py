@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len
-
 from llama_load.foreign_text import markdown
 from llama_load.tables.table import LEFT, PLAIN, RIGHT, Cell, Column, Table
-from llama_load.tables.text_width import padded
+from llama_load.tables.text_width import cell_len, padded
 
 _COLONS = {LEFT: ("", ""), RIGHT: ("", ":"), "center": (":", ":"), "none": ("", "")}
 

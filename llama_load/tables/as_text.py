@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-
 from llama_load.foreign_text import printable
 from llama_load.tables.numbers import without_long_decimals
 from llama_load.tables.table import LEFT, RIGHT, Cell, Column, Table
-from llama_load.tables.text_width import cut_to_width, padded, wrapped
+from llama_load.tables.text_width import cell_len, cut_to_width, padded, wrapped
 
 GAP = "  "
 LEAST_LABEL = 16  # columns for the first cell of a row, if the others leave them

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.cells import cell_len
-
 # Columns for text beside a bullet or an indent, at least: in a narrower terminal lines are longer than it.
 LEAST_TEXT = 8
+
+
+def cell_len(text: str) -> int:
+    """The columns that a text takes. Rich is imported when there is one to draw, not at every start."""
+    from rich import cells
+
+    return cells.cell_len(text)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
