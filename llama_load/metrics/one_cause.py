@@ -25,6 +25,7 @@ NOT_CAUSED = frozenset(
         "other_client_ratio",
         "probe_token_ratio",
         "tokens_per_event",
+        "buffered_ratio",  # which knows whether the client was late
     )
 )
 
