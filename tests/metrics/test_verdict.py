@@ -412,6 +412,9 @@ def test_a_starved_client_is_named_before_a_proxy() -> None:
     assert {"buffered_ratio", "unexplained_ratio"} <= unknown
     quiet = verdict(*lumpy, unexplained=(500.0, 1000.0))
     assert {"buffered_ratio", "unexplained_ratio"} <= set(bad(quiet))
+    # A thread apart reads: however late the event loop is, it merges nothing.
+    read_apart = verdict(*lumpy, health=replace(starved, receiver="compiled"))
+    assert "buffered_ratio" in bad(read_apart)
 
 
 def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usual_advice() -> None:

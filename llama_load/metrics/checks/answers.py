@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.checks.client import loop_is_late
+from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.statistics import describe, is_enough, least_count
@@ -52,7 +52,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(ok)
     if (share := float((expected * events).sum()) / total) > 0:
         text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
-    if lumps > LIMITS["buffered_ratio"].limit and loop_is_late(evidence):
+    if lumps > LIMITS["buffered_ratio"].limit and reads_are_late(evidence):
         lumpy = f"{lumps:.0%} of the streams arrived in bursts; whether a proxy buffers them is not known"
         yield limited("buffered_ratio", None, f"{lumpy}, because the client's event loop was late to read them")
     elif lumps > LIMITS["buffered_ratio"].limit and _first_came_alone(ok, merged, events):

@@ -18,6 +18,8 @@ from llama_load.units import quantity
 LEAST_TO_EXCUSE_ONE = 10
 # A pause of 1 % of the time changes rates by as much; a longer one than this is an event in any run.
 LONGEST_PAUSE_MS = 1000.0
+# `WorkerHealth.receiver` of a client in which a thread apart reads.
+COMPILED = "compiled"
 # Beginning of `WorkerHealth.priority` of a client that has real-time priority.
 REAL_TIME = "real-time"
 LEAVE_A_CORE = "leave it a core (fewer threads for the server), or run it on another machine"
@@ -73,6 +75,12 @@ def loop_is_late(evidence: Evidence) -> bool:
     """Whether the event loop's lag exceeds its limit. Then bursts and unexplained time may be the client's, not a proxy's."""
     p99 = _worst([worker.loop_lag_p99_ms for worker in evidence.health])
     return p99 is not None and p99 > max(LIMITS["loop_lag_p99_ms"].limit, _loop_limit_ms(evidence))
+
+
+def reads_are_late(evidence: Evidence) -> bool:
+    """Whether the event loop's lag may have merged tokens: it reads late, unless a thread apart reads (the compiled receiver)."""
+    is_apart = bool(evidence.health) and all(worker.receiver == COMPILED for worker in evidence.health)
+    return loop_is_late(evidence) and not is_apart
 
 
 def _loop_limit_ms(evidence: Evidence) -> float:

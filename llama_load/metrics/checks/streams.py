@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, limited
-from llama_load.metrics.checks.client import loop_is_late
+from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
@@ -38,7 +38,7 @@ def held_back(evidence: Evidence) -> Iterator[Check]:
     if not held.any():
         return
     text = f"in {int(held.sum())} of {quantity(len(judged), 'answer')} the first {np.median(events[held]):.0f} events came together"
-    if loop_is_late(evidence):
+    if reads_are_late(evidence):
         yield limited(name, None, f"{text}; who held them back is not known, because the client's event loop was late")
         return
     yield limited(name, float(held.mean()), f"{text}: something held them back")
@@ -85,7 +85,7 @@ def stretched(evidence: Evidence) -> Iterator[Check]:
     value = max(0.0, took_ms / own - 1)
     if took_ms - own < LEAST_STRETCHED_MS:
         value = 0.0
-    if value and loop_is_late(evidence):
+    if value and reads_are_late(evidence):
         yield limited(name, None, f"{text}; whose time it is is not known, because the client's event loop was late")
         return
     yield limited(name, value, text)
