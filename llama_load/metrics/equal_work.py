@@ -69,7 +69,8 @@ def explained_ttft(work: Work) -> Explained:
     """By the slots that explain most."""
     everyone = np.ones(len(work.started_ns), dtype=np.bool_)
     best, deviation = _best_explained(work, everyone)
-    judged = np.flatnonzero(work.is_judged & (work.first_ns >= 0))
+    # A clock that jumped may put a first token before its request.
+    judged = np.flatnonzero(work.is_judged & (work.first_ns > work.started_ns))
     groups = two_groups((work.first_ns - work.started_ns)[judged] / NS_PER_MS)
     if groups is None:
         return best

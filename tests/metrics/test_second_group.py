@@ -50,6 +50,17 @@ def test_answers_of_one_token_occupy_no_slot_while_they_generate() -> None:
         assert len(explained_ttft(work).quotients) == 3
 
 
+def test_first_tokens_before_their_requests_are_left_out() -> None:
+    """A clock that jumped: they have no logarithm."""
+    starts = np.arange(40, dtype=np.int64) * 10**9
+    firsts = starts + 10**8
+    firsts[:3] = starts[:3] - 10**6
+    firsts[3] = starts[3]
+    judged = np.ones(40, dtype=np.bool_)
+    work = Work(started_ns=starts, first_ns=firsts, ended_ns=firsts + 10**8, prompt_tokens=np.full(40, 8.0), is_judged=judged)
+    assert len(explained_ttft(work).quotients) == 40
+
+
 @pytest.mark.parametrize(
     ("share", "ratio", "base"),
     [
