@@ -176,8 +176,8 @@ class Connection:
         exchange.on_start()
         self.pool.receive(self)
         self._write()
-        if self.state != CLOSED:
-            self.pool.watch(self, writable=bool(self._unsent))
+        if self._unsent:
+            self.pool.watch(self, writable=True)
 
     def _connect(self) -> None:
         family, sockaddr = self.address.endpoints[self._endpoint]

@@ -1,6 +1,7 @@
 """Reads sockets by the compiled receiver, a thread that never holds the interpreter's lock (`_receiver.c`).
 
-Python still connects and sends. A socket whose request is sent goes to the thread, which keeps its reads with their arrival times.
+Python still connects and sends. A socket goes to the thread before its request is sent; the thread keeps its reads with their
+arrival times.
 Python is woken
 
 - for every read of a stream that waits for its first token, or that is encrypted;
@@ -47,7 +48,7 @@ def compiled_receiver() -> Any:
 
 
 class ReceiverPoller(Poller):
-    """A `Poller` whose sockets are read by the thread once their requests are sent.
+    """A `Poller` whose sockets are read by the thread from the moment when they are connected.
 
     `handler` gets the events of sockets that send or are parked, `deliver` what was received.
     """
