@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
-.PHONY: demo test test-heavy test-containers fuzz bench referee referee-clients pictures install lint clean
+.PHONY: demo test test-heavy test-containers fuzz bench referee referee-clients pictures site install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -98,6 +98,12 @@ referee-clients: $(VENV)/.dev
 referee: referee-clients
 	$(BIN)/python -m benchmarks.referee
 	$(BIN)/python -m benchmarks.referee --render
+
+# The documentation as a site, in build/site. A link that leads nowhere is an error.
+site: $(VENV)/.dev
+	@$(PIP) -e '.[site]'
+	$(BIN)/python -m scripts.make_site build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 pictures: $(VENV)/.dev
 	@$(PIP) -e '.[docs]'

@@ -24,7 +24,15 @@ SOURCE = Path("llama_load/wire/_receiver.c")
 MODULE = Path("llama_load/wire/_receiver.abi3.so")
 # Python's limited API of 3.11: one build serves all later versions.
 LIMITED_API = "0x030b0000"
-FLAGS = ("-O2", "-g", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden", f"-DPy_LIMITED_API={LIMITED_API}")
+FLAGS = (
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    f"-DPy_LIMITED_API={LIMITED_API}",
+)
 
 
 def compiled(root: Path) -> str | None:
@@ -49,12 +57,25 @@ def _compile(root: Path) -> str | None:
     include = sysconfig.get_path("include")
     extra = shlex.split(os.environ.get("CFLAGS", ""))
     made = root / f"{MODULE}.{os.getpid()}"
-    command = [*compiler, *FLAGS, *extra, f"-I{include}", str(SOURCE), "-o", str(made), "-lpthread"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    command = [
+        *compiler,
+        *FLAGS,
+        *extra,
+        f"-I{include}",
+        str(SOURCE),
+        "-o",
+        str(made),
+        "-lpthread",
+    ]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         made.unlink(missing_ok=True)
         return done.stderr.strip() or f"{compiler[0]} failed"
-    made.replace(root / MODULE)  # a process that starts meanwhile finds the old one or the new one
+    made.replace(
+        root / MODULE
+    )  # a process that starts meanwhile finds the old one or the new one
     return None
 
 
@@ -68,5 +89,7 @@ class CompiledReceiver(BuildHookInterface):  # type: ignore[misc]
             return
         build_data["artifacts"].append(module)
         build_data["pure_python"] = False
-        platform = os.environ.get("LLAMA_LOAD_PLATFORM") or sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        platform = os.environ.get(
+            "LLAMA_LOAD_PLATFORM"
+        ) or sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"

@@ -1,8 +1,10 @@
-"""What long and hostile answers cost: memory and the longest piece of work, with reads that are kept and read by read.
+"""What long and hostile answers cost: memory and the longest piece of work, with reads that are
+kept and read by read.
 
     .venv/bin/python -m benchmarks.bounds         # about a minute
 
-No server: a socket of this process gives the reads, so that only the client's own work and memory are measured.
+No server: a socket of this process gives the reads, so that only the client's own work and memory
+are measured.
 """
 
 from __future__ import annotations
@@ -73,9 +75,16 @@ class Reads:
 
     def recvmsg(self, *_: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, None]:
         # Copied: a real read is an object of its own.
-        return bytes(bytearray(self.data)), [(1, 35, struct.pack("=qq", *divmod(time.time_ns(), 10**9)))], 0, None
+        return (
+            bytes(bytearray(self.data)),
+            [(1, 35, struct.pack("=qq", *divmod(time.time_ns(), 10**9)))],
+            0,
+            None,
+        )
 
-    def recvmsg_into(self, buffers: tuple[bytearray], _: int) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
+    def recvmsg_into(
+        self, buffers: tuple[bytearray], _: int
+    ) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
         data, *rest = self.recvmsg()
         buffers[0][: len(data)] = data
         return len(data), *rest
@@ -95,17 +104,37 @@ class Reader:
         return True
 
 
-def measure(kind: type[Exchange], streams: int, reads: int, data: bytes) -> tuple[float, float, float]:
-    """us a read; the longest call of the read loop or turn of a slab in ms; the most memory of all slabs, KiB a stream."""
+def measure(
+    kind: type[Exchange], streams: int, reads: int, data: bytes
+) -> tuple[float, float, float]:
+    """us a read; the longest call of the read loop or turn of a slab in ms; the most memory of all
+    slabs, KiB a stream."""
     turns: list[Exchange] = []
     pool = ConnectionPool(Watcher(), turns.append)  # type: ignore[arg-type]
     loop, exchanges = ReadLoop(), []
     for fd in range(streams):
         sock = Reads(HEAD + TOKEN)
-        exchange = kind(pool, ADDRESS, Request("POST", "/"), PhaseClock(Timeouts()), AnswerBody(Reader()), Waiter(), lambda _: None)
+        exchange = kind(
+            pool,
+            ADDRESS,
+            Request("POST", "/"),
+            PhaseClock(Timeouts()),
+            AnswerBody(Reader()),
+            Waiter(),
+            lambda _: None,
+        )
         connection = Connection(pool, ADDRESS)
-        connection._sock, connection.fd, connection.state, connection.exchange = sock, fd, OPEN, exchange  # type: ignore[assignment]
-        connection.opening.connected_ns, exchange.connection, pool.connections[fd] = 1, connection, connection
+        connection._sock, connection.fd, connection.state, connection.exchange = (
+            sock,
+            fd,
+            OPEN,
+            exchange,
+        )  # type: ignore[assignment]
+        connection.opening.connected_ns, exchange.connection, pool.connections[fd] = (
+            1,
+            connection,
+            connection,
+        )
         exchange.on_start()
         loop.handle(pool, [(fd, READABLE)])
         sock.data = data
@@ -123,7 +152,9 @@ def measure(kind: type[Exchange], streams: int, reads: int, data: bytes) -> tupl
     return used / streams / reads / 1e3, longest / 1e6, most / 1024
 
 
-def _steps(loop: ReadLoop, pool: ConnectionPool, streams: int, turns: list[Exchange]) -> Iterator[Any]:
+def _steps(
+    loop: ReadLoop, pool: ConnectionPool, streams: int, turns: list[Exchange]
+) -> Iterator[Any]:
     """Each socket is read; then one slab in 64 has its turn, as if the loop were busy."""
     for fd in range(streams):
         if fd in pool.connections:
@@ -143,17 +174,31 @@ def slab_bytes(exchange: Exchange) -> int:
     if slab is None:
         return 0
     own = sys.getsizeof(slab.reads) + sys.getsizeof(slab.stamps)
-    return own + (sys.getsizeof(slab.reads[-1]) + sys.getsizeof(slab.stamps[-1])) * len(slab.reads) if slab.reads else own
+    return (
+        own
+        + (sys.getsizeof(slab.reads[-1]) + sys.getsizeof(slab.stamps[-1]))
+        * len(slab.reads)
+        if slab.reads
+        else own
+    )
 
 
 def main() -> None:
     """Measure and print a Markdown table."""
     print(heading())
-    print("| answer | reads | CPU us a read | longest piece of work (ms) | kept (KiB a stream) |\n|---|---|---:|---:|---:|")
+    print(
+        "| answer | reads | CPU us a read | longest piece of work (ms) | kept (KiB a stream) |\n|---|---|---:|---:|---:|"
+    )
     for name, case in CASES.items():
-        for title, kind in (("kept", Exchange), ("each understood at once", ReadByRead)):
+        for title, kind in (
+            ("kept", Exchange),
+            ("each understood at once", ReadByRead),
+        ):
             cost, longest, kept = measure(kind, *case)
-            print(f"| {name} | {title} | {cost:.2f} | {longest:.2f} | {kept:.0f} |", flush=True)
+            print(
+                f"| {name} | {title} | {cost:.2f} | {longest:.2f} | {kept:.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""CPU cost and timing error of four clients: C and plain gevent that only count bytes, Locust's HttpUser, llama-load.
+"""CPU cost and timing error of four clients: C and plain gevent that only count bytes, Locust's
+HttpUser, llama-load.
 
-    make bench                    # 64, 400, 800 and 1600 streams of 50 tokens/s, best of three: about 20 minutes
+    # 64, 400, 800 and 1600 streams of 50 tokens/s, best of three: about 20 minutes
+    make bench
+
     .venv/bin/python -m benchmarks.clients --streams 400 --repeat 1
-    .venv/bin/python -m benchmarks.clients --streams 64 --hogs 2    # with two processes that use all of two cores
+
+    # with two processes that use all of two cores
+    .venv/bin/python -m benchmarks.clients --streams 64 --hogs 2
 
 After the table it says which goals are met (see `GOALS`).
 
-All run against the simulated server on the same machine; TTFT and ITL are compared with its log. CPU per token is the client
-process's user and system time, once from the first request on, once including start-up and report.
+All run against the simulated server on the same machine; TTFT and ITL are compared with its log.
+CPU per token is the client process's user and system time, once from the first request on, once
+including start-up and report.
 """
 
 from __future__ import annotations
@@ -34,17 +40,35 @@ from llama_load.run_folder import load_run
 HERE = Path(__file__).resolve().parent
 TOKENS = 200
 ROUNDS = 2  # requests a stream
-C_FLOOR, GEVENT_FLOOR, HTTP_USER, LLAMA_LOAD = CLIENTS = ("C floor", "gevent floor", "HttpUser", "llama-load")
+C_FLOOR, GEVENT_FLOOR, HTTP_USER, LLAMA_LOAD = CLIENTS = (
+    "C floor",
+    "gevent floor",
+    "HttpUser",
+    "llama-load",
+)
 HOG = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 COLUMNS = (
-    *("streams x 50 tok/s", "client", "CPU us/token", "with start-up and report", "TTFT error p50 / p99 (ms)"),
-    *("ITL error p50 / p99 (ms)", "first request after (s)", "memory (MiB)", "loop lag p99 (ms)", "verdict"),
+    *(
+        "streams x 50 tok/s",
+        "client",
+        "CPU us/token",
+        "with start-up and report",
+        "TTFT error p50 / p99 (ms)",
+    ),
+    *(
+        "ITL error p50 / p99 (ms)",
+        "first request after (s)",
+        "memory (MiB)",
+        "loop lag p99 (ms)",
+        "verdict",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One run of one client: us of CPU a token from the first request on; absolute errors in ms; loop lag in ms."""
+    """One run of one client: us of CPU a token from the first request on; absolute errors in ms;
+    loop lag in ms."""
 
     cpu_us: float
     cost: Cost
@@ -78,7 +102,8 @@ Table = Mapping[tuple[str, int], Best]
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal for `streams`: its text, and the figure and its limit in a table; `hogs`: with other processes that use all cores."""
+    """A goal for `streams`: its text, and the figure and its limit in a table; `hogs`: with other
+    processes that use all cores."""
 
     streams: int
     text: str
@@ -99,17 +124,36 @@ def _ttft(streams: int) -> Callable[[Table], float]:
 
 GOALS = (
     Goal(64, "64 streams: TTFT error p99, ms", _ttft(64), 0.5),
-    Goal(400, "400 streams: CPU a token in load, us", lambda table: table[LLAMA_LOAD, 400].cheapest.cpu_us, 13.0),
+    Goal(
+        400,
+        "400 streams: CPU a token in load, us",
+        lambda table: table[LLAMA_LOAD, 400].cheapest.cpu_us,
+        13.0,
+    ),
     Goal(
         400,
         "400 streams: CPU with start-up and report / HttpUser's",
-        lambda table: table[LLAMA_LOAD, 400].cheapest.whole_us / table[HTTP_USER, 400].cheapest.whole_us,
+        lambda table: (
+            table[LLAMA_LOAD, 400].cheapest.whole_us
+            / table[HTTP_USER, 400].cheapest.whole_us
+        ),
         0.4,
     ),
     Goal(800, "800 streams: TTFT error p99, ms", _ttft(800), 2.0),
-    Goal(800, "800 streams: share of a core", lambda table: table[LLAMA_LOAD, 800].cheapest.core_busy or 0.0, 0.65),
+    Goal(
+        800,
+        "800 streams: share of a core",
+        lambda table: table[LLAMA_LOAD, 800].cheapest.core_busy or 0.0,
+        0.65,
+    ),
     Goal(1600, "1600 streams: TTFT error p99, ms, or CLIENT-BOUND", _ttft(1600), 5.0),
-    Goal(64, "64 streams beside other processes: TTFT error p99, ms", _ttft(64), 2.0, hogs=True),
+    Goal(
+        64,
+        "64 streams beside other processes: TTFT error p99, ms",
+        _ttft(64),
+        2.0,
+        hogs=True,
+    ),
 )
 
 
@@ -118,7 +162,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[64, 400, 800, 1600])
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--hogs", type=int, default=0, help="processes that use a core each, beside client and server")
+    parser.add_argument(
+        "--hogs",
+        type=int,
+        default=0,
+        help="processes that use a core each, beside client and server",
+    )
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     arguments = parser.parse_args()
     print(heading())
@@ -131,7 +180,10 @@ def main() -> None:
                 continue
             with hogs(arguments.hogs):
                 runs = [measure(client, streams) for _ in range(arguments.repeat)]
-            best = Best(min(runs, key=lambda run: run.cpu_us), min(runs, key=lambda run: run.ttft_p99_ms))
+            best = Best(
+                min(runs, key=lambda run: run.cpu_us),
+                min(runs, key=lambda run: run.ttft_p99_ms),
+            )
             found[client, streams] = best
             print(f"| {' | '.join(row(client, streams, best, runs))} |", flush=True)
     print()
@@ -139,7 +191,9 @@ def main() -> None:
         needed = {(client, goal.streams) for client in (LLAMA_LOAD, HTTP_USER)}
         if goal.hogs == bool(arguments.hogs) and needed <= found.keys():
             value = goal.figure(found)
-            print(f"- {'met' if value <= goal.limit else 'MISSED'}: {goal.text}: {value:.2f} (goal {goal.limit:g})")
+            print(
+                f"- {'met' if value <= goal.limit else 'MISSED'}: {goal.text}: {value:.2f} (goal {goal.limit:g})"
+            )
 
 
 def row(client: str, streams: int, best: Best, runs: Sequence[Figures]) -> list[str]:
@@ -166,7 +220,9 @@ def c_floor() -> Path | None:
     if compiler is None or not sys.platform.startswith("linux"):
         return None
     program = Path(tempfile.mkdtemp()) / "floor"
-    subprocess.run([compiler, "-O2", "-o", str(program), str(HERE / "floor.c")], check=True)
+    subprocess.run(
+        [compiler, "-O2", "-o", str(program), str(HERE / "floor.c")], check=True
+    )
     return program
 
 
@@ -187,12 +243,25 @@ def measure(client: str, streams: int) -> Figures:
     requests = streams * ROUNDS
     with bench() as against:
         out, run = against.folder / "out.json", against.folder / "run"
-        locust = [sys.executable, "-m", "locust", "--headless", "--host", against.server.url, "--loglevel", "ERROR"]
+        locust = [
+            sys.executable,
+            "-m",
+            "locust",
+            "--headless",
+            "--host",
+            against.server.url,
+            "--loglevel",
+            "ERROR",
+        ]
         port = against.server.url.rpartition(":")[2]
         floor = [port, str(streams), str(requests), str(TOKENS)]
         command = {
             C_FLOOR: lambda: [str(c_floor()), *floor],
-            GEVENT_FLOOR: lambda: [sys.executable, str(HERE / "gevent_floor.py"), *floor],
+            GEVENT_FLOOR: lambda: [
+                sys.executable,
+                str(HERE / "gevent_floor.py"),
+                *floor,
+            ],
             HTTP_USER: lambda: [
                 *(*locust, "-f", str(HERE / "http_user.py"), "--only-summary"),
                 *("-u", str(streams), "-r", str(streams)),
@@ -202,7 +271,14 @@ def measure(client: str, streams: int) -> Figures:
                 *("--num-prompts", str(requests), "--run-dir", str(run)),
             ],
         }[client]()
-        cost = against.run(command, {"BENCH_OUT": str(out), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)})
+        cost = against.run(
+            command,
+            {
+                "BENCH_OUT": str(out),
+                "BENCH_REQUESTS": str(requests),
+                "BENCH_TOKENS": str(TOKENS),
+            },
+        )
         result = json.loads(out.read_text())
         tokens = requests * TOKENS
         cpu_us = result["cpu_s"] / tokens * 1e6
@@ -212,8 +288,19 @@ def measure(client: str, streams: int) -> Figures:
         rows = load_run(run).records.measured().table.select(TRUTH_COLUMNS).to_pylist()
         ttft, itl = map(np.abs, errors_ms(rows, against.truth()))
         (worker,) = json.loads((run / "run.json").read_text())["workers"]
-        words = json.loads((run / "summary.json").read_text())["llama_load"]["verdict"]["words"]
-        return Figures(cpu_us, cost, tokens, ttft, itl, worker["loop_lag_p99_ms"], words, worker["core_busy"])
+        words = json.loads((run / "summary.json").read_text())["llama_load"]["verdict"][
+            "words"
+        ]
+        return Figures(
+            cpu_us,
+            cost,
+            tokens,
+            ttft,
+            itl,
+            worker["loop_lag_p99_ms"],
+            words,
+            worker["core_busy"],
+        )
 
 
 if __name__ == "__main__":

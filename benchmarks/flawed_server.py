@@ -1,4 +1,5 @@
-"""An OpenAI server with one planted flaw: it answers on a schedule, and lies, drops, repeats or slows down as its `Flaw` says."""
+"""An OpenAI server with one planted flaw: it answers on a schedule, and lies, drops, repeats or
+slows down as its `Flaw` says."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 
 @dataclass(frozen=True, kw_only=True)
 class Flaw:
-    """What one server does wrong; the defaults are a clean server. Times in s, shares from 0 to 1."""
+    """What one server does wrong; the defaults are a clean server. Times in s, shares from 0 to
+    1."""
 
     usage: float = 1.0  # reported / generated output tokens
     usage_more: int = 0  # added to the reported output tokens
@@ -34,22 +36,27 @@ class Flaw:
     answers: str = "all"  # different for "all" prompts, for each "user", for "none"
     blank_s: float | None = None  # an event of one blank after this time
     burst: int = 1  # tokens written at once
-    slow: Callable[[float], float] = lambda at_s: 1.0  # factor of all times at a time since the first request
+    # factor of all times at a time since the first request
+    slow: Callable[[float], float] = lambda at_s: 1.0
     model_changes_s: float | None = None  # from then on it names another model
     metrics: bool = False  # has llama-server's /metrics
-    counted_before: int = 0  # tokens in the counters before the run; six digits are printed
+    # tokens in the counters before the run; six digits are printed
+    counted_before: int = 0
     others: int = 0  # tokens of another client for each of our answers
     preempted_every: int = 0
     text: Callable[[str], str] = lambda word: word  # of each token
     twice: bool = False  # every event is sent twice, 5 ms apart
     cached_every: int = 0  # every n-th answer comes from a gateway's cache, at once
     early_every: int = 1  # every n-th answer has the early first token
-    early_s: float | None = None  # the first token comes after this time, before anything is generated
+    # the first token comes after this time, before anything is generated
+    early_s: float | None = None
     tool_calls: bool = False  # answers are tool calls without text
     markup: int = 0  # tokens before a tool call that have no event
-    lengths: int = 1  # answers have up to so many lengths, from half of max_tokens to all
+    # answers have up to so many lengths, from half of max_tokens to all
+    lengths: int = 1
     hidden: float = 0.0  # share of the tokens that are reasoning before the first event
-    thoughts: bool = False  # `hidden` tokens are reported as reasoning; they are in the text if they are not hidden
+    # `hidden` tokens are reported as reasoning; they are in the text if they are not hidden
+    thoughts: bool = False
     shows: bool = False  # the reasoning is in the text
     chunk: int = 1  # tokens in an event
     counts_chunks: bool = False  # usage counts events
@@ -102,12 +109,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The control plane."""
         flaw = self.server.flaw
-        if self.path == "/metrics" and (flaw.metrics or flaw.preempted_every or flaw.vllm):
+        if self.path == "/metrics" and (
+            flaw.metrics or flaw.preempted_every or flaw.vllm
+        ):
             self._whole(200, self.server.metrics().encode(), "text/plain")
         elif self.path == "/health":
             self._whole(200, b"{}", "application/json")
         elif self.path == "/v1/models":
-            self._whole(200, json.dumps({"object": "list", "data": [{"id": "flawed"}]}).encode(), "application/json")
+            self._whole(
+                200,
+                json.dumps({"object": "list", "data": [{"id": "flawed"}]}).encode(),
+                "application/json",
+            )
         elif self.path == "/version" and (flaw.preempted_every or flaw.vllm):
             self._whole(200, b'{"version": "0.11.0"}', "application/json")
         else:
@@ -169,9 +182,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._delta(" ", number)
         due_s, pieces = begun_s + FIRST_S * slow, []
         for index in range(tokens):
-            is_lost = index < unseen or (bool(flaw.lost_every) and index % flaw.lost_every == flaw.lost_every - 1)
+            is_lost = index < unseen or (
+                bool(flaw.lost_every) and index % flaw.lost_every == flaw.lost_every - 1
+            )
             word = self._word(digest, index)
-            if flaw.early_s is not None and not index and number % flaw.early_every == 0:
+            if (
+                flaw.early_s is not None
+                and not index
+                and number % flaw.early_every == 0
+            ):
                 self._wait_until(begun_s + flaw.early_s)
                 self._delta(word, number)
                 is_lost = True
@@ -187,18 +206,33 @@ class _Handler(BaseHTTPRequestHandler):
                 pieces = []
             due_s += GAP_S * slow
         finish = "tool_calls" if flaw.tool_calls else finish
-        self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}], "model": self._model(at_s)})
+        self._send(
+            {
+                "choices": [{"index": 0, "delta": {}, "finish_reason": finish}],
+                "model": self._model(at_s),
+            }
+        )
         if number % flaw.usage_every == 0:
-            reported = round((events if flaw.counts_chunks else tokens) * flaw.usage) + flaw.usage_more
-            usage: dict[str, Any] = {"prompt_tokens": round(prompt_tokens * flaw.prompts), "completion_tokens": reported}
+            reported = (
+                round((events if flaw.counts_chunks else tokens) * flaw.usage)
+                + flaw.usage_more
+            )
+            usage: dict[str, Any] = {
+                "prompt_tokens": round(prompt_tokens * flaw.prompts),
+                "completion_tokens": reported,
+            }
             if flaw.thoughts:
-                usage["completion_tokens_details"] = {"reasoning_tokens": round(flaw.hidden * tokens)}
+                usage["completion_tokens_details"] = {
+                    "reasoning_tokens": round(flaw.hidden * tokens)
+                }
             self._send({"choices": [], "usage": usage})
         with server.lock:
             server.output_tokens += tokens + flaw.others
             server.prompt_tokens += prompt_tokens
             server.answered += 1
-            server.preemptions += bool(flaw.preempted_every and number % flaw.preempted_every == 0)
+            server.preemptions += bool(
+                flaw.preempted_every and number % flaw.preempted_every == 0
+            )
         self.wfile.write(b"data: [DONE]\n\n")
         self.wfile.flush()
         self.close_connection = True
@@ -209,16 +243,27 @@ class _Handler(BaseHTTPRequestHandler):
         joined = ["".join(pieces[at : at + size]) for at in range(0, len(pieces), size)]
         return [text for text in joined if text]
 
-    def _body(self, digest: bytes, tokens: int, prompt_tokens: int, finish: str) -> None:
+    def _body(
+        self, digest: bytes, tokens: int, prompt_tokens: int, finish: str
+    ) -> None:
         """A whole answer."""
         time.sleep(FIRST_S + GAP_S * tokens)
         text = "".join(self._word(digest, index) for index in range(tokens))
-        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": round(tokens * self.server.flaw.usage)}
+        usage = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": round(tokens * self.server.flaw.usage),
+        }
         choice = {"index": 0, "message": {"content": text}, "finish_reason": finish}
-        self._whole(200, json.dumps({"choices": [choice], "usage": usage}).encode(), "application/json")
+        self._whole(
+            200,
+            json.dumps({"choices": [choice], "usage": usage}).encode(),
+            "application/json",
+        )
 
     def _word(self, digest: bytes, index: int) -> str:
-        return self.server.flaw.text(" " + WORDS[digest[index % len(digest)] % len(WORDS)])
+        return self.server.flaw.text(
+            " " + WORDS[digest[index % len(digest)] % len(WORDS)]
+        )
 
     def _model(self, at_s: float) -> str:
         change_s = self.server.flaw.model_changes_s
@@ -227,9 +272,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _delta(self, text: str, number: int) -> None:
         delta: dict[str, Any] = {"content": text}
         if self.server.flaw.tool_calls:
-            delta = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": text}}]}
+            delta = {
+                "tool_calls": [
+                    {"index": 0, "function": {"name": "f", "arguments": text}}
+                ]
+            }
         at_s = time.monotonic() - (self.server.began_s or 0.0)
-        self._send({"id": f"a{number}", "model": self._model(at_s), "choices": [{"index": 0, "delta": delta}]})
+        self._send(
+            {
+                "id": f"a{number}",
+                "model": self._model(at_s),
+                "choices": [{"index": 0, "delta": delta}],
+            }
+        )
 
     def _send(self, event: dict[str, Any]) -> None:
         self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")

@@ -1,4 +1,5 @@
-"""The minimum cost with gevent: one socket per greenlet, receive, count bytes. No HTTP, no events, no clock."""
+"""The minimum cost with gevent: one socket per greenlet, receive, count bytes. No HTTP, no events,
+no clock."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ def cpu_s() -> float:
 
 
 def stream(port: int, tokens: int) -> int:
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": tokens, "stream": True}).encode()
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": "Hello " * 40}],
+            "max_tokens": tokens,
+            "stream": True,
+        }
+    ).encode()
     sock = socket.create_connection(("127.0.0.1", port))
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     sock.sendall(head.encode() + body)
@@ -44,7 +51,9 @@ def main() -> None:
 
     begin = cpu_s()
     gevent.joinall([gevent.spawn(user) for _ in range(streams)])
-    Path(os.environ["BENCH_OUT"]).write_text(json.dumps({"cpu_s": cpu_s() - begin, "rows": []}))
+    Path(os.environ["BENCH_OUT"]).write_text(
+        json.dumps({"cpu_s": cpu_s() - begin, "rows": []})
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Runs one client against a fresh simulated server: the client's cost, and the server's log of the same requests."""
+"""Runs one client against a fresh simulated server: the client's cost, and the server's log of the
+same requests."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from llama_load.bundled import bundled
 from llama_load.serving.launch import Server, start
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
@@ -25,8 +27,8 @@ ENDS_WITHIN_S = 300
 
 @dataclass(frozen=True)
 class Cost:
-    """The client process and its children: CPU seconds; the most memory of the process itself (MiB); and how long after its start
-    the server received the first request (s)."""
+    """The client process and its children: CPU seconds; the most memory of the process itself
+    (MiB); and how long after its start the server received the first request (s)."""
 
     cpu_s: float
     memory_mib: float
@@ -45,7 +47,13 @@ class Bench:
         """Run the client until it ends."""
         began = time.monotonic_ns()
         with (self.folder / "client.out").open("wb") as out:
-            process = subprocess.Popen(command, env=os.environ | dict(env or {}), stdout=out, stderr=out, cwd=self.folder)
+            process = subprocess.Popen(
+                command,
+                env=os.environ | dict(env or {}),
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+            )
         status, usage, memory_mib = ended(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.server.stop()
@@ -62,7 +70,8 @@ class Bench:
 
 
 def ended(pid: int) -> tuple[int, Any, float]:
-    """Wait for it: status, resource usage and peak memory in MiB. (ru_maxrss would include this process's memory at the fork.)"""
+    """Wait for it: status, resource usage and peak memory in MiB. (ru_maxrss would include this
+    process's memory at the fork.)"""
     deadline = time.monotonic() + ENDS_WITHIN_S
     most = 0.0
     while time.monotonic() < deadline:
@@ -71,11 +80,21 @@ def ended(pid: int) -> tuple[int, Any, float]:
             return status, usage, most
         with suppress(OSError, StopIteration):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-            most = max(most, int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024)
+            most = max(
+                most,
+                int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+                / 1024,
+            )
         time.sleep(0.05)
     os.kill(pid, 9)
     _, status, usage = os.wait4(pid, 0)
     return status, usage, most
+
+
+def headless_chat() -> list[str]:
+    """The beginning of a command: Locust with the ShareGPT workload, without its web UI."""
+    workload = str(bundled("locustfiles/sharegpt_chat.py"))
+    return [sys.executable, "-m", "locust", "-f", workload, "--headless"]
 
 
 @contextmanager
@@ -104,8 +123,12 @@ def bench(*arguments: str) -> Iterator[Bench]:
 
 
 def heading() -> str:
-    """Where and when this was measured."""
-    return f"{time.strftime('%Y-%m-%d')}, {platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}\n"
+    """Where and when this was measured, and how many processes wanted a core in the minute
+    before."""
+    machine = f"{platform.platform()}, {os.cpu_count()} cores"
+    load = f"load {os.getloadavg()[0]:.1f}"
+    date = time.strftime("%Y-%m-%d")
+    return f"{date}, {machine}, {load}, Python {platform.python_version()}\n"
 
 
 def pair(values: Any, spell: Callable[[float], str] = "{:.2f}".format) -> str:

@@ -1,4 +1,5 @@
-"""The usual locustfile for LLM servers: an HttpUser that reads the stream with iter_lines and json.loads."""
+"""The usual locustfile for LLM servers: an HttpUser that reads the stream with iter_lines and
+json.loads."""
 
 from __future__ import annotations
 
@@ -44,18 +45,30 @@ class Plain(HttpUser):
             return
         taken += 1
         request_id = uuid.uuid4().hex
-        body = {"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": TOKENS, "stream": True}
+        body = {
+            "messages": [{"role": "user", "content": "Hello " * 40}],
+            "max_tokens": TOKENS,
+            "stream": True,
+        }
         body["stream_options"] = {"include_usage": True}
         stamps = []
         begin = time.perf_counter()
         headers = {"X-Request-Id": request_id}
-        response = self.client.post("/v1/chat/completions", json=body, stream=True, headers=headers, name="chat")
+        response = self.client.post(
+            "/v1/chat/completions", json=body, stream=True, headers=headers, name="chat"
+        )
         for line in response.iter_lines():
             if line.startswith(b"data: ") and line != b"data: [DONE]":
                 event = json.loads(line[6:])
                 if event["choices"] and event["choices"][0]["delta"].get("content"):
                     stamps.append(time.perf_counter())
         gaps = [(b - a) * 1e3 for a, b in zip(stamps, stamps[1:], strict=False)]
-        rows.append({"request_id": request_id, "ttft_ms": (stamps[0] - begin) * 1e3, "itl_ms": gaps})
+        rows.append(
+            {
+                "request_id": request_id,
+                "ttft_ms": (stamps[0] - begin) * 1e3,
+                "itl_ms": gaps,
+            }
+        )
         if len(rows) == REQUESTS:
             gevent.spawn(self.environment.runner.quit)

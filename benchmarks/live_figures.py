@@ -1,4 +1,5 @@
-"""What the live figures cost the master: CPU time per record, at batches as workers send them, and per reading of the page.
+"""What the live figures cost the master: CPU time per record, at batches as workers send them, and
+per reading of the page.
 
 python -m benchmarks.live_figures [RECORDS] [GAPS]
 """
@@ -22,7 +23,15 @@ BATCH = 100
 
 
 def main(records: int, gaps: int) -> None:
-    made = [replace(record(n), stage=n % 4, host=f"http://host-{n % 2}", itl_ms=[5.0 + n % 7] * gaps) for n in range(BATCH)]
+    made = [
+        replace(
+            record(n),
+            stage=n % 4,
+            host=f"http://host-{n % 2}",
+            itl_ms=[5.0 + n % 7] * gaps,
+        )
+        for n in range(BATCH)
+    ]
     batch = to_batch(made)
     now = [0]
     tracemalloc.start()
@@ -58,11 +67,17 @@ def main(records: int, gaps: int) -> None:
     for _ in range(20):
         exposition(live, ["a", "b", "c", "d"], {})
     scrape_ms = (time.process_time() - begun) / 20 * 1e3
-    print(f"{records} records with {gaps} gaps, simulated {records / RATE_RPS / 60:.0f} minutes at {RATE_RPS}/s")
-    print(f"from batches    {each_us:6.2f} us a record = {each_us * RATE_RPS / 1e4:.2f} % of a core at {RATE_RPS}/s")
+    print(
+        f"{records} records with {gaps} gaps, simulated {records / RATE_RPS / 60:.0f} minutes at {RATE_RPS}/s"
+    )
+    print(
+        f"from batches    {each_us:6.2f} us a record = {each_us * RATE_RPS / 1e4:.2f} % of a core at {RATE_RPS}/s"
+    )
     print(f"one by one      {one_us:6.2f} us a record")
     print(f"whole history   {whole_ms:6.2f} ms a reading; /metrics {scrape_ms:.2f} ms")
-    print(f"memory in MB    {', '.join(f'{size:.1f}' for size in sizes)} over the run (traced in {traced:.0f} s)")
+    print(
+        f"memory in MB    {', '.join(f'{size:.1f}' for size in sizes)} over the run (traced in {traced:.0f} s)"
+    )
 
 
 if __name__ == "__main__":

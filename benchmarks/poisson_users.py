@@ -18,6 +18,12 @@ class Waiting(HttpUser):
 
     @task
     def ask(self) -> None:
-        body = {"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": 2, "stream": True}
-        for _ in self.client.post("/v1/chat/completions", json=body, stream=True, name="chat").iter_lines():
+        body = {
+            "messages": [{"role": "user", "content": "Hello " * 40}],
+            "max_tokens": 2,
+            "stream": True,
+        }
+        for _ in self.client.post(
+            "/v1/chat/completions", json=body, stream=True, name="chat"
+        ).iter_lines():
             pass

@@ -1,8 +1,9 @@
 """How often `compare` finds the differences that it prints as "found", and what its gates let pass.
 
-Planted: two sides of which all figures scatter together, and from run to run the scatter follows the one before it (an AR(1) process,
-a machine whose state lasts), in the order A B B A. The scatter of each pair gives the smallest difference that would have been found
-with 95 % and with 80 %; then just this difference is planted into the same runs, and `compare` judges them. For gates of 5 %: how
+Planted: two sides of which all figures scatter together, and from run to run the scatter follows
+the one before it (an AR(1) process, a machine whose state lasts), in the order A B B A. The scatter
+of each pair gives the smallest difference that would have been found with 95 % and with 80 %; then
+just this difference is planted into the same runs, and `compare` judges them. For gates of 5 %: how
 often a change of 0, of the limit and of twice the limit passes, fails or cannot be judged.
 
 .venv/bin/python -m benchmarks.power [PAIRS]
@@ -31,7 +32,9 @@ CORRELATIONS = (0.0, 0.5)
 ORDERS = ("ABBA", "ABBAAB", "ABBAABBAAB")
 
 
-def correlated_sides(order: str, rng: random.Random, scatter: float, correlation: float) -> list[Side]:
+def correlated_sides(
+    order: str, rng: random.Random, scatter: float, correlation: float
+) -> list[Side]:
     """Two equal sides. `correlation`: of the machine's state in one run with that in the next."""
     state = rng.gauss(0, scatter)
     runs: dict[str, list[MeasuredRun]] = {"A": [], "B": []}
@@ -47,12 +50,16 @@ def correlated_sides(order: str, rng: random.Random, scatter: float, correlation
 
 def slower(side: Side, ratio: float) -> Side:
     """The side with `KEY` larger by this ratio."""
-    runs = [replace(each, values={**each.values, KEY: (each.value(KEY) or 0.0) * ratio}) for each in side.runs]
+    runs = [
+        replace(each, values={**each.values, KEY: (each.value(KEY) or 0.0) * ratio})
+        for each in side.runs
+    ]
     return replace(side, runs=runs)
 
 
 def found(sides: Sequence[Side]) -> list[bool]:
-    """For each power whether the difference that would have been found is found, once it is planted."""
+    """For each power whether the difference that would have been found is found, once it is
+    planted."""
     found_from = compare(sides).changes[KEY, 1].found_from
     if found_from is None:
         return [False for _ in POWERS]
@@ -65,7 +72,9 @@ def found(sides: Sequence[Side]) -> list[bool]:
 
 def is_alarm(sides: Sequence[Side]) -> bool:
     """Whether a difference is called real."""
-    return any(change.outcome in (BETTER, WORSE) for change in compare(sides).changes.values())
+    return any(
+        change.outcome in (BETTER, WORSE) for change in compare(sides).changes.values()
+    )
 
 
 def gate_outcomes(sides: Sequence[Side], change: float) -> str:
@@ -76,7 +85,10 @@ def gate_outcomes(sides: Sequence[Side], change: float) -> str:
 
 def shares_of(counter: Counter[str], pairs: int) -> str:
     """`93 / 0 / 7`: per cent that passed, failed, and could not be judged."""
-    return " / ".join(f"{100 * counter[outcome] / pairs:.0f}" for outcome in (PASSED, FAILED, NOT_JUDGED))
+    return " / ".join(
+        f"{100 * counter[outcome] / pairs:.0f}"
+        for outcome in (PASSED, FAILED, NOT_JUDGED)
+    )
 
 
 def main(pairs: int) -> None:
@@ -101,8 +113,13 @@ def main(pairs: int) -> None:
                     for place, change in enumerate(changes):
                         outcomes[place][gate_outcomes(sides, change)] += 1
                 shares = "".join(f"{hit / pairs:>13.1%}" for hit in hits)
-                gates = "".join(f"{shares_of(counter, pairs):>24}" for counter in outcomes)
-                print(f"{order:<12}{scatter:>6.0%}{correlation:>10}{alarms / pairs:>12.1%}{shares}   {gates}", flush=True)
+                gates = "".join(
+                    f"{shares_of(counter, pairs):>24}" for counter in outcomes
+                )
+                print(
+                    f"{order:<12}{scatter:>6.0%}{correlation:>10}{alarms / pairs:>12.1%}{shares}   {gates}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The end of a long run: bytes on disk, and time, CPU and memory of its report, compared with numpy computing percentiles of the
-same ITLs; time and size of report.html.
+"""The end of a long run: bytes on disk, and time, CPU and memory of its report, compared with numpy
+computing percentiles of the same ITLs; time and size of report.html.
 
-Records come in batches of 4, as the master of a swarm writes them; the run is killed, so that its report reads the journal.
+Records come in batches of 4, as the master of a swarm writes them; the run is killed, so that its
+report reads the journal.
 
 .venv/bin/python -m benchmarks.reports
 """
@@ -53,7 +54,20 @@ print(f"{time.perf_counter() - begun:.2f} {len(page.encode()) / 1e6:.2f}")
 
 def fill(folder: Path, requests: int) -> None:
     """A killed run, with 2000 requests per second."""
-    writer = RunWriter(folder, Manifest("0", "20260101-000000", "Chat", [], {}, "chat", "openai", None, num_prompts=requests))
+    writer = RunWriter(
+        folder,
+        Manifest(
+            "0",
+            "20260101-000000",
+            "Chat",
+            [],
+            {},
+            "chat",
+            "openai",
+            None,
+            num_prompts=requests,
+        ),
+    )
     rng = np.random.default_rng(0)
     for first in range(0, requests, MADE):
         index = np.arange(first, min(first + MADE, requests))
@@ -65,9 +79,14 @@ def fill(folder: Path, requests: int) -> None:
             "started_mono_ns": pa.array(started_ns),
             "first_token_mono_ns": pa.array(started_ns + 100_000_000),
             "ended_mono_ns": pa.array(started_ns + 4_100_000_000),
-            "itl_ms": pa.ListArray.from_arrays(np.arange(0, len(gaps) + 1, GAPS, dtype=np.int32), gaps),
+            "itl_ms": pa.ListArray.from_arrays(
+                np.arange(0, len(gaps) + 1, GAPS, dtype=np.int32), gaps
+            ),
         }
-        made = pa.record_batch([own.get(name, pattern[name]) for name in pattern.schema.names], schema=pattern.schema)
+        made = pa.record_batch(
+            [own.get(name, pattern[name]) for name in pattern.schema.names],
+            schema=pattern.schema,
+        )
         for place in range(0, made.num_rows, BATCH):
             writer.append_batch(made.slice(place, BATCH))
     writer.release()
@@ -76,13 +95,18 @@ def fill(folder: Path, requests: int) -> None:
 def row(name: str, requests: int, command: list[str]) -> None:
     """Run it and print its row."""
     begun_s = time.monotonic()
-    status, usage, memory_mib = ended(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid)
+    status, usage, memory_mib = ended(
+        subprocess.Popen(command, stdout=subprocess.DEVNULL).pid
+    )
     took_s = time.monotonic() - begun_s
     if status not in (0, 3 << 8):  # 3: a killed run is incomplete
         raise SystemExit(f"{' '.join(command)} failed")
     tokens = requests * (GAPS + 1) / 1e6
     cpu_s = usage.ru_utime + usage.ru_stime
-    print(f"| {requests} | {tokens:.0f} | {name} | {took_s:.1f} | {cpu_s:.1f} | {memory_mib:.0f} |", flush=True)
+    print(
+        f"| {requests} | {tokens:.0f} | {name} | {took_s:.1f} | {cpu_s:.1f} | {memory_mib:.0f} |",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -95,12 +119,26 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "run"
             fill(folder, requests)
-            journal = sum(file.stat().st_size for file in folder.glob("*.arrows")) / requests
-            report = [sys.executable, "-m", "llama_load.cli.main", "report", str(folder)]
+            journal = (
+                sum(file.stat().st_size for file in folder.glob("*.arrows")) / requests
+            )
+            report = [
+                sys.executable,
+                "-m",
+                "llama_load.cli.main",
+                "report",
+                str(folder),
+            ]
             row("llama-load report of the killed run", requests, report)
             row("llama-load report, again", requests, report)
-            row("numpy: percentiles of the gaps", requests, [sys.executable, "-c", NUMPY, str(folder / TABLE)])
-            sizes.append(f"| {requests} | {journal:.0f} | {(folder / TABLE).stat().st_size / requests:.0f} |")
+            row(
+                "numpy: percentiles of the gaps",
+                requests,
+                [sys.executable, "-c", NUMPY, str(folder / TABLE)],
+            )
+            sizes.append(
+                f"| {requests} | {journal:.0f} | {(folder / TABLE).stat().st_size / requests:.0f} |"
+            )
     print("\n| requests | journal (bytes a record) | requests.parquet |")
     print("|---:|---:|---:|", *sizes, sep="\n")
     print("\n| requests | report.html (s, with imports) | (MB) |")
@@ -110,7 +148,12 @@ def main() -> None:
             folder = Path(name) / "run"
             fill(folder, requests)
             recover(load_run(folder))
-            made = subprocess.run([sys.executable, "-c", PAGE, str(folder)], check=True, capture_output=True, text=True)
+            made = subprocess.run(
+                [sys.executable, "-c", PAGE, str(folder)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             seconds, megabytes = made.stdout.split()
             print(f"| {requests} | {seconds} | {megabytes} |", flush=True)
 

@@ -1,9 +1,10 @@
-"""A server that uses every core of the client's machine: the same run at normal and at real-time priority.
+"""A server that uses every core of the client's machine: the same run at normal and at real-time
+priority.
 
     .venv/bin/python -m benchmarks.starved [--repeat 3] [--users 4]        # about 10 s a run
 
-The embedded llama-server computes on as many threads as there are cores, which spin while they wait. The runs alternate.
-Needs permission for real-time priority (ulimit -r 1).
+The embedded llama-server computes on as many threads as there are cores, which spin while they
+wait. The runs alternate. Needs permission for real-time priority (ulimit -r 1).
 """
 
 from __future__ import annotations
@@ -51,13 +52,43 @@ def measure(priority: str, users: int) -> list[str]:
     """A row: one run with --client-priority `priority`."""
     with tempfile.TemporaryDirectory() as name, serving(SERVER, Path(name)) as server:
         run = Path(name) / "run"
-        command = [sys.executable, "-m", "locust", "--headless", "--host", server.url, "--loglevel", "ERROR", "-f"]
-        command += ["locustfiles/sharegpt_chat.py", "-u", str(users), "--num-prompts", str(REQUESTS), "--max-tokens", str(TOKENS)]
-        command += ["--ignore-eos", "--client-priority", priority, "--run-dir", str(run), "--no-report-html"]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            "-m",
+            "locust",
+            "--headless",
+            "--host",
+            server.url,
+            "--loglevel",
+            "ERROR",
+            "-f",
+        ]
+        command += [
+            "locustfiles/sharegpt_chat.py",
+            "-u",
+            str(users),
+            "--num-prompts",
+            str(REQUESTS),
+            "--max-tokens",
+            str(TOKENS),
+        ]
+        command += [
+            "--ignore-eos",
+            "--client-priority",
+            priority,
+            "--run-dir",
+            str(run),
+            "--no-report-html",
+        ]
+        subprocess.run(
+            command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         (worker,) = json.loads((run / "run.json").read_text())["workers"]
         summary = json.loads((run / "summary.json").read_text())
-    checks = {check["name"]: check["value"] for check in summary["llama_load"]["verdict"]["checks"]}
+    checks = {
+        check["name"]: check["value"]
+        for check in summary["llama_load"]["verdict"]["checks"]
+    }
     return [
         str(worker["priority"]),
         f"{worker['core_wait_ratio']:.1%}",

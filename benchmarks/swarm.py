@@ -2,10 +2,12 @@
 
     .venv/bin/python -m benchmarks.swarm [--workers 50] [--rate 5000] [--seconds 20] [--catch-up 0]
 
-The master is a real Locust master with llama-load and a swarm key. Other processes simulate the workers with their messages: 50 times
-a second each asks for the leases of the requests that have ended, and reports those that have begun with that; it sends records as often as the
-master asks for, and never more than 256 KiB that are not acknowledged. What is sent is the load; what is stored is what the master
-carries. With --catch-up, the load ends after that time, and the master has the rest of the time to catch up.
+The master is a real Locust master with llama-load and a swarm key. Other processes simulate the
+workers with their messages: 50 times a second each asks for the leases of the requests that have
+ended, and reports those that have begun with that; it sends records as often as the master asks
+for, and never more than 256 KiB that are not acknowledged. What is sent is the load; what is stored
+is what the master carries. With --catch-up, the load ends after that time, and the master has the
+rest of the time to catch up.
 """
 
 from __future__ import annotations
@@ -50,9 +52,12 @@ HERE = Path(__file__).resolve().parent
 
 
 class Worker:
-    """One simulated worker. `load`: requests that end each second, and for how long; `counts`: records sent and stored."""
+    """One simulated worker. `load`: requests that end each second, and for how long; `counts`:
+    records sent and stored."""
 
-    def __init__(self, number: int, port: int, load: tuple[float, float], counts: Any) -> None:
+    def __init__(
+        self, number: int, port: int, load: tuple[float, float], counts: Any
+    ) -> None:
         self.name = f"made-up_{number:032x}"
         self.rate, self.load_s = load
         self.ahead = max(2, int(self.rate * 0.3))  # leases that it keeps
@@ -81,11 +86,24 @@ class Worker:
             gevent.spawn(greenlet)
 
     def say(self, kind: str, data: object) -> None:
-        self.client.send(Message(kind, data | {"run": self.run} if isinstance(data, dict) else data, self.name))
+        self.client.send(
+            Message(
+                kind,
+                data | {"run": self.run} if isinstance(data, dict) else data,
+                self.name,
+            )
+        )
 
     def beat(self) -> None:
         while True:
-            self.say("heartbeat", {"state": self.state, "current_cpu_usage": 1.0, "current_memory_usage": 1})
+            self.say(
+                "heartbeat",
+                {
+                    "state": self.state,
+                    "current_cpu_usage": 1.0,
+                    "current_memory_usage": 1,
+                },
+            )
             gevent.sleep(1)
 
     def listen(self) -> None:
@@ -104,7 +122,10 @@ class Worker:
                     self.holding.difference_update(keys)
             elif message.type == messages.PING:
                 self.flush_s = data["batch_every_s"]
-                answer = {"asked_ns": data["asked_ns"], "worker_ns": time.monotonic_ns()}
+                answer = {
+                    "asked_ns": data["asked_ns"],
+                    "worker_ns": time.monotonic_ns(),
+                }
                 if not self.over:
                     answer |= {
                         "delivered": data["delivered"],
@@ -118,14 +139,19 @@ class Worker:
             elif message.type == "spawn":
                 self.state = "running"
                 users = data["user_classes_count"]
-                self.say("spawning_complete", {"user_classes_count": users, "user_count": sum(users.values())})
+                self.say(
+                    "spawning_complete",
+                    {"user_classes_count": users, "user_count": sum(users.values())},
+                )
             elif message.type == messages.END:
                 self.state, self.over = "ready", True
 
     def work(self) -> None:
         begin = flushed = time.monotonic()
         due = 0.0
-        self.say(messages.REPORT, {"started": [], "ended": [], "wants": {"Chat": self.ahead}})
+        self.say(
+            messages.REPORT, {"started": [], "ended": [], "wants": {"Chat": self.ahead}}
+        )
         for tick in range(1, 10**9):
             gevent.sleep(max(0.0, begin + tick * TICK_S - time.monotonic()))
             if self.over:
@@ -137,7 +163,14 @@ class Worker:
             if over:
                 self.ended += over
                 ends = [(*lease.key, False) for lease in over]
-                self.say(messages.REPORT, {"started": self.begun, "ended": ends, "wants": {"Chat": len(over)}})
+                self.say(
+                    messages.REPORT,
+                    {
+                        "started": self.begun,
+                        "ended": ends,
+                        "wants": {"Chat": len(over)},
+                    },
+                )
                 self.begun = []
             on_the_way = sum(size for _, size in self.unacknowledged.values())
             if time.monotonic() - flushed > self.flush_s and on_the_way < WINDOW_BYTES:
@@ -149,16 +182,27 @@ class Worker:
             gevent.sleep(0.1)
         self.say(
             messages.FLUSHED,
-            {"batches": self.number, "open": [], "gave_up": False, "health": msgspec.to_builtins(WorkerHealth(self.name))},
+            {
+                "batches": self.number,
+                "open": [],
+                "gave_up": False,
+                "health": msgspec.to_builtins(WorkerHealth(self.name)),
+            },
         )
 
     def flush(self) -> None:
-        while self.ended and sum(size for _, size in self.unacknowledged.values()) < WINDOW_BYTES:
+        while (
+            self.ended
+            and sum(size for _, size in self.unacknowledged.values()) < WINDOW_BYTES
+        ):
             leases, self.ended = self.ended[:MOST_RECORDS], self.ended[MOST_RECORDS:]
             self.number += 1
             self.sent.value += len(leases)
             batch = self.batch(leases)
-            self.unacknowledged[self.number] = [lease.key for lease in leases], len(batch)
+            self.unacknowledged[self.number] = (
+                [lease.key for lease in leases],
+                len(batch),
+            )
             self.client.send_batch(messages.pack_header(self.number, self.run), batch)
 
     def batch(self, leases: list) -> bytes:
@@ -166,11 +210,22 @@ class Worker:
         own = {
             "prompt_index": [lease.index for lease in leases],
             "warmup": [lease.warmup for lease in leases],
-            "request_id": [f"{self.name[-4:]}{lease.warmup:1d}{lease.index:011d}" for lease in leases],
-            **dict.fromkeys(INSTANTS & {"started_mono_ns", "ended_mono_ns", "first_token_mono_ns"}, now),
+            "request_id": [
+                f"{self.name[-4:]}{lease.warmup:1d}{lease.index:011d}"
+                for lease in leases
+            ],
+            **dict.fromkeys(
+                INSTANTS & {"started_mono_ns", "ended_mono_ns", "first_token_mono_ns"},
+                now,
+            ),
         }
         pattern = self.pattern.slice(0, len(leases))
-        columns = [pa.array(own[field.name], field.type) if field.name in own else pattern[field.name] for field in schema()]
+        columns = [
+            pa.array(own[field.name], field.type)
+            if field.name in own
+            else pattern[field.name]
+            for field in schema()
+        ]
         return pa.record_batch(columns, schema=schema()).serialize().to_pybytes()
 
 
@@ -189,29 +244,79 @@ def main() -> None:
     parser.add_argument("--catch-up", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder, port, server_port, metrics_port = Path(name), free_port(), free_port(), free_port()
+        folder, port, server_port, metrics_port = (
+            Path(name),
+            free_port(),
+            free_port(),
+            free_port(),
+        )
         server = start(
-            [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(server_port)],
+            [
+                sys.executable,
+                "-m",
+                "llama_load.cli.main",
+                "serve",
+                "--simulated",
+                "--port",
+                str(server_port),
+            ],
             f"http://127.0.0.1:{server_port}",
             folder / "server.log",
         )
         users = int(asked.rate)
-        command = [sys.executable, "-m", "locust", "-f", str(HERE / "llama_load_user.py"), "--master", "--headless"]
-        command += ["--master-bind-port", str(port), "--expect-workers", str(asked.workers), "-u", str(users)]
-        command += ["-t", f"{asked.seconds}s", "--metrics-port", str(metrics_port), "--host", server.url, "--warmup", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            str(HERE / "llama_load_user.py"),
+            "--master",
+            "--headless",
+        ]
+        command += [
+            "--master-bind-port",
+            str(port),
+            "--expect-workers",
+            str(asked.workers),
+            "-u",
+            str(users),
+        ]
+        command += [
+            "-t",
+            f"{asked.seconds}s",
+            "--metrics-port",
+            str(metrics_port),
+            "--host",
+            server.url,
+            "--warmup",
+            "0",
+        ]
         command += ["--run-dir", str(folder / "run"), "--loglevel", "ERROR"]
-        env = {"BENCH_OUT": "/dev/null", "BENCH_TOKENS": "1", "LLAMA_LOAD_SWARM_KEY": KEY}
+        env = {
+            "BENCH_OUT": "/dev/null",
+            "BENCH_TOKENS": "1",
+            "LLAMA_LOAD_SWARM_KEY": KEY,
+        }
         with (folder / "out").open("wb") as out:
-            master = subprocess.Popen(command, env=os.environ | env, stdout=out, stderr=out)
+            master = subprocess.Popen(
+                command, env=os.environ | env, stdout=out, stderr=out
+            )
         time.sleep(3)
         load_s = float(asked.catch_up or 10**9)
         context = multiprocessing.get_context("spawn")
-        counts = [(context.Value("q", 0), context.Value("q", 0)) for _ in range(PROCESSES)]
+        counts = [
+            (context.Value("q", 0), context.Value("q", 0)) for _ in range(PROCESSES)
+        ]
         share = -(-asked.workers // PROCESSES)
         simulators = [
             context.Process(
                 target=simulate,
-                args=(range(i * share, min((i + 1) * share, asked.workers)), port, (asked.rate / asked.workers, load_s), counts[i]),
+                args=(
+                    range(i * share, min((i + 1) * share, asked.workers)),
+                    port,
+                    (asked.rate / asked.workers, load_s),
+                    counts[i],
+                ),
                 daemon=True,
             )
             for i in range(PROCESSES)
@@ -220,15 +325,23 @@ def main() -> None:
             simulator.start()
         process = psutil.Process(master.pid)
         print(heading())
-        print("| after (s) | records/s | waiting | us of CPU each | master's core | lag (s) | master's memory (MiB) |")
+        print(
+            "| after (s) | records/s | waiting | us of CPU each | master's core | lag (s) | master's memory (MiB) |"
+        )
         print("|---:|---:|---:|---:|---:|---:|---:|")
 
         def now() -> tuple[float, int, float]:
             times = process.cpu_times()
-            return time.monotonic(), sum(stored.value for _, stored in counts), times.user + times.system
+            return (
+                time.monotonic(),
+                sum(stored.value for _, stored in counts),
+                times.user + times.system,
+            )
 
         begin = now()
-        while master.poll() is None and time.monotonic() - begin[0] < asked.seconds + 60:
+        while (
+            master.poll() is None and time.monotonic() - begin[0] < asked.seconds + 60
+        ):
             before = now()
             gevent.sleep(5)
             if master.poll() is not None:
@@ -237,21 +350,45 @@ def main() -> None:
             seconds, records, cpu = (b - a for a, b in zip(before, after, strict=True))
             waiting = sum(sent.value - stored.value for sent, stored in counts)
             each = cpu / records * 1e6 if records else float("nan")
-            row = (after[0] - begin[0], records / seconds, waiting, each, 100 * cpu / seconds, lag_s(metrics_port))
+            row = (
+                after[0] - begin[0],
+                records / seconds,
+                waiting,
+                each,
+                100 * cpu / seconds,
+                lag_s(metrics_port),
+            )
             memory = process.memory_info().rss / 2**20
-            print("| {:.0f} | {:.0f} | {} | {:.0f} | {:.0f} % | {:.1f} |".format(*row), f"{memory:.0f} |", flush=True)
+            print(
+                "| {:.0f} | {:.0f} | {} | {:.0f} | {:.0f} % | {:.1f} |".format(*row),
+                f"{memory:.0f} |",
+                flush=True,
+            )
         for simulator in simulators:
             simulator.terminate()
         server.stop()
         master.wait(60)
-        disk = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file()) / 2**20
+        disk = (
+            sum(
+                file.stat().st_size
+                for file in (folder / "run").rglob("*")
+                if file.is_file()
+            )
+            / 2**20
+        )
         total = sum(sent.value for sent, _ in counts)
         stored = load_run(folder / "run").records
         different = len(set(stored.strings("prompt_index")))
         print(
             f"\n{total} records sent, {len(stored)} on disk, of {different} requests, in {disk:.1f} MiB; exit code {master.returncode}"
         )
-        print("\n".join(line for line in (folder / "out").read_text(errors="replace").splitlines() if "records were" in line))
+        print(
+            "\n".join(
+                line
+                for line in (folder / "out").read_text(errors="replace").splitlines()
+                if "records were" in line
+            )
+        )
         if master.returncode:
             print((folder / "out").read_text(errors="replace")[-2000:])
 
@@ -264,7 +401,14 @@ def lag_s(port: int) -> float:
         text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=3).text
     except requests.RequestException:
         return float("nan")
-    return next((float(line.split()[1]) for line in text.splitlines() if line.startswith("llama_load_master_lag_seconds ")), 0.0)
+    return next(
+        (
+            float(line.split()[1])
+            for line in text.splitlines()
+            if line.startswith("llama_load_master_lag_seconds ")
+        ),
+        0.0,
+    )
 
 
 if __name__ == "__main__":

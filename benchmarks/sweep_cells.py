@@ -1,4 +1,5 @@
-"""What a cell of a sweep costs beside its requests: tests of llama-bench on a small model whose server is kept.
+"""What a cell of a sweep costs beside its requests: tests of llama-bench on a small model whose
+server is kept.
 
 python -m benchmarks.sweep_cells
 """
@@ -27,7 +28,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "plan.yaml").write_text(PLAN.format(tests=", ".join(TESTS)))
-        command = [sys.executable, "-m", "llama_load.cli.main", "sweep", str(folder / "plan.yaml"), "--out", str(folder / "sweep")]
+        command = [
+            sys.executable,
+            "-m",
+            "llama_load.cli.main",
+            "sweep",
+            str(folder / "plan.yaml"),
+            "--out",
+            str(folder / "sweep"),
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         found = json.loads((folder / "sweep" / "sweep.json").read_bytes())
     took = [cell["took_s"] for cell in found["cells"]][1:]

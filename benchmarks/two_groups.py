@@ -1,7 +1,9 @@
-"""How often one server is called two sources, and how often a second source is found, by its share and its speed.
+"""How often one server is called two sources, and how often a second source is found, by its share
+and its speed.
 
-Simulated runs (tests/source_runs.py): open and closed loops, with and without queues, prompts one after the other, mixed lengths,
-conversations, answers at their own speeds, unreported drafts, aborts.
+Simulated runs (tests/source_runs.py): open and closed loops, with and without queues, prompts one
+after the other, mixed lengths, conversations, answers at their own speeds, unreported drafts,
+aborts.
 
 .venv/bin/python -m benchmarks.two_groups [SEEDS] [alarms] [power]
 """
@@ -25,7 +27,12 @@ LOADS = (
     Case(name="closed, 4 per slot", users=16),
     Case(name="closed, one user", users=1, slots=1),
     Case(name="closed, 32 users without a queue", users=32, slots=200),
-    Case(name="closed, 16 users, one prompt at a time", users=16, slots=16, one_by_one=True),
+    Case(
+        name="closed, 16 users, one prompt at a time",
+        users=16,
+        slots=16,
+        one_by_one=True,
+    ),
     Case(name="open, one prompt at a time", load=0.6, slots=16, one_by_one=True),
 )
 # What else is drawn; each with each of the loads.
@@ -51,14 +58,20 @@ def is_doubted(case: Case, count: int, seed: int) -> bool:
 
 def false_alarms(seeds: int) -> None:
     """One server."""
-    print(f"One server, called two sources: {seeds} runs of each of {len(KINDS)} kinds\n")
-    print(f"| load | {' | '.join(f'{count} requests' for count in COUNTS)} |\n|---|{'---:|' * len(COUNTS)}")
+    print(
+        f"One server, called two sources: {seeds} runs of each of {len(KINDS)} kinds\n"
+    )
+    print(
+        f"| load | {' | '.join(f'{count} requests' for count in COUNTS)} |\n|---|{'---:|' * len(COUNTS)}"
+    )
     of_all = 0
     for load in LOADS:
         cells = []
         for count in COUNTS:
             cases = [replace(load, **kind) for kind in KINDS]  # type: ignore[arg-type]
-            doubted = sum(is_doubted(case, count, seed) for case in cases for seed in range(seeds))
+            doubted = sum(
+                is_doubted(case, count, seed) for case in cases for seed in range(seeds)
+            )
             cells.append(f"{doubted / seeds / len(KINDS):.1%}")
             of_all += doubted
         print(f"| {load.name} | {' | '.join(cells)} |", flush=True)
@@ -67,11 +80,19 @@ def false_alarms(seeds: int) -> None:
 
 
 def power(seeds: int) -> None:
-    """A second source, in a closed loop of eight users on four slots with prompts of mixed lengths."""
-    for moves, what in (("both", "first token and pace"), ("ttft", "first token alone")):
+    """A second source, in a closed loop of eight users on four slots with prompts of mixed
+    lengths."""
+    for moves, what in (
+        ("both", "first token and pace"),
+        ("ttft", "first token alone"),
+    ):
         for count in (60, 400):
-            print(f"\n{count} requests, found of {seeds} runs; {what} this many times as fast:\n")
-            print(f"| share | {' | '.join(f'{ratio:g} x' for ratio in RATIOS)} |\n|---:|{'---:|' * len(RATIOS)}")
+            print(
+                f"\n{count} requests, found of {seeds} runs; {what} this many times as fast:\n"
+            )
+            print(
+                f"| share | {' | '.join(f'{ratio:g} x' for ratio in RATIOS)} |\n|---:|{'---:|' * len(RATIOS)}"
+            )
             for share in SHARES:
                 cells = []
                 for ratio in RATIOS:

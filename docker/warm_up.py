@@ -1,5 +1,6 @@
-"""Runs a small load test with two processes while the image is built: it fails if one does not work here, and leaves the bytecode
-of all that a run imports. Without it every start in a container, whose user may not write it, takes some seconds longer."""
+"""Runs a small load test with two processes while the image is built: it fails if one does not work
+here, and leaves the bytecode of all that a run imports. Without it every start in a container,
+whose user may not write it, takes some seconds longer."""
 
 import subprocess
 import tempfile
@@ -11,7 +12,17 @@ from llama_load.wire.local_ports import free_port
 
 with tempfile.TemporaryDirectory() as name:
     folder, port = Path(name), free_port()
-    serve = ["llama-load", "serve", "--simulated", "--port", str(port), "--first-token-ms", "1", "--interval-ms", "1"]
+    serve = [
+        "llama-load",
+        "serve",
+        "--simulated",
+        "--port",
+        str(port),
+        "--first-token-ms",
+        "1",
+        "--interval-ms",
+        "1",
+    ]
     server = start(serve, f"http://127.0.0.1:{port}", folder / "server.log")
     try:
         command = [
@@ -22,7 +33,18 @@ with tempfile.TemporaryDirectory() as name:
             "--processes",
             "2",
         ]
-        command += ["--host", server.url, "-u", "4", "--num-prompts", "8", "--max-tokens", "8", "--run-dir", str(folder / "run")]
+        command += [
+            "--host",
+            server.url,
+            "-u",
+            "4",
+            "--num-prompts",
+            "8",
+            "--max-tokens",
+            "8",
+            "--run-dir",
+            str(folder / "run"),
+        ]
         subprocess.run(command, check=True, timeout=100)
     finally:
         server.stop()

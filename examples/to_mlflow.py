@@ -12,5 +12,11 @@ from llama_load import events
 def to_mlflow(run_dir, summary, **_):
     with mlflow.start_run(run_name=summary["label"] or run_dir.name):
         mlflow.set_tag("verdict", summary["llama_load"]["verdict"]["word"])
-        mlflow.log_metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
+        mlflow.log_metrics(
+            {
+                key: value
+                for key, value in summary.items()
+                if isinstance(value, int | float)
+            }
+        )
         mlflow.log_artifacts(str(run_dir))

@@ -12,5 +12,11 @@ from llama_load import events
 def to_wandb(run_dir, summary, **_):
     with wandb.init(project="llama-load", name=summary["label"] or run_dir.name) as run:
         run.summary["verdict"] = summary["llama_load"]["verdict"]["word"]
-        run.log({key: value for key, value in summary.items() if isinstance(value, int | float)})
+        run.log(
+            {
+                key: value
+                for key, value in summary.items()
+                if isinstance(value, int | float)
+            }
+        )
         run.log_artifact(str(run_dir / "requests.parquet"), type="requests")

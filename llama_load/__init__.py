@@ -1,6 +1,7 @@
 """Load tests for LLM servers, based on Locust.
 
-In a locustfile: `from llama_load import LlamaUser`. Imports are lazy, so that reading reports needs neither Locust nor gevent.
+In a locustfile: `from llama_load import LlamaUser`. In Python: `llama_load.run(url)`. Imports are
+lazy, so that reading reports needs neither Locust nor gevent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from locust.event import EventHook, Events
 
+    from llama_load.lab.python_run import Result, compare, run
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
     from llama_load.users.answer_check import Answer
     from llama_load.users.user import LlamaUser
@@ -45,6 +47,7 @@ __all__ = [
     "Queries",
     "Ramp",
     "Replay",
+    "Result",
     "ShareGPT",
     "Soak",
     "Spike",
@@ -53,7 +56,9 @@ __all__ = [
     "TextBatches",
     "Vision",
     "__version__",
+    "compare",
     "events",
+    "run",
 ]
 
 # The module of each name.
@@ -67,22 +72,33 @@ _MODULES = {
     "Mixed": "workloads.mixed",
     "Queries": "workloads.embeddings",
     "Replay": "workloads.replay",
+    "Result": "lab.python_run",
     "ShareGPT": "workloads.sharegpt",
     "Synthetic": "workloads.synthetic",
     "TextBatches": "workloads.embeddings",
     "Vision": "workloads.vision",
     "__version__": "version",
+    "compare": "lab.python_run",
     **dict.fromkeys(("Ramp", "Soak", "Spike", "Stages"), "swarm.load_shapes"),
 }
 
 
 def __getattr__(name: str) -> object:
+    from llama_load.code_cache import dataclasses_compiled_once
+
+    with dataclasses_compiled_once():
+        return _attribute(name)
+
+
+def _attribute(name: str) -> object:
     if name in ("Answer", "LlamaUser", "events"):
         _install()
     if name == "events":
         import locust
 
         return locust.events
+    if name == "run":  # the room of that name, which can be called
+        return import_module("llama_load.run")
     if name in _MODULES:
         return getattr(import_module(f"llama_load.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
@@ -101,7 +117,9 @@ def _install() -> None:
             gc.enable()
 
 
-if "locust.main" in sys.modules:  # as early as possible: Ctrl-C may come during the other imports
+if (
+    "locust.main" in sys.modules
+):  # as early as possible: Ctrl-C may come during the other imports
     from llama_load.swarm.signals import SIGNALS, is_locust_process
     from llama_load.terminal import make_output_safe
 

@@ -19,13 +19,15 @@ class _NoPandas(MetaPathFinder):
 
 @cache
 def load_arrow() -> None:
-    """Import everything that encoding records needs, so that no import happens while requests are in flight.
+    """Import everything that encoding records needs, so that no import happens while requests are
+    in flight.
 
-    The first `pa.array` of a process imports pandas if it is installed: 0.3 s of CPU (seconds on a busy machine), to check whether
-    a list is a pandas.Series. So pandas is hidden during that call, unless it is loaded already. `Table.to_pandas` imports it
-    again when needed.
+    The first `pa.array` of a process imports pandas if it is installed: 0.3 s of CPU (seconds on a
+    busy machine), to check whether a list is a pandas.Series. So pandas is hidden during that call,
+    unless it is loaded already. `Table.to_pandas` imports it again when needed.
     """
-    # Arrow's own allocator keeps what it has once used: reading a million records left 450 MB of it.
+    # Arrow's own allocator keeps what it has once used: reading a million records left 450 MB of
+    # it.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     import pyarrow as pa
     import pyarrow.ipc

@@ -1,7 +1,7 @@
 """Header fields for one server: keys among them go to its scheme, host and port, and nowhere else.
 
-Whatever sends a request takes its keys in a `BoundHeaders` and asks it for the fields of the request's own URL. No other module
-makes an Authorization header (tests/test_key_doors.py).
+Whatever sends a request takes its keys in a `BoundHeaders` and asks it for the fields of the
+request's own URL. No other module makes an Authorization header (tests/test_key_doors.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class OtherServerError(Exception):
-    """Headers were about to go to a server that they are not for. The text names both, and no key."""
+    """Headers were about to go to a server that they are not for. The text names both, and no
+    key."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundHeaders:
-    """Names and values of headers, and the origin (see `origin_of`) that they are for. Without fields the origin is not used."""
+    """Names and values of headers, and the origin (see `origin_of`) that they are for. Without
+    fields the origin is not used."""
 
     origin: str = ""
     fields: Headers = ()
@@ -34,7 +36,10 @@ class BoundHeaders:
         if not self.fields:
             return ()
         if not origin or origin != self.origin:
-            raise OtherServerError(f"the keys are for {self.origin or 'no server'} and are not sent to {origin or 'another one'}")
+            raise OtherServerError(
+                f"the keys are for {self.origin or 'no server'} and are not sent to "
+                f"{origin or 'another one'}"
+            )
         return self.fields
 
     def with_fields(self, fields: Iterable[tuple[str, str]]) -> BoundHeaders:
@@ -47,7 +52,12 @@ class BoundHeaders:
 
     def without(self, names: Collection[str]) -> BoundHeaders:
         """The fields without those of these names, which are in lower case."""
-        return replace(self, fields=tuple(field for field in self.fields if field[0].lower() not in names))
+        return replace(
+            self,
+            fields=tuple(
+                field for field in self.fields if field[0].lower() not in names
+            ),
+        )
 
 
 NO_HEADERS = BoundHeaders()
@@ -59,7 +69,8 @@ def bound(url: str, fields: Iterable[tuple[str, str]]) -> BoundHeaders:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL: http://127.0.0.1:8080. Without a scheme it is http; "" for what is no URL of a server."""
+    """Scheme, host and port of a URL: http://127.0.0.1:8080. Without a scheme it is http; "" for
+    what is no URL of a server."""
     text = url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
@@ -83,5 +94,8 @@ def bearer(key: str | None) -> Headers:
 
 
 def is_bearer(given: str, token: str) -> bool:
-    """Whether the Authorization header of a request has this token. Takes the same time for every wrong one."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), f"{_SCHEME} {token}".encode())
+    """Whether the Authorization header of a request has this token. Takes the same time for every
+    wrong one."""
+    return hmac.compare_digest(
+        given.encode("utf-8", "replace"), f"{_SCHEME} {token}".encode()
+    )

@@ -1,4 +1,5 @@
-"""A budget of steps for work on data of others, whose size does not bound the work: references that repeat, rules that multiply."""
+"""A budget of steps for work on data of others, whose size does not bound the work: references that
+repeat, rules that multiply."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ class TooMuchWork(ValueError):
 
 @dataclass(slots=True)
 class Budget:
-    """Steps that are left. What walks over foreign data takes one, and spends on it before each piece of work."""
+    """Steps that are left. What walks over foreign data takes one, and spends on it before each
+    piece of work."""
 
     left: int
 

@@ -1,4 +1,5 @@
-"""Files included with llama-load (locustfiles, sample data, plans of sweeps) and with Bokeh, found without importing anything."""
+"""Files included with llama-load (locustfiles, sample data, plans of sweeps) and with Bokeh, found
+without importing anything."""
 
 from __future__ import annotations
 
@@ -22,11 +23,17 @@ def bundled(name: str) -> Path:
 def bundled_files() -> list[str]:
     """All of them, such as `locustfiles/sharegpt_chat.py`."""
     folders = [(name, bundled(name)) for name in FOLDERS]
-    return [f"{name}/{path.name}" for name, folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    return [
+        f"{name}/{path.name}"
+        for name, folder in folders
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    ]
 
 
 def find_bundled(name: str) -> list[str]:
-    """The bundled files that `name` fits: `sharegpt_chat`, `sharegpt_chat.py` or `locustfiles/sharegpt_chat.py`."""
+    """The bundled files that `name` fits: `sharegpt_chat`, `sharegpt_chat.py` or
+    `locustfiles/sharegpt_chat.py`."""
     paths = [PurePosixPath(path) for path in bundled_files()]
     return [str(path) for path in paths if name in (str(path), path.name, path.stem)]
 

@@ -1,4 +1,5 @@
-"""Finds secrets in command lines: values of secret flags, headers, JSON, URLs, and commands in one word.
+"""Finds secrets in command lines: values of secret flags, headers, JSON, URLs, and commands in one
+word.
 
 Names only find the values; these are masked wherever they leave (`foreign_text.keep_secret`).
 """
@@ -12,42 +13,89 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import unquote
 
-from llama_load.foreign_text import LEAST_SECRET_CHARS, MASK, is_secret_name, redacted, secrets_in
+from llama_load.foreign_text import (
+    LEAST_SECRET_CHARS,
+    MASK,
+    is_secret_name,
+    redacted,
+    secrets_in,
+)
 
-# Headers whose values hold no secret. The value of every other header is treated as a key, whatever its name: services take
-# keys in X-Jwt, X-Team or Ocp-Apim-Subscription-Id as well.
+# Headers whose values hold no secret. The value of every other header is treated as a key, whatever
+# its name: services take keys in X-Jwt, X-Team or Ocp-Apim-Subscription-Id as well.
 HARMLESS = frozenset(
     (
-        *("accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "cache-control"),
-        *("connection", "content-encoding", "content-language", "content-type", "date", "expect", "openai-beta", "origin"),
-        *("pragma", "priority", "te", "traceparent", "tracestate", "user-agent", "via", "x-correlation-id", "x-request-id"),
+        *(
+            "accept",
+            "accept-charset",
+            "accept-encoding",
+            "accept-language",
+            "anthropic-beta",
+            "anthropic-version",
+            "cache-control",
+        ),
+        *(
+            "connection",
+            "content-encoding",
+            "content-language",
+            "content-type",
+            "date",
+            "expect",
+            "openai-beta",
+            "origin",
+        ),
+        *(
+            "pragma",
+            "priority",
+            "te",
+            "traceparent",
+            "tracestate",
+            "user-agent",
+            "via",
+            "x-correlation-id",
+            "x-request-id",
+        ),
     )
 )
 # Fields of headers whose values differ between requests (see `users.request_headers`).
 FIELD = re.compile(r"\{(conversation|prompt|user|worker)\}")
-# Flags whose values are secrets in most programs. (Names such as --auth or --key-file would take words for secrets.)
-_SECRET_FLAG = re.compile(r"--?(?:[\w-]*(?:api-?keys?|token|secret|passw(?:or)?d|credentials?)|hft)", re.IGNORECASE)
-_NO_SECRET_FLAG = re.compile(r"(?:max|min|stop|eos|bos|pad|unk|image|first|last)[-_]?token|file$", re.IGNORECASE)
+# Flags whose values are secrets in most programs. (Names such as --auth or --key-file would take
+# words for secrets.)
+_SECRET_FLAG = re.compile(
+    r"--?(?:[\w-]*(?:api-?keys?|token|secret|passw(?:or)?d|credentials?)|hft)",
+    re.IGNORECASE,
+)
+_NO_SECRET_FLAG = re.compile(
+    r"(?:max|min|stop|eos|bos|pad|unk|image|first|last)[-_]?token|file$", re.IGNORECASE
+)
 _HEADER_FLAGS = frozenset(("--header", "-H", "--proxy-header"))
 # Variables of any program, such as HF_TOKEN and AWS_SECRET_ACCESS_KEY.
-SECRET_VARIABLE = re.compile(r"(?:^|_)(?:API_?KEYS?|ACCESS_KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS)$", re.IGNORECASE)
+SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:API_?KEYS?|ACCESS_KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS)$",
+    re.IGNORECASE,
+)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _IN_URL = re.compile(r"\w://([^/?#\s@]*)@|[?&]([\w.-]+)=([^&#\s]+)")
 _DEEPEST = 3  # commands in words of commands
 
 
 def is_secret_header(name: str, value: str) -> bool:
-    """Whether the value must be treated as a key: it has letters or digits of its own, and no harmless name."""
-    return name.strip().lower() not in HARMLESS and re.search(r"[^\W_]", FIELD.sub("", value)) is not None
+    """Whether the value must be treated as a key: it has letters or digits of its own, and no
+    harmless name."""
+    return (
+        name.strip().lower() not in HARMLESS
+        and re.search(r"[^\W_]", FIELD.sub("", value)) is not None
+    )
 
 
 def secrets_of_words(words: Iterable[str], depth: int = 0) -> list[str]:
-    """Those of a command line: values of secret flags (several, too), variables before it, headers, JSON, URLs, and commands in
-    one word, such as those of --serve."""
+    """Those of a command line: values of secret flags (several, too), variables before it, headers,
+    JSON, URLs, and commands in one word, such as those of --serve."""
     found: list[str] = []
     flag = ""
     for word in words:
-        if depth < _DEEPEST and word.startswith("-") and " " in word:  # several words in one, as in plans
+        # several words in one, as in plans
+        if depth < _DEEPEST and word.startswith("-") and " " in word:
             with suppress(ValueError):
                 found += secrets_of_words(shlex.split(word), depth + 1)
         name, equals, value = word.partition("=")
@@ -66,7 +114,10 @@ def secrets_of_words(words: Iterable[str], depth: int = 0) -> list[str]:
 
 
 def _is_secret_flag(flag: str) -> bool:
-    return _SECRET_FLAG.fullmatch(flag) is not None and _NO_SECRET_FLAG.search(flag) is None
+    return (
+        _SECRET_FLAG.fullmatch(flag) is not None
+        and _NO_SECRET_FLAG.search(flag) is None
+    )
 
 
 def _of_value(flag: str, value: str, depth: int) -> list[str]:
@@ -74,7 +125,9 @@ def _of_value(flag: str, value: str, depth: int) -> list[str]:
     if _is_secret_flag(flag):
         found.append(value)
     if flag in _HEADER_FLAGS:
-        sign = min((sign for sign in ":=" if sign in value), key=value.index, default=":")
+        sign = min(
+            (sign for sign in ":=" if sign in value), key=value.index, default=":"
+        )
         name, _, of_header = value.partition(sign)
         found += [of_header] if is_secret_header(name, of_header) else []
     if value.lstrip().startswith(("{", "[")):
@@ -87,7 +140,8 @@ def _of_value(flag: str, value: str, depth: int) -> list[str]:
 
 
 def secrets_in_urls(text: str) -> list[str]:
-    """Users and passwords of URLs, and values of their queries with names of secrets, as they are written and as they are sent."""
+    """Users and passwords of URLs, and values of their queries with names of secrets, as they are
+    written and as they are sent."""
     return list(_in_urls(text)) if "://" in text else []
 
 
@@ -111,5 +165,8 @@ def redact_words(words: Iterable[str]) -> tuple[str, ...]:
         if len(secret) >= LEAST_SECRET_CHARS:
             shown = tuple(word.replace(secret, MASK) for word in shown)
         elif secret:  # a placeholder: only where it is the whole value
-            shown = tuple(re.sub(rf"(^|=){re.escape(secret)}$", rf"\1{MASK}", word) for word in shown)
+            shown = tuple(
+                re.sub(rf"(^|=){re.escape(secret)}$", rf"\1{MASK}", word)
+                for word in shown
+            )
     return tuple(map(redacted, shown))

@@ -36,9 +36,14 @@ class RunError(LlamaLoadError):
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`; did you mean p99_ttft_ms, median_ttft_ms or mean_ttft_ms?`: the names that contain the word as a part, else those spelled
-    alike, in the order of `known`; empty without any."""
-    inside = [name for name in known if f"_{word.lower()}_" in f"_{name.lower()}_"]
+    """`; did you mean p99_ttft_ms, median_ttft_ms or mean_ttft_ms?`: the names that contain the
+    word as a part, else those spelled alike, in the order of `known`; empty without any."""
+    part = f"_{word.lower()}_"
+    inside = [name for name in known if part in f"_{name.lower()}_"]
     like = inside or difflib.get_close_matches(word.lower(), known, MOST_LIKE)
     *others, last = like[:MOST_LIKE] or [""]
-    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
+    return (
+        f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+        if last
+        else ""
+    )

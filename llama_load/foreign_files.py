@@ -1,7 +1,9 @@
-"""Reads files that others may have written: the one door to every path that a person or the page names.
+"""Reads files that others may have written: the one door to every path that a person or the page
+names.
 
-Regular files alone (a pipe or device would be waited for, or has no end), at most a limit of bytes, whatever their size on disk
-says; JSON also by depth and memory (`llama_load.foreign_json`). `tests/test_foreign_doors.py` finds what opens files elsewhere.
+Regular files alone (a pipe or device would be waited for, or has no end), at most a limit of bytes,
+whatever their size on disk says; JSON also by depth and memory (`llama_load.foreign_json`).
+`tests/test_foreign_doors.py` finds what opens files elsewhere.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from llama_load.foreign_json import decode_foreign
+from llama_load.open_flags import BINARY, NO_FOLLOW, NO_WAIT, NOT_INHERITED
 
-# run.json and summary.json of the longest runs have some MB; decoded, JSON takes up to twenty times its size.
+# run.json and summary.json of the longest runs have some MB; decoded, JSON takes up to twenty times
+# its size.
 MOST_JSON_BYTES = 32 << 20
 # More than any folder of documents, conversations or images.
 MOST_FILES = 1_000_000
@@ -30,10 +34,14 @@ class LeadsOutsideError(ValueError):
     """A link in a folder of others leads to a file outside of it."""
 
 
-def open_foreign(file: Path, most_bytes: float, *, follows_links: bool = True) -> IO[bytes]:
-    """The file, opened. Raises OSError if it cannot be read or is a pipe or device, TooLarge if it has more bytes."""
-    no_link = 0 if follows_links else os.O_NOFOLLOW
-    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)  # a pipe would be waited for
+def open_foreign(
+    file: Path, most_bytes: float, *, follows_links: bool = True
+) -> IO[bytes]:
+    """The file, opened. Raises OSError if it cannot be read or is a pipe or device, TooLarge if it
+    has more bytes."""
+    no_link = 0 if follows_links else NO_FOLLOW
+    # a pipe would be waited for
+    fd = os.open(file, os.O_RDONLY | NO_WAIT | NOT_INHERITED | BINARY | no_link)
     about = os.fstat(fd)
     opened = os.fdopen(fd, "rb") if stat.S_ISREG(about.st_mode) else None
     if opened is None:
@@ -41,11 +49,16 @@ def open_foreign(file: Path, most_bytes: float, *, follows_links: bool = True) -
         raise OSError(errno.EINVAL, "not a regular file", str(file))
     if about.st_size > most_bytes:
         opened.close()
-        raise TooLarge(f"{file.name} has {about.st_size >> 20:,} MiB, over the limit of {int(most_bytes) >> 20:,} MiB")
+        raise TooLarge(
+            f"{file.name} has {about.st_size >> 20:,} MiB, over the limit of "
+            f"{int(most_bytes) >> 20:,} MiB"
+        )
     return opened
 
 
-def read_foreign(file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True) -> bytes:
+def read_foreign(
+    file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True
+) -> bytes:
     """Its bytes. Raises OSError and TooLarge."""
     with open_foreign(file, most_bytes, follows_links=follows_links) as opened:
         data = opened.read(most_bytes + 1)
@@ -61,10 +74,11 @@ def begin_of(file: Path, most_bytes: int) -> bytes:
 
 
 def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
-    """The regular files in a folder and its subfolders that are wanted, sorted; hidden ones are left out.
+    """The regular files in a folder and its subfolders that are wanted, sorted; hidden ones are
+    left out.
 
-    Raises TooLarge, and LeadsOutsideError for one whose link leads out of the folder: a data set of others could name any file of
-    this user.
+    Raises TooLarge, and LeadsOutsideError for one whose link leads out of the folder: a data set of
+    others could name any file of this user.
     """
     root = folder.resolve()
     found = []
@@ -72,7 +86,9 @@ def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[
         if not is_wanted(path) or not path.is_file():  # a pipe would be waited for
             continue
         if not path.resolve().is_relative_to(root):
-            raise LeadsOutsideError(f"{path} is a link that leads out of {folder}: put a copy in its place")
+            raise LeadsOutsideError(
+                f"{path} is a link that leads out of {folder}: put a copy in its place"
+            )
         found.append(path)
         if len(found) > MOST_FILES:
             raise TooLarge(f"the folder {folder} has more than {MOST_FILES:,} files")
@@ -87,7 +103,9 @@ def _visible(folder: Path) -> Iterator[Path]:
                 yield Path(root, name)
 
 
-def read_foreign_json(file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True) -> dict[str, Any]:
+def read_foreign_json(
+    file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True
+) -> dict[str, Any]:
     """The JSON object in it. Raises OSError, and ValueError where it holds none or is too large."""
     data = read_foreign(file, most_bytes, follows_links=follows_links)
     try:

@@ -1,7 +1,8 @@
 """Decodes JSON of others, whose memory and depth are bounded before anything is made of it.
 
-A value takes up to eighty times its length in memory: a list of empty lists of 250 MiB takes 6 GB. What is nested more than a
-thousand levels deep exceeds Python's stack, in the decoder or in whatever walks over the result.
+A value takes up to eighty times its length in memory: a list of empty lists of 250 MiB takes 6 GB.
+What is nested more than a thousand levels deep exceeds Python's stack, in the decoder or in
+whatever walks over the result.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ MOST_MEMORY_BYTES = 2 << 30
 LIST_BYTES = 88
 OBJECT_BYTES = 272
 VALUE_BYTES = 40
-# A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
+# A string that never ends is one match, up to the end: looking for its end from each of its quotes
+# would take quadratic time.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -33,7 +35,8 @@ def decode_foreign(data: Buffer) -> Any: ...
 @overload
 def decode_foreign(data: Buffer, kind: type[T]) -> T: ...
 def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
-    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels, or is too large decoded."""
+    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels, or
+    is too large decoded."""
     import msgspec  # the sampler of telemetry does without
 
     check_json(data)
@@ -50,9 +53,17 @@ def check_json(data: Buffer) -> None:
     without_strings = _STRING.sub(b"", whole)  # brackets and commas in texts are none
     memory = _memory_of(without_strings) + len(whole)
     if memory > MOST_MEMORY_BYTES:
-        raise TooDeep(f"its values would take {memory / 2**30:.1f} GiB of memory, over the limit of {MOST_MEMORY_BYTES >> 30} GiB")
+        raise TooDeep(
+            f"its values would take {memory / 2**30:.1f} GiB of memory, over the limit of "
+            f"{MOST_MEMORY_BYTES >> 30} GiB"
+        )
     if _depth_of(without_strings) > MOST_DEPTH:
         raise TooDeep(f"it is nested too deeply: more than {MOST_DEPTH} levels")
+
+
+def memory_bytes(data: bytes) -> int:
+    """What the value of this JSON takes, decoded, about."""
+    return _memory_of(_STRING.sub(b"", data)) + len(data)
 
 
 def _memory_of(structure: bytes) -> int:

@@ -2,4 +2,11 @@
 
 from __future__ import annotations
 
-ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
+from collections.abc import Callable
+
+ENGLISH = "en"
+CHINESE = "zh"
+LANGUAGES = (ENGLISH, CHINESE)
+
+# A heading in English to the same in the reader's language.
+Translate = Callable[[str], str]

@@ -1,6 +1,8 @@
-"""Requests to a server besides those of the load: one connection each, with a bound for the whole answer in time and in bytes.
+"""Requests to a server besides those of the load: one connection each, with a bound for the whole
+answer in time and in bytes.
 
-No redirect is followed (a key must not go to another server) and no proxy of the environment is used, as for the load.
+No redirect is followed (a key must not go to another server) and no proxy of the environment is
+used, as for the load.
 """
 
 from __future__ import annotations
@@ -53,8 +55,11 @@ class Answer:
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """Its JSON value. Raises ValueError if it is not JSON, also for lone surrogates, NaN and Infinity."""
-        from llama_load.foreign_json import decode_foreign  # the sampler of telemetry does without
+        """Its JSON value. Raises ValueError if it is not JSON, also for lone surrogates, NaN and
+        Infinity."""
+        from llama_load.foreign_json import (
+            decode_foreign,
+        )  # the sampler of telemetry does without
 
         return decode_foreign(self.content)
 
@@ -70,12 +75,15 @@ def request(
     most_bytes: int = MOST_BYTES,
     tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> Answer:
-    """The answer of a server at a valid http(s) URL. `harmless`: headers that hold no key. `tls` makes the context of https,
-    by default one that trusts the system's CAs. Raises NoAnswerError, and OtherServerError: the headers are for another server."""
+    """The answer of a server at a valid http(s) URL. `harmless`: headers that hold no key. `tls`
+    makes the context of https, by default one that trusts the system's CAs. Raises NoAnswerError,
+    and OtherServerError: the headers are for another server."""
     deadline_s = time.monotonic() + within_s
     try:
         parts = urlsplit(url)
-        message = _message(method, parts, (*headers.for_origin(origin_of(url)), *harmless), body)
+        message = _message(
+            method, parts, (*headers.for_origin(origin_of(url)), *harmless), body
+        )
         return _exchange(parts, message, deadline_s, most_bytes, tls)
     except TimeoutError:
         raise LateError(f"no complete answer within {within_s:g} s") from None
@@ -85,24 +93,41 @@ def request(
         raise NoAnswerError("has a name or header that cannot be sent") from None
 
 
-def tls_context(ca_file: str | None = None, *, insecure: bool = False) -> ssl.SSLContext:
-    """Verification by the system's CAs, by those in `ca_file`, or (`insecure`) none. Raises OSError: the file cannot be used."""
+def tls_context(
+    ca_file: str | None = None, *, insecure: bool = False
+) -> ssl.SSLContext:
+    """Verification by the system's CAs, by those in `ca_file`, or (`insecure`) none. Raises
+    OSError: the file cannot be used."""
     context = ssl.create_default_context(cafile=ca_file)
     if insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 
 class Session:
     """Requests with the same headers and TLS context."""
 
-    def __init__(self, headers: BoundHeaders = NO_HEADERS, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+    def __init__(
+        self,
+        headers: BoundHeaders = NO_HEADERS,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._headers = headers
         self._tls = None if tls is None else cache(tls)
 
-    def get(self, url: str, *, within_s: float = WITHIN_S, most_bytes: int = MOST_BYTES) -> Answer:
+    def get(
+        self, url: str, *, within_s: float = WITHIN_S, most_bytes: int = MOST_BYTES
+    ) -> Answer:
         """See `request`."""
-        return request("GET", url, self._headers, within_s=within_s, most_bytes=most_bytes, tls=self._tls)
+        return request(
+            "GET",
+            url,
+            self._headers,
+            within_s=within_s,
+            most_bytes=most_bytes,
+            tls=self._tls,
+        )
 
     def post(self, url: str, value: Any, *, within_s: float = WITHIN_S) -> Answer:
         """Send a value as JSON, or bytes that are JSON. See `request`."""
@@ -110,29 +135,58 @@ class Session:
 
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
         about = (("Content-Type", "application/json"),)
-        return request("POST", url, self._headers, body, harmless=about, within_s=within_s, most_bytes=MOST_BYTES, tls=self._tls)
+        return request(
+            "POST",
+            url,
+            self._headers,
+            body,
+            harmless=about,
+            within_s=within_s,
+            most_bytes=MOST_BYTES,
+            tls=self._tls,
+        )
 
 
 def _message(method: str, parts: SplitResult, headers: Headers, body: bytes) -> bytes:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", "Accept: */*"]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {parts.netloc.rpartition('@')[2]}",
+        "Connection: close",
+        "Accept: */*",
+    ]
     lines += [f"Content-Length: {len(body)}"] if method == "POST" else []
     lines += [f"{name}: {value}" for name, value in headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 
 def _exchange(
-    parts: SplitResult, message: bytes, deadline_s: float, most_bytes: int, tls: Callable[[], ssl.SSLContext] | None
+    parts: SplitResult,
+    message: bytes,
+    deadline_s: float,
+    most_bytes: int,
+    tls: Callable[[], ssl.SSLContext] | None,
 ) -> Answer:
     is_tls = parts.scheme == "https"
-    with _connected(parts.hostname or "", parts.port or (443 if is_tls else 80), deadline_s) as plain:
-        # Timeouts of a socket are those of one read: in a TLS handshake a peer could begin them again with each byte.
+    with _connected(
+        parts.hostname or "", parts.port or (443 if is_tls else 80), deadline_s
+    ) as plain:
+        # Timeouts of a socket are those of one read: in a TLS handshake a peer could begin them
+        # again with each byte.
         copy = plain.dup()  # TLS takes the socket away from `plain`
-        end = threading.Timer(max(0.01, deadline_s - time.monotonic()), _shut_down, [copy])
+        end = threading.Timer(
+            max(0.01, deadline_s - time.monotonic()), _shut_down, [copy]
+        )
         end.daemon = True
         end.start()
         try:
-            with (tls or _system_tls)().wrap_socket(plain, server_hostname=parts.hostname) if is_tls else plain as sock:
+            with (
+                (tls or _system_tls)().wrap_socket(
+                    plain, server_hostname=parts.hostname
+                )
+                if is_tls
+                else plain as sock
+            ):
                 sock.sendall(message)
                 answer = _read(sock, most_bytes)
         except (OSError, NoAnswerError):
@@ -160,7 +214,9 @@ def _connected(host: str, port: int, deadline_s: float) -> socket.socket:
         if left_s <= 0:
             raise TimeoutError
         try:
-            connection = socket.create_connection((str(address[0]), port), timeout=left_s)
+            connection = socket.create_connection(
+                (str(address[0]), port), timeout=left_s
+            )
         except OSError as error:
             fault = error
             continue
@@ -181,17 +237,21 @@ class _Reader:
         import httptools
 
         self.parser = httptools.HttpResponseParser(self)
-        self.answer, self.body = Answer(), bytearray()
+        self.answer = Answer()
+        self.body = bytearray()
         self.has_head = self.is_complete = False
 
     def on_message_begin(self) -> None:
-        self.answer, self.has_head = Answer(), False
+        self.answer = Answer()
+        self.has_head = False
 
     def on_status(self, status: bytes) -> None:
         self.answer.reason += status.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.answer.headers[name.lower().decode("latin-1")] = value.strip().decode("latin-1")
+        self.answer.headers[name.lower().decode("latin-1")] = value.strip().decode(
+            "latin-1"
+        )
 
     def on_headers_complete(self) -> None:
         self.answer.status = self.parser.get_status_code()
@@ -214,7 +274,10 @@ def _read(sock: socket.socket, most_bytes: int) -> Answer:
         try:
             piece = sock.recv(READ_BYTES)
         except (ConnectionResetError, ssl.SSLEOFError):
-            raise NoAnswerError(f"closed the connection {'in the middle of its answer' if size else 'without an answer'}") from None
+            raise NoAnswerError(
+                "closed the connection "
+                f"{'in the middle of its answer' if size else 'without an answer'}"
+            ) from None
         if not piece:
             break
         size += len(piece)
@@ -225,15 +288,25 @@ def _read(sock: socket.socket, most_bytes: int) -> Answer:
         except httptools.HttpParserUpgrade:  # it is no HttpParserError
             raise NoAnswerError("tries to switch protocols") from None
         except httptools.HttpParserError:
-            raise NoAnswerError("sends an answer that is no HTTP" if reader.has_head else "sends no HTTP answer") from None
+            raise NoAnswerError(
+                "sends an answer that is no HTTP"
+                if reader.has_head
+                else "sends no HTTP answer"
+            ) from None
         if not reader.has_head and size > MOST_HEAD_BYTES:
             raise NoAnswerError("sends no HTTP answer")
     if not reader.has_head:
-        raise NoAnswerError("sends no HTTP answer" if size else "closed the connection without an answer")
+        raise NoAnswerError(
+            "sends no HTTP answer"
+            if size
+            else "closed the connection without an answer"
+        )
     headers = reader.answer.headers
     # Without a length the answer ends with its connection.
     is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-    if not reader.is_complete and (is_chunked or headers.get("content-length", "0") != "0"):
+    if not reader.is_complete and (
+        is_chunked or headers.get("content-length", "0") != "0"
+    ):
         raise NoAnswerError("closed the connection in the middle of its answer")
     reader.answer.content = bytes(reader.body)
     return reader.answer

@@ -1,5 +1,5 @@
-"""Processes of this machine: found by the ports they listen on, ended with their parent. (Not in `wire`, which imports gevent:
-telemetry does without.)"""
+"""Processes of this machine: found by the ports they listen on, ended with their parent. (Not in
+`wire`, which imports gevent: telemetry does without.)"""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ import psutil
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
 _LISTENS = " 0A "  # a line of /proc/net/tcp in the state LISTEN
-_USER, _INODE = 7, 9  # fields of such a line
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+# Fields of such a line.
+_USER = 7
+_INODE = 9
+# Of linux/prctl.h.
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def listening(ports: Iterable[int]) -> list[psutil.Process]:
@@ -26,15 +30,21 @@ def listening(ports: Iterable[int]) -> list[psutil.Process]:
             pids = _holders(_listening_sockets(ports))
         else:
             sockets = psutil.net_connections("tcp")
-            pids = {each.pid for each in sockets if each.pid and each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
+            pids = {
+                each.pid
+                for each in sockets
+                if each.pid
+                and each.status == psutil.CONN_LISTEN
+                and each.laddr.port in ports
+            }
         return [psutil.Process(pid) for pid in sorted(pids)]
     except (psutil.Error, OSError):
         return []
 
 
 def listens_as_we_do(port: int) -> bool:
-    """Whether every socket that listens on this port, at whatever address, is one of our own user. False where that cannot be seen
-    (other than on Linux), and where none listens."""
+    """Whether every socket that listens on this port, at whatever address, is one of our own user.
+    False where that cannot be seen (other than on Linux), and where none listens."""
     users = {fields[_USER] for fields in _listening_lines((port,))}
     return users == {str(os.getuid())}
 
@@ -45,11 +55,15 @@ def _listening_sockets(ports: Iterable[int]) -> set[str]:
 
 
 def _listening_lines(ports: Iterable[int]) -> Iterator[list[str]]:
-    """The fields of the lines of these sockets. (psutil decodes the addresses of all connections: during a load test thousands,
-    while the client stands still.)"""
+    """The fields of the lines of these sockets. (psutil decodes the addresses of all connections:
+    during a load test thousands, while the client stands still.)"""
     ends = {f":{port:04X}" for port in ports}
     for table in ("tcp", "tcp6"):
-        with suppress(OSError), Path("/proc/net", table).open(encoding="ascii") as lines:  # there may be no IPv6
+        # there may be no IPv6
+        with (
+            suppress(OSError),
+            Path("/proc/net", table).open(encoding="ascii") as lines,
+        ):
             for line in lines:
                 if _LISTENS in line and line.split()[1][-5:] in ends:
                     yield line.split()
@@ -59,7 +73,8 @@ def _holders(links: set[str]) -> set[int]:
     """The processes with a descriptor that links to one of these."""
     pids = set()
     for pid in psutil.pids() if links else ():
-        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:  # it has ended, or is not ours to see
+        # it has ended, or is not ours to see
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
             if any(_link(each.path) in links for each in descriptors):
                 pids.add(pid)
     return pids
@@ -77,22 +92,25 @@ def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process
     found: dict[int, psutil.Process] = {}
     for process in processes:
         try:
-            found |= {each.pid: each for each in (process, *process.children(recursive=True))}
-        except psutil.Error:  # it has ended
+            found |= {
+                each.pid: each for each in (process, *process.children(recursive=True))
+            }
+        except (psutil.Error, OSError):  # it has ended, or no descriptor is left
             continue
     return list(found.values())[:MOST_PROCESSES]
 
 
 def end_with_parent(by: signal.Signals, parent: int | None = None) -> None:
-    """In a process that was just forked: the kernel sends it this signal when its parent ends. On Linux only. With `parent` it
-    exits at once if that has ended already."""
+    """In a process that was just forked: the kernel sends it this signal when its parent ends. On
+    Linux only. With `parent` it exits at once if that has ended already."""
     _prctl(PR_SET_PDEATHSIG, by)
     if parent is not None and sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """From now on descendants of this process whose parents end become its children. On Linux only."""
+    """From now on descendants of this process whose parents end become its children. On Linux
+    only."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

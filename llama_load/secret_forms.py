@@ -1,5 +1,5 @@
-"""The forms in which a text can stand in another one: as it is, escaped for URLs, JSON, HTML or a terminal, in base64 or hex, or
-broken over lines."""
+"""The forms in which a text can stand in another one: as it is, escaped for URLs, JSON, HTML or a
+terminal, in base64 or hex, or broken over lines."""
 
 from __future__ import annotations
 
@@ -8,29 +8,45 @@ import re
 
 # In HTML.
 _NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
-# A break within a cell of a table, or of a wrapped line.
-_BREAK = r"(?:[ \t│|]*\r?\n[ \t│|]*)?"
-# Four levels of escaping. Without a bound each of n backslashes would be the begin of a search over all that follow.
+# A break within a cell of a table, or of a wrapped line; an invisible mark between letters; a
+# colour of a terminal, as programs give to numbers.
+_BREAK = "(?:[ \\t│|]*\\r?\\n[ \\t│|]*|[\u00ad\u200b\u2060]|\x1b\\[[0-9;]{0,20}m)?"
+# Four levels of escaping. Without a bound each of n backslashes would be the begin of a search over
+# all that follow.
 MOST_BACKSLASHES = 15
 _HEX_DIGITS = re.compile(r"[a-fA-F]")
 
 
-def pattern_of(secret: str) -> re.Pattern[str]:
-    """Finds every form of the secret."""
-    forms = [_BREAK.join(map(_character, secret)), *map(_in_base64, _base64_forms(secret)), _any_case(secret.encode().hex())]
-    return re.compile("|".join(forms))
+def pattern_of(secret: str) -> str:
+    """A regular expression that finds every form of the secret."""
+    forms = [
+        _BREAK.join(map(_character, secret)),
+        *map(_in_base64, _base64_forms(secret)),
+        _any_case(secret.encode().hex()),
+    ]
+    return "|".join(forms)
 
 
 def _character(character: str) -> str:
-    """One character: as it is, percent-encoded (also twice), \\u0041, \\x41, behind backslashes, &#65; &#x41; or by its name.
+    """One character: as it is, percent-encoded (also twice), \\u0041, \\x41, behind backslashes,
+    &#65; &#x41; or by its name.
 
     Every form begins with a plain character, by which the search skips what cannot match."""
     point = ord(character)
-    octets = "".join("%(?:25)*" + _any_case(f"{octet:02x}") for octet in character.encode("utf-8", "surrogatepass"))
+    octets = "".join(
+        "%(?:25)*" + _any_case(f"{octet:02x}")
+        for octet in character.encode("utf-8", "surrogatepass")
+    )
     forms = [re.escape(character), octets]
     forms.append(
         rf"\\{{1,{MOST_BACKSLASHES}}}(?:"
-        + "|".join((_any_case(f"u{point:04x}"), _any_case(f"x{point:02x}"), re.escape(character)))
+        + "|".join(
+            (
+                _any_case(f"u{point:04x}"),
+                _any_case(f"x{point:02x}"),
+                re.escape(character),
+            )
+        )
         + ")"
     )
     numbers = [f"#0*{point}", "#[xX]0*" + _any_case(f"{point:x}")]
@@ -41,12 +57,14 @@ def _character(character: str) -> str:
 
 
 def _any_case(text: str) -> str:
-    return _HEX_DIGITS.sub(lambda match: f"[{match[0].lower()}{match[0].upper()}]", text)
+    return _HEX_DIGITS.sub(
+        lambda match: f"[{match[0].lower()}{match[0].upper()}]", text
+    )
 
 
 def _base64_forms(secret: str) -> list[tuple[str, str]]:
-    """What base64 makes of it behind 0, 1 or 2 other bytes: the characters that depend on the secret alone, and the end where
-    nothing follows."""
+    """What base64 makes of it behind 0, 1 or 2 other bytes: the characters that depend on the
+    secret alone, and the end where nothing follows."""
     data = secret.encode("utf-8", "surrogatepass")
     found: list[tuple[str, str]] = []
     for before in range(3):
@@ -58,8 +76,13 @@ def _base64_forms(secret: str) -> list[tuple[str, str]]:
     return found
 
 
+def _base64_sign(character: str) -> str:
+    """A pattern of the forms that this character has."""
+    signs = {"+": "(?:[+-]|%2[bB])", "/": r"(?:\\?/|_|%2[fF])"}
+    return signs.get(character, character)
+
+
 def _in_base64(form: tuple[str, str]) -> str:
     """In the plain alphabet or that of URLs, the signs perhaps escaped."""
-    signs = {"+": "(?:[+-]|%2[bB])", "/": r"(?:\\?/|_|%2[fF])"}
-    sure, end = ("".join(signs.get(character, character) for character in part) for part in form)
+    sure, end = ["".join(map(_base64_sign, part)) for part in form]
     return f"{sure}(?:{end})?" if end else sure

@@ -1,5 +1,5 @@
-"""stdout and stderr on which printing never fails: not with a closed pipe, a full disk, or an encoding without our characters; and
-which show no secret.
+"""stdout and stderr on which printing never fails: not with a closed pipe, a full disk, or an
+encoding without our characters; and which show no secret.
 
 This covers everything that prints: our own lines, rich's tables, Locust's log and tables.
 """
@@ -17,19 +17,57 @@ from typing import Any
 from llama_load.foreign_text import redacted
 
 ERRORS = "llama_load_ascii"
-# Environment variable, set by a command that starts Locust for the user, such as `llama-load demo`: the command that was typed.
+# Environment variable, set by a command that starts Locust for the user, such as `llama-load demo`:
+# the command that was typed.
 STARTED_AS = "LLAMA_LOAD_STARTED_AS"
-# Replacements for the non-ASCII characters of our reports, tables and messages, for encodings that lack them.
+# Replacements for the non-ASCII characters of our reports, tables and messages, for encodings that
+# lack them.
 _PLAIN = {
-    **{"…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*", "✓": "+", "✗": "x", "×": "x", "→": "->", "←": "<-"},
-    **{"±": "+/-", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "µ": "u", "μ": "u", "½": "1/2", "’": "'", "‘": "'"},
-    **{"“": '"', "”": '"', "„": '"', "σ": "sigma", "─": "-", "━": "-", "═": "=", "╸": "-", "╺": "-", "│": "|", "┃": "|", "║": "|"},
+    **{
+        "…": "...",
+        "–": "-",
+        "—": "-",
+        "−": "-",
+        "·": "-",
+        "•": "*",
+        "✓": "+",
+        "✗": "x",
+        "×": "x",
+        "→": "->",
+        "←": "<-",
+    },
+    **{
+        "±": "+/-",
+        "≤": "<=",
+        "≥": ">=",
+        "≈": "~",
+        "≠": "!=",
+        "µ": "u",
+        "μ": "u",
+        "½": "1/2",
+        "’": "'",
+        "‘": "'",
+    },
+    **{
+        "“": '"',
+        "”": '"',
+        "„": '"',
+        "σ": "sigma",
+        "─": "-",
+        "━": "-",
+        "═": "=",
+        "╸": "-",
+        "╺": "-",
+        "│": "|",
+        "┃": "|",
+        "║": "|",
+    },
 }
 
 
 class SafeOutput(io.FileIO):
-    """A file descriptor on which writing never fails: after the first error output is dropped. stderr reports the error, except for
-    a closed pipe."""
+    """A file descriptor on which writing never fails: after the first error output is dropped.
+    stderr reports the error, except for a closed pipe."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -58,12 +96,14 @@ def complain(sentence: str) -> None:
 
 
 def print_token(sentence: str) -> None:
-    """Write a line with a token that is made for the person at the terminal: the only one that is not redacted."""
+    """Write a line with a token that is made for the person at the terminal: the only one that is
+    not redacted."""
     complain(sentence)
 
 
 def make_output_safe() -> None:
-    """Put `SafeOutput` below this process's stdout and stderr, unless they have been replaced already."""
+    """Put `SafeOutput` below this process's stdout and stderr, unless they have been replaced
+    already."""
     codecs.register_error(ERRORS, _as_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -74,7 +114,8 @@ def make_output_safe() -> None:
 
 
 class RedactedText(io.TextIOWrapper):
-    """Text for a terminal, a pipe or a log, without known secrets: whatever is printed goes through here."""
+    """Text for a terminal, a pipe or a log, without known secrets: whatever is printed goes through
+    here."""
 
     def write(self, text: str) -> int:
         """See io.TextIOBase.write."""
@@ -88,7 +129,12 @@ def _safe(stream: Any) -> Any:
         raw = SafeOutput(stream.fileno())
     except (OSError, ValueError):
         return stream
-    errors = stream.errors if stream.errors in ("backslashreplace", "surrogateescape") and stream.encoding == "utf-8" else ERRORS
+    errors = (
+        stream.errors
+        if stream.errors in ("backslashreplace", "surrogateescape")
+        and stream.encoding == "utf-8"
+        else ERRORS
+    )
     return RedactedText(
         io.BufferedWriter(raw),
         encoding=stream.encoding,
@@ -102,13 +148,19 @@ def _as_ascii(error: UnicodeError) -> tuple[str, int]:
     """A codec error handler: replaces characters that the encoding lacks by ASCII."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+    return "".join(
+        map(_closest_ascii, error.object[error.start : error.end])
+    ), error.end
 
 
-def _plain(character: str) -> str:
-    """The closest ASCII: from the table, # for blocks of a bar, by decomposition (é: e), else a question mark."""
+def _closest_ascii(character: str) -> str:
+    """The closest ASCII: from the table, # for blocks of a bar, by decomposition (é: e), else a
+    question mark."""
     if character in _PLAIN:
         return _PLAIN[character]
     if "▀" <= character <= "▟":
         return "#"
-    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?"
+    return (
+        unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        or "?"
+    )

@@ -1,4 +1,5 @@
-"""Conversions between the package's units: integer ns for instants, float ms for latencies; bytes as GiB."""
+"""Conversions between the package's units: integer ns for instants, float ms for latencies; bytes
+as GiB."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-MIB, GIB = 1 << 20, 1 << 30  # bytes
+MIB = 1 << 20  # bytes
+GIB = 1 << 30  # bytes
 
 
 def ns_to_ms(ns: int) -> float:
@@ -31,7 +33,8 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
 
 def plain_number(value: Any) -> Any:
-    """A number as Python's own: numpy's are converted. None: unknown, or not a number (NaN). `np.float64(2)` -> 2.0."""
+    """A number as Python's own: numpy's are converted. None: unknown, or not a number (NaN).
+    `np.float64(2)` -> 2.0."""
     number = value.item() if hasattr(value, "item") else value
     is_nan = isinstance(number, float) and math.isnan(number)
     return None if is_nan else number

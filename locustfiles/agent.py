@@ -1,6 +1,8 @@
-"""A coding agent against a local model: a system prompt with tools, then rounds of tool calls and outputs in a growing context.
+"""A coding agent against a local model: a system prompt with tools, then rounds of tool calls and
+outputs in a growing context.
 
-locust -f locustfiles/agent.py --headless --host http://127.0.0.1:8080 -u 2 --num-prompts 36 --rounds 8 --tool-time lognormal:2,1
+locust -f locustfiles/agent.py --headless --host http://127.0.0.1:8080 -u 2 --num-prompts 36
+--rounds 8 --tool-time lognormal:2,1
 """
 
 from locust import task

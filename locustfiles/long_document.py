@@ -1,6 +1,7 @@
 """Long documents: every request asks a question about a text of 11000 tokens (--document-tokens).
 
-locust -f locustfiles/long_document.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 16 --document-tokens 11000
+locust -f locustfiles/long_document.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 16
+--document-tokens 11000
 """
 
 from locust import task

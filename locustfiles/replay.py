@@ -1,6 +1,7 @@
 """Recorded traffic: the arrival times, lengths and shared prefixes of a trace, with generated text.
 
-locust -f locustfiles/replay.py --headless --host http://127.0.0.1:8080 --trace trace.jsonl --speed 2
+locust -f locustfiles/replay.py --headless --host http://127.0.0.1:8080 --trace trace.jsonl --speed
+2
 """
 
 from locust import task

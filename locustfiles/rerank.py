@@ -1,6 +1,7 @@
 """Reranking: queries with documents to /v1/rerank.
 
-locust -f locustfiles/rerank.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64 --batch-size 16
+locust -f locustfiles/rerank.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+--batch-size 16
 """
 
 from locust import task

@@ -2,7 +2,8 @@
 
 locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
 
-Repeat it as often as you like: each run's prompts are new to the server's cache (--seed 0 sends them as they are).
+Repeat it as often as you like: each run's prompts are new to the server's cache (--seed 0 sends
+them as they are).
 """
 
 from locust import task

@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
-os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")  # nothing is sent here, and this process may have threads
+# nothing is sent here, and this process may have threads
+os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 
 import llama_load
+from llama_load.lab import python_run
 from llama_load.metrics.definitions import LATENCIES
 from llama_load.observed.record import RequestRecord
 from llama_load.workloads.prompt import Image, Message, Workload
@@ -55,6 +58,12 @@ A class of the locustfile; `--stages` on the command line overrides it.
 | class | attributes and defaults | load |
 |---|---|---|
 """
+FROM_PYTHON = """\
+## From Python
+
+`import llama_load` in a script or a notebook; the [guide](guide.md#from-python) has an example.
+
+"""
 METHODS = ("chat", "complete", "document", "vision", "embed", "rerank")
 WORKLOADS = (
     "ShareGPT",
@@ -80,22 +89,68 @@ def api_page() -> str:
     parts = [HEAD, "## LlamaUser\n\n", _prose(user), "\n\n"]
     for name in METHODS:
         method = getattr(user, name)
-        parts.append(f"### self.{name}\n\n```python\n{_signature(name, method)}\n```\n\n{_prose(method)}\n\n")
-    parts += [f"### self.client\n\n{_prose(user.client)}\n\n## Answer\n\n{_prose(llama_load.Answer)}\n\n"]
-    parts += ["| attribute | type | meaning |\n|---|---|---|\n", *_attributes(), "\n", WORKLOADS_HEAD]
+        parts.append(
+            f"### self.{name}\n\n```python\n{_signature(name, method)}\n```\n\n{_prose(method)}\n\n"
+        )
+    parts += [
+        f"### self.client\n\n{_prose(user.client)}\n\n## Answer\n\n{_prose(llama_load.Answer)}\n\n"
+    ]
+    parts += [
+        "| attribute | type | meaning |\n|---|---|---|\n",
+        *_attributes(),
+        "\n",
+        WORKLOADS_HEAD,
+    ]
     for name in WORKLOADS:
         workload = getattr(llama_load, name)
-        parts.append(f"| `{name}{_arguments(name)}` | {workload.name} | {_cell(workload)} |\n")
-    parts += ["\n", _wrapped(f"Of your own: `{Workload.__module__}.Workload`. {_first(Workload)}"), "\n\n", SHAPES_HEAD]
-    parts += [*map(_shape, SHAPES), "\n", EVENTS, "## Messages and images\n\n", *map(_dataclass, (Message, Image))]
+        parts.append(
+            f"| `{name}{_arguments(name)}` | {workload.name} | {_cell(workload)} |\n"
+        )
+    parts += [
+        "\n",
+        _wrapped(f"Of your own: `{Workload.__module__}.Workload`. {_first(Workload)}"),
+        "\n\n",
+        SHAPES_HEAD,
+    ]
+    parts += [
+        *map(_shape, SHAPES),
+        "\n",
+        EVENTS,
+        "## Messages and images\n\n",
+        *map(_dataclass, (Message, Image)),
+    ]
+    parts.append(FROM_PYTHON)
+    for function in (python_run.run, python_run.compare):
+        called = f"llama_load.{function.__name__}{inspect.signature(function)}"
+        called = called.replace("'", "").replace("llama_load.lab.python_run.", "")
+        parts.append(
+            f"### {function.__name__}\n\n```python\n{called}\n```\n\n{_prose(function)}\n\n"
+        )
+    parts += map(_properties, (python_run.Result, python_run.Compared))
     about = f"{_first(RequestRecord)} [Metrics](metrics.md) has the formulas of the latencies."
-    return "".join((*parts, "## RequestRecord\n\n", _wrapped(about), "\n\n", *_columns()))
+    return "".join(
+        (*parts, "## RequestRecord\n\n", _wrapped(about), "\n\n", *_columns())
+    )
+
+
+def _properties(kind: type) -> str:
+    """A class of results: what it is, and a row for each property."""
+    rows = []
+    for name, value in vars(kind).items():
+        if isinstance(value, property | cached_property) and name[0] != "_":
+            rows.append(f"| `{name}` | {_cell(value)} |\n")
+    return (
+        f"### {kind.__name__}\n\n{_prose(kind)}\n\n"
+        f"| attribute | meaning |\n|---|---|\n{''.join(rows)}\n"
+    )
 
 
 def _prose(thing: Any) -> str:
     """A docstring in lines of Markdown."""
     paragraphs = (inspect.getdoc(thing) or "").split("\n\n")
-    return "\n\n".join(_wrapped(" ".join(paragraph.split())) for paragraph in paragraphs)
+    return "\n\n".join(
+        _wrapped(" ".join(paragraph.split())) for paragraph in paragraphs
+    )
 
 
 def _wrapped(text: str) -> str:
@@ -118,7 +173,11 @@ def _cell(thing: Any) -> str:
 
 def _signature(name: str, function: Any) -> str:
     """As in the source: annotations are texts there."""
-    signature = str(inspect.signature(function)).replace("(self, ", "(").replace(", **unknown: 'Never'", "")
+    signature = (
+        str(inspect.signature(function))
+        .replace("(self, ", "(")
+        .replace(", **unknown: 'Never'", "")
+    )
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
     return f"self.{name}{text}"
 
@@ -128,15 +187,28 @@ def _arguments(name: str) -> str:
     if name == "Mixed":
         return "(NAME=…, NAME=…)"
     arguments = inspect.signature(getattr(llama_load, name)).parameters.values()
-    return f"({', '.join(f'{each.name}={each.default!r}' for each in arguments)})".replace("'", '"')
+    return (
+        f"({', '.join(f'{each.name}={each.default!r}' for each in arguments)})".replace(
+            "'", '"'
+        )
+    )
 
 
 def _attributes() -> Iterator[str]:
     answer = llama_load.Answer
-    yield "| `.text` | str | the text of the answer; empty after a failure of the server, and for embeddings and rerankings |\n"
+    yield (
+        "| `.text` | str | the text of the answer; empty after a failure of the server, and "
+        "for embeddings and rerankings |\n"
+    )
     yield "| `.reasoning` | str | its reasoning, where the server sends it apart from the text |\n"
-    yield "| `.calls` | tuple[ToolCall, …] | its tool calls: `.id`, `.name`, `.arguments` (JSON text) |\n"
-    yield f"| `.record` | RequestRecord | {_first(answer.record)} See [RequestRecord](#requestrecord). |\n"
+    yield (
+        "| `.calls` | tuple[ToolCall, …] | its tool calls: `.id`, `.name`, `.arguments` (JSON "
+        "text) |\n"
+    )
+    yield (
+        f"| `.record` | RequestRecord | {_first(answer.record)} See "
+        "[RequestRecord](#requestrecord). |\n"
+    )
     yield f"| `.ok` | bool | {_first(answer.ok)} |\n"
     for name in ("fail", "failure", "success"):
         argument = "" if name == "success" else "reason"
@@ -145,19 +217,31 @@ def _attributes() -> Iterator[str]:
 
 def _shape(name: str) -> str:
     shape = getattr(llama_load, name)
-    shown = [key for key in SHAPE_ATTRIBUTES if hasattr(shape, key) and (key != "stages" or name == "Stages")]
+    shown = [
+        key
+        for key in SHAPE_ATTRIBUTES
+        if hasattr(shape, key) and (key != "stages" or name == "Stages")
+    ]
     values = ", ".join(f'`{key} = "{getattr(shape, key)}"`' for key in shown)
     return f"| `{name}` | {values} | {_cell(shape)} |\n"
 
 
 def _dataclass(kind: Any) -> str:
     types = ", ".join(f"`{field.name}: {field.type}`" for field in fields(kind))
-    return _wrapped(f"`{kind.__module__}.{kind.__name__}` ({types}): {_first(kind)}") + "\n\n"
+    return (
+        _wrapped(f"`{kind.__module__}.{kind.__name__}` ({types}): {_first(kind)}")
+        + "\n\n"
+    )
 
 
 def _columns() -> Iterator[str]:
-    """A table for each group of fields of the record, from the source: comments stand above or behind a field."""
-    latencies = {latency.columns[0]: _first(latency.function) for latency in LATENCIES if len(latency.columns) == 1}
+    """A table for each group of fields of the record, from the source: comments stand above or
+    behind a field."""
+    latencies = {
+        latency.columns[0]: _first(latency.function)
+        for latency in LATENCIES
+        if len(latency.columns) == 1
+    }
     above: list[str] = []
     after_blank = True
     for line in inspect.getsource(RequestRecord).splitlines()[3:]:
@@ -170,7 +254,10 @@ def _columns() -> Iterator[str]:
         elif match := re.match(r"(\w+): ([^=#]*?)(?: = [^#]*?)?(?: +# (.*))?$", text):
             name, kind, behind = match.groups()
             meaning = latencies.get(name) or behind or " ".join(above)
-            yield f"| `{name}` | {kind.replace('Sequence[', 'list[').replace('|', 'or')} | {meaning.replace('|', 'or')} |\n"
+            yield (
+                f"| `{name}` | {kind.replace('Sequence[', 'list[').replace('|', 'or')} | "
+                f"{meaning.replace('|', 'or')} |\n"
+            )
             above = []
         elif not text:
             after_blank = True

@@ -11,4 +11,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     from hatch_build import compiled
 
-    print(compiled(ROOT) or "no compiled receiver: there is no C compiler, or it failed")
+    print(
+        compiled(ROOT) or "no compiled receiver: there is no C compiler, or it failed"
+    )

@@ -1,4 +1,5 @@
-"""Generate docs/flags.md, metrics.md, sweep-plans.md and api.md from the code. tests/test_docs.py compares them."""
+"""Generate docs/flags.md, metrics.md, sweep-plans.md and api.md from the code. tests/test_docs.py
+compares them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llama_load.lab.sweep.grammar import COLUMN, KINDS, LOAD, PLAN, SERVER, TABLE, WORKLOAD, json_schema
+from llama_load.lab.sweep.grammar import (
+    COLUMN,
+    KINDS,
+    LOAD,
+    PLAN,
+    SERVER,
+    TABLE,
+    WORKLOAD,
+    json_schema,
+)
 from llama_load.lab.sweep.shapes import Key, Object
 from llama_load.lab.sweep.values import FACTS, OF_REQUESTS
 from llama_load.lab.sweep.values import FIGURES as OWN
@@ -37,16 +47,28 @@ def flags_page() -> str:
     """docs/flags.md."""
     lines = []
     for title, flags in grouped().items():
-        lines += [f"## {title}", "", "| flag | meaning | default | environment |", "|---|---|---|---|"]
+        lines += [
+            f"## {title}",
+            "",
+            "| flag | meaning | default | environment |",
+            "|---|---|---|---|",
+        ]
         for flag in flags:
-            default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `{flag.environment}` |")
+            default = (
+                "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
+            )
+            lines.append(
+                f"| `{flag.name}` | {flag.help_with_choices} | {default} | `{flag.environment}` |"
+            )
         lines.append("")
     tables = "\n".join(lines)
     return (
-        "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, or in the form of the web UI.\n"
-        "A flag that can be repeated takes several lines in the web UI. `llama-load flags` prints this list.\n\n"
-        "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the type of the server, and\n"
+        "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, "
+        "or in the form of the web UI.\n"
+        "A flag that can be repeated takes several lines in the web UI. `llama-load flags --all` "
+        "prints this list.\n\n"
+        "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the "
+        "type of the server, and\n"
         "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
         f"{tables}\n{LOCUSTS}"
     )
@@ -92,9 +114,17 @@ A check fails when its value is above the limit.
 
 def metrics_page() -> str:
     """docs/metrics.md."""
-    latencies = [f"| {each.name} | `{each.key}` | {_formula(each)} | {_use(each)} |" for each in LATENCIES]
-    figures = [f"| {each.line.partition(' (')[0]} | `{each.key}` | {each.unit} | {each.definition} |" for each in FIGURES]
-    telemetry = [f"| {each.line} | `{each.key}` | {each.definition} |" for each in TELEMETRY]
+    latencies = [
+        f"| {each.name} | `{each.key}` | {_formula(each)} | {_use(each)} |"
+        for each in LATENCIES
+    ]
+    figures = [
+        f"| {each.line.partition(' (')[0]} | `{each.key}` | {each.unit} | {each.definition} |"
+        for each in FIGURES
+    ]
+    telemetry = [
+        f"| {each.line} | `{each.key}` | {each.definition} |" for each in TELEMETRY
+    ]
     limits = [
         f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
         for word in WORDS
@@ -121,7 +151,10 @@ def _formula(latency: Latency) -> str:
 def _use(latency: Latency) -> str:
     if latency.group in DETAILS:
         return "block, summary.json"
-    flags = [*(["--percentile-metrics"] if latency.group == EVERY else []), *(["--goodput"] if latency.is_objective else [])]
+    flags = [
+        *(["--percentile-metrics"] if latency.group == EVERY else []),
+        *(["--goodput"] if latency.is_objective else []),
+    ]
     return ", ".join(f"`{flag}`" for flag in (*flags, "--fail-if"))
 
 
@@ -154,14 +187,21 @@ def plan_page() -> str:
         "A column": COLUMN.keys,
     }
     for title, keys in sections.items():
-        rows = "".join(f"| `{name}` | {_cell(key.help)} |\n" for name, key in keys.items())
+        rows = "".join(
+            f"| `{name}` | {_cell(key.help)} |\n" for name, key in keys.items()
+        )
         parts.append(f"## {title}\n\n| key | meaning |\n|---|---|\n{rows}\n")
     parts.append(
-        "## Values of columns\n\nBesides these: the name of a varied setting; every key of summary.json (`p99_ttft_ms`), also\n"
-        "below `llama_load.`; `=text` for a constant; `arg:-ngl` for a flag of the server, `env:NAME` for its environment.\n\n"
+        "## Values of columns\n\nBesides these: the name of a varied setting; every key of "
+        "summary.json (`p99_ttft_ms`), also\n"
+        "below `llama_load.`; `=text` for a constant; `arg:-ngl` for a flag of the server, "
+        "`env:NAME` for its environment.\n\n"
         "| value | English heading | Chinese heading | meaning |\n|---|---|---|---|\n"
     )
-    rows = (f"| `{each.key}` | {each.english} | {each.chinese} | {_cell(each.help)} |" for each in (*FACTS, *OWN, *OF_REQUESTS))
+    rows = (
+        f"| `{each.key}` | {each.english} | {each.chinese} | {_cell(each.help)} |"
+        for each in (*FACTS, *OWN, *OF_REQUESTS)
+    )
     return "".join(parts) + "\n".join(rows) + "\n"
 
 
@@ -178,7 +218,9 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     (REPOSITORY / "docs" / "sweep-plans.md").write_text(plan_page(), encoding="utf-8")
     schema = json.dumps(plan_schema(), indent=1, ensure_ascii=False) + "\n"
-    (REPOSITORY / "plans" / "sweep-plan.schema.json").write_text(schema, encoding="utf-8")
+    (REPOSITORY / "plans" / "sweep-plan.schema.json").write_text(
+        schema, encoding="utf-8"
+    )
     (REPOSITORY / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "flags.md").write_text(flags_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "api.md").write_text(api_page(), encoding="utf-8")

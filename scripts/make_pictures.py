@@ -1,10 +1,12 @@
-"""Draw docs/pictures/coordinated-omission.svg: the same server stall, measured by a closed loop and by an open loop.
+"""Draw docs/pictures/coordinated-omission.svg: the same server stall, measured by a closed loop and
+by an open loop.
 
     make pictures
 
-Three runs against a simulated server whose answers take 200 ms and that stalls for 2 s: four users (20 requests/s); an open loop of
-20 requests/s; the same with at most 5 in flight. Each run has a fresh server. The figures go into coordinated-omission.json and
-the table of docs/load-models.md. Takes two minutes on an otherwise idle machine.
+Three runs against a simulated server whose answers take 200 ms and that stalls for 2 s: four users
+(20 requests/s); an open loop of 20 requests/s; the same with at most 5 in flight. Each run has a
+fresh server. The figures go into coordinated-omission.json and the table of docs/load-models.md.
+Takes two minutes on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ PAGE = REPOSITORY / "docs" / "load-models.md"
 BEGIN, END = "<!-- from scripts/make_pictures.py -->", "<!-- to here -->"
 
 ANSWER_MS = 200  # an answer is a single token, so the picture shows only its latency
-JITTER_MS = 30  # else the users of the closed loop would synchronize, and their dots overlap
+# else the users of the closed loop would synchronize, and their dots overlap
+JITTER_MS = 30
 SLOW_MS = 2 * ANSWER_MS
 STALL_AT_S, STALL_S = 10, 2
 REQUESTS = 600  # enough that four slow ones are less than 1 %
@@ -70,7 +73,8 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """E2EL of a run in ms, by one way of measuring it. Percentiles as in summary.json; `slow` requests took over `SLOW_MS`."""
+    """E2EL of a run in ms, by one way of measuring it. Percentiles as in summary.json; `slow`
+    requests took over `SLOW_MS`."""
 
     what: str
     flags: str
@@ -84,8 +88,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run's requests: scheduled time in s, on an axis where the stall begins at `STALL_AT_S`; latency in ms from the scheduled
-    time, and from the start."""
+    """A run's requests: scheduled time in s, on an axis where the stall begins at `STALL_AT_S`;
+    latency in ms from the scheduled time, and from the start."""
 
     at_s: NDArray[np.float64]
     wanted_ms: NDArray[np.float64]
@@ -96,10 +100,23 @@ class Measured:
 
     def seen(self, what: str, *, from_start: bool = False) -> Seen:
         """Its figures, from the scheduled time of each request or from its start."""
-        values, key = (self.started_ms, "e2el") if from_start else (self.wanted_ms, self._wanted_key)
+        values, key = (
+            (self.started_ms, "e2el")
+            if from_start
+            else (self.wanted_ms, self._wanted_key)
+        )
         median, p99 = self.summary[f"p50_{key}_ms"], self.summary[f"p99_{key}_ms"]
         slow = int((values > SLOW_MS).sum())
-        return Seen(what, self.flags, self.verdict, len(values), slow, median, p99, float(values.max()))
+        return Seen(
+            what,
+            self.flags,
+            self.verdict,
+            len(values),
+            slow,
+            median,
+            p99,
+            float(values.max()),
+        )
 
     @property
     def _wanted_key(self) -> str:
@@ -107,14 +124,17 @@ class Measured:
 
 
 def measure(*flags: str) -> Measured:
-    """A run with these flags against a fresh server. Raises SystemExit if the machine is too busy to measure."""
+    """A run with these flags against a fresh server. Raises SystemExit if the machine is too busy
+    to measure."""
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory() as folder:
             measured = _measure(Path(folder), flags)
         if measured.verdict not in (CLIENT_BOUND, INCOMPLETE):
             return measured
         print(f"{measured.verdict}, repeating …", file=sys.stderr)
-    raise SystemExit("this machine is too busy: let it do nothing else, and run make pictures again")
+    raise SystemExit(
+        "this machine is too busy: let it do nothing else, and run make pictures again"
+    )
 
 
 def _measure(folder: Path, flags: Sequence[str]) -> Measured:
@@ -133,9 +153,23 @@ def _measure(folder: Path, flags: Sequence[str]) -> Measured:
         str(log),
     ]
     server = start(llama_load, url, folder / "server.log")
-    locust = [sys.executable, "-m", "locust", "-f", "locustfiles/synthetic.py", "--headless", "--only-summary", "--host", url]
+    locust = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        "locustfiles/synthetic.py",
+        "--headless",
+        "--only-summary",
+        "--host",
+        url,
+    ]
     try:
-        subprocess.run([*locust, *COMMON, *flags, "--run-dir", str(folder / "run")], cwd=REPOSITORY, check=False)
+        subprocess.run(
+            [*locust, *COMMON, *flags, "--run-dir", str(folder / "run")],
+            cwd=REPOSITORY,
+            check=False,
+        )
     finally:
         server.stop()
     records = load_run(folder / "run").records.measured().ok()
@@ -161,9 +195,26 @@ def draw(panels: Sequence[tuple[str, Measured, Seen, str]]) -> Figure:
         _dots(place, measured, colour)
         place.set_title(title, loc="left", fontsize=10, fontweight="bold")
         text = f"{seen.slow} of {seen.completed} requests took over {SLOW_MS} ms\n"
-        text += f"median {seen.median_ms:.0f} ms,  p99 {seen.p99_ms:.0f} ms,  longest {seen.max_ms:.0f} ms"
-        place.text(0.98, 0.9, text, transform=place.transAxes, ha="right", va="top", linespacing=1.6)
-        place.text(STALL_AT_S + STALL_S + 0.3, 2200, "the server\nstalls", va="center", color="#555555")
+        text += (
+            f"median {seen.median_ms:.0f} ms,  p99 {seen.p99_ms:.0f} ms,  longest "
+            f"{seen.max_ms:.0f} ms"
+        )
+        place.text(
+            0.98,
+            0.9,
+            text,
+            transform=place.transAxes,
+            ha="right",
+            va="top",
+            linespacing=1.6,
+        )
+        place.text(
+            STALL_AT_S + STALL_S + 0.3,
+            2200,
+            "the server\nstalls",
+            va="center",
+            color="#555555",
+        )
         place.set_ylabel("E2EL (ms)")
         place.set_ylim(0, 2500)
         place.set_xlim(0, REQUESTS / RATE_RPS + STALL_S + 1)
@@ -173,13 +224,16 @@ def draw(panels: Sequence[tuple[str, Measured, Seen, str]]) -> Figure:
     axes[-1].set_xlabel("when the request was wanted (s)")
     counts = [seen.slow for _, _, seen, _ in panels]
     figure.suptitle(
-        f"One stall of {STALL_S} s: the closed loop sees {counts[0]} slow requests, the open loop {counts[1]}", fontsize=12
+        f"One stall of {STALL_S} s: the closed loop sees {counts[0]} slow requests, the open "
+        f"loop {counts[1]}",
+        fontsize=12,
     )
     return figure
 
 
 def _dots(place: Axes, measured: Measured, colour: str) -> None:
-    """One dot per request, drawn as a line with round ends: markers would take three times the bytes."""
+    """One dot per request, drawn as a line with round ends: markers would take three times the
+    bytes."""
     gap = np.full(len(measured.at_s), np.nan)
     across = np.column_stack([measured.at_s, measured.at_s + 1e-3, gap]).ravel()
     up = np.column_stack([measured.wanted_ms, measured.wanted_ms, gap]).ravel()
@@ -188,32 +242,61 @@ def _dots(place: Axes, measured: Measured, colour: str) -> None:
 
 def table(rows: Sequence[Seen]) -> str:
     """The figures as Markdown."""
-    head = f"| E2EL of {REQUESTS} requests | flags | over {SLOW_MS} ms | median (ms) | p99 (ms) | longest (ms) |"
+    head = (
+        f"| E2EL of {REQUESTS} requests | flags | over {SLOW_MS} ms | median (ms) | p99 (ms) "
+        "| longest (ms) |"
+    )
     lines = [
-        f"| {row.what} | `{row.flags}` | {row.slow} | {row.median_ms:.0f} | {row.p99_ms:.0f} | {row.max_ms:.0f} |" for row in rows
+        f"| {row.what} | `{row.flags}` | {row.slow} | {row.median_ms:.0f} | {row.p99_ms:.0f} | "
+        f"{row.max_ms:.0f} |"
+        for row in rows
     ]
     return "\n".join([head, "|---|---|---|---|---|---|", *lines])
 
 
 def main() -> None:
     """Measure, draw, write."""
-    closed, scheduled, limited = measure("-u", str(USERS)), measure(*OPEN), measure(*OPEN, "--max-concurrency", str(LIMIT))
+    closed, scheduled, limited = (
+        measure("-u", str(USERS)),
+        measure(*OPEN),
+        measure(*OPEN, "--max-concurrency", str(LIMIT)),
+    )
     rows = [
         closed.seen(f"closed loop: {USERS} users, each waits for its answer"),
         scheduled.seen(f"open loop: {RATE_RPS} requests a second"),
-        limited.seen(f"open loop, at most {LIMIT} in flight: from sending", from_start=True),
+        limited.seen(
+            f"open loop, at most {LIMIT} in flight: from sending", from_start=True
+        ),
         limited.seen(f"open loop, at most {LIMIT} in flight: from the schedule"),
     ]
     PICTURES.mkdir(exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": NAME, "font.size": 9, "path.simplify": False}):
-        one = (f"Closed loop, -u {USERS}: each user waits for its answer, then asks again", closed, rows[0], "#0072b2")
-        other = (f"Open loop, --request-rate {RATE_RPS}: requests come by a schedule", scheduled, rows[1], "#d55e00")
+        one = (
+            f"Closed loop, -u {USERS}: each user waits for its answer, then asks again",
+            closed,
+            rows[0],
+            "#0072b2",
+        )
+        other = (
+            f"Open loop, --request-rate {RATE_RPS}: requests come by a schedule",
+            scheduled,
+            rows[1],
+            "#d55e00",
+        )
         figure = draw([one, other])
         figure.savefig(PICTURES / f"{NAME}.svg", metadata={"Date": None})
-    figures = {"server": " ".join(SERVER), "common": " ".join(COMMON), "rows": [asdict(row) for row in rows]}
-    (PICTURES / f"{NAME}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    figures = {
+        "server": " ".join(SERVER),
+        "common": " ".join(COMMON),
+        "rows": [asdict(row) for row in rows],
+    }
+    (PICTURES / f"{NAME}.json").write_text(
+        json.dumps(figures, indent=1) + "\n", encoding="utf-8"
+    )
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    PAGE.write_text(
+        f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}", encoding="utf-8"
+    )
     print(table(rows))
 
 

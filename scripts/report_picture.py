@@ -1,6 +1,9 @@
 """Draw docs/pictures/report.png: the top of report.html of a run, as README shows it.
 
-llama-load demo && .venv/bin/python -m scripts.report_picture runs/…      (needs the extra 'heavy' and scripts/debian.sh)
+    llama-load demo
+    .venv/bin/python -m scripts.report_picture runs/…
+
+Needs the extra 'heavy' and scripts/debian.sh.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ def main() -> None:
     address = (Path(sys.argv[1]) / "report.html").resolve().as_uri()
     with chromium() as browser, opened(browser, address, width=WIDTH) as (page, _):
         page.wait_for_timeout(2000)
-        page.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT})
+        page.screenshot(
+            path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT}
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Bytes as a server might send them, cut anywhere, made into the record that a run would keep. No socket is involved,
-because hypothesis and the fuzzer, and not a network, decide where every read ends."""
+"""Bytes as a server might send them, cut anywhere, made into the record that a run would keep. No
+socket is involved, because hypothesis and the fuzzer, and not a network, decide where every read
+ends."""
 
 from __future__ import annotations
 
@@ -36,18 +37,30 @@ class NoPool:
         return lambda *_, **__: None
 
 
-def exchange_of(pieces: Sequence[bytes], reader: AnswerReader | None = None) -> tuple[Exchange, AnswerReader]:
+def exchange_of(
+    pieces: Sequence[bytes], reader: AnswerReader | None = None
+) -> tuple[Exchange, AnswerReader]:
     """What becomes of an answer that comes in these reads and is closed then."""
     reader = reader or AnswerReader()
     exchange = Exchange(
-        NoPool(), ADDRESS, Request("POST", "/"), PhaseClock(Timeouts()), AnswerBody(reader), Waiter(), lambda _: None
+        NoPool(),
+        ADDRESS,
+        Request("POST", "/"),
+        PhaseClock(Timeouts()),
+        AnswerBody(reader),
+        Waiter(),
+        lambda _: None,
     )
     exchange.on_start()
     for at, piece in enumerate(pieces, start=exchange.stamps.started_ns):
         if exchange.stamps.ended_ns is None and piece:
             exchange.take(memoryview(piece), at)
     if exchange.stamps.ended_ns is None:
-        exchange.connection_lost("cut_off", "the server closed the connection", exchange.stamps.started_ns + len(pieces))
+        exchange.connection_lost(
+            "cut_off",
+            "the server closed the connection",
+            exchange.stamps.started_ns + len(pieces),
+        )
     return exchange, reader
 
 
@@ -71,11 +84,30 @@ def record_of(
     prompt: Prompt | None = None,
     **asked_for: Any,
 ) -> RequestRecord:
-    """The record of such an answer, through the columns of the journal and back. `asked_for`: fields of `SentRequest`."""
+    """The record of such an answer, through the columns of the journal and back. `asked_for`:
+    fields of `SentRequest`."""
     exchange, reader = exchange_of(pieces, reader)
     reader.settle(exchange)
     ticket = Ticket(Lease(number, False, "workload"), Target(ADDRESS, OPENAI, None))
-    asked = SentRequest("id", "User", "workload", "name", endpoint, None, "text", "", 8, prompt, **asked_for)
-    record = make_record(SimpleNamespace(worker="w", save_texts=True, session_headers=NO_SESSIONS), ticket, asked, exchange, reader)
+    asked = SentRequest(
+        "id",
+        "User",
+        "workload",
+        "name",
+        endpoint,
+        None,
+        "text",
+        "",
+        8,
+        prompt,
+        **asked_for,
+    )
+    record = make_record(
+        SimpleNamespace(worker="w", save_texts=True, session_headers=NO_SESSIONS),
+        ticket,
+        asked,
+        exchange,
+        reader,
+    )
     (kept,) = from_batch(to_batch([record]))
     return kept

@@ -1,4 +1,5 @@
-"""Servers and runs for the tests: the real embedded llama-server, the simulated one, and Locust as a subprocess."""
+"""Servers and runs for the tests: the real embedded llama-server, the simulated one, and Locust as
+a subprocess."""
 
 from __future__ import annotations
 
@@ -30,24 +31,32 @@ from llama_load.targets.servers import ServerSpec
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.local_ports import free_port
 from tests.fork_server import LOCUST, SIMULATED, Forked, ForkServer, imports_alike
+from tests.schemas import check_folder
 
-# Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
-# get `environment`, without this.)
+# Locust would turn the threads of this very process into greenlets, wherever a test imports what
+# imports it. (Its own processes get `environment`, without this.)
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 # Plans of tests lie in other folders, and nobody answers a question.
 os.environ["LLAMA_LOAD_YES"] = "1"
 
-# The suite tries the same examples in every run, so that a change is judged by what it changes; `make fuzz` looks for new
-# ones. A deadline would be an assertion on wall-clock time.
+# The suite tries the same examples in every run, so that a change is judged by what it changes;
+# `make fuzz` looks for new ones. A deadline would be an assertion on wall-clock time.
 settings.register_profile("suite", deadline=None, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    max_examples=3000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("LLAMA_LOAD_HYPOTHESIS", "suite"))
 
-# A shell starts what goes to the background with SIGINT ignored, and so would every process of a test that is to get one.
+# A shell starts what goes to the background with SIGINT ignored, and so would every process of a
+# test that is to get one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.poller`).
+# Whether the suite runs without epoll and kernel stamps, as on macOS (see
+# `llama_load.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
 
@@ -67,7 +76,8 @@ class Finished:
 
     @property
     def report_lines(self) -> list[str]:
-        """The lines that it printed; not paths and commands, which are as long as pytest likes and must not be broken."""
+        """The lines that it printed; not paths and commands, which are as long as pytest likes and
+        must not be broken."""
         unbroken = (FULL_REPORT, "Run folder: ", "  locust ", "  llama-load ")
         return [line for line in self.out.splitlines() if not line.startswith(unbroken)]
 
@@ -85,25 +95,55 @@ class Finished:
 
 
 def beside(pid: int) -> list[psutil.Process]:
-    """What was started beside the server with this process by its supervisor: RPC workers and companions, in their order."""
+    """What was started beside the server with this process by its supervisor: RPC workers and
+    companions, in their order."""
     above = [psutil.Process(pid), *psutil.Process(pid).parents()]
-    place = next(number for number, process in enumerate(above) if "llama_load.serving.supervisor" in process.cmdline())
+    place = next(
+        number
+        for number, process in enumerate(above)
+        if "llama_load.serving.supervisor" in process.cmdline()
+    )
     children = sorted(above[place].children(), key=psutil.Process.create_time)
     return [child for child in children if child != above[place - 1]]
 
 
 def environment() -> dict[str, str]:
-    """Without what would change a run; with compiled bytecode, which every start of Locust reads in a tenth of the time; without
-    report.html, which takes longer than a short run, and telemetry, which takes 0.1 s of CPU time a run. Tests run beside each
-    other: other programs belong to their machine."""
+    """Without what would change a run; with compiled bytecode, which every start of Locust reads in
+    a tenth of the time; without report.html, which takes longer than a short run, and telemetry,
+    which takes 0.1 s of CPU time a run. Tests run beside each other: other programs belong to their
+    machine."""
     ours = ("LLAMA_LOAD_", "LOCUST_", "PYTHONDONTWRITEBYTECODE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    without = {"LLAMA_LOAD_NO_REPORT_HTML": "true", "LLAMA_LOAD_TELEMETRY_INTERVAL": "0", "LLAMA_LOAD_SHARED_MACHINE": "true"}
-    return kept | {"COLUMNS": "100", "LLAMA_LOAD_YES": "1"} | without | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(ours)
+    }
+    without = {
+        "LLAMA_LOAD_NO_REPORT_HTML": "true",
+        "LLAMA_LOAD_TELEMETRY_INTERVAL": "0",
+        "LLAMA_LOAD_SHARED_MACHINE": "true",
+    }
+    return (
+        kept
+        | {"COLUMNS": "100", "LLAMA_LOAD_YES": "1"}
+        | without
+        | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
+    )
 
 
-def locust_command(host: str, folder: Path, *arguments: str, locustfile: Path = SHAREGPT) -> list[str]:
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", "--host", host, "--loglevel", "WARNING"]
+def locust_command(
+    host: str, folder: Path, *arguments: str, locustfile: Path = SHAREGPT
+) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(locustfile),
+        "--headless",
+        "--host",
+        host,
+        "--loglevel",
+        "WARNING",
+    ]
     return [*command, "--run-dir", str(folder), *arguments]
 
 
@@ -115,12 +155,21 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process group that it does not outlive: at a timeout, or when the test is interrupted, all of it is
-    killed, workers of --processes included."""
+def run_to_the_end(
+    command: list[str], timeout_s: float = 100, **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process group that it does not outlive: at a timeout, or when the test is
+    interrupted, all of it is killed, workers of --processes included."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, encoding="utf-8", start_new_session=True, preexec_fn=end_with_parent, **how
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+        **how,
     )
     try:
         out, err = process.communicate(timeout=timeout_s)
@@ -131,23 +180,38 @@ def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> su
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def run_program(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`python -m` with these arguments, to its end; on Linux without most of the cost of a start (`tests.fork_server`)."""
+def run_program(
+    arguments: list[str], cwd: Path, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """`python -m` with these arguments, to its end; on Linux without most of the cost of a start
+    (`tests.fork_server`)."""
     if not can_fork(env):
         return run_to_the_end([sys.executable, "-m", *arguments], cwd=cwd, env=env)
     return fork_server(LOCUST).run(arguments, cwd, env, 100)
 
 
 def start_program(
-    arguments: list[str], cwd: Path, env: dict[str, str], log: IO[str] | None = None, modules: tuple[str, ...] = LOCUST
+    arguments: list[str],
+    cwd: Path,
+    env: dict[str, str],
+    log: IO[str] | None = None,
+    modules: tuple[str, ...] = LOCUST,
 ) -> Program:
-    """`python -m` with these arguments in a process group of its own, likewise; both its streams go to the log, if there is one."""
+    """`python -m` with these arguments in a process group of its own, likewise; both its streams go
+    to the log, if there is one."""
     if can_fork(env):
         return fork_server(modules).fork(arguments, cwd, env, log)
     out, err = (log, log) if log else (subprocess.PIPE, subprocess.PIPE)
     command = [sys.executable, "-m", *arguments]
     return subprocess.Popen(
-        command, stdout=out, stderr=err, text=True, cwd=cwd, env=env, start_new_session=True, preexec_fn=end_with_parent
+        command,
+        stdout=out,
+        stderr=err,
+        text=True,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
     )
 
 
@@ -163,12 +227,21 @@ def fork_server(modules: tuple[str, ...]) -> ForkServer:
 
 @pytest.fixture
 def run_locust(tmp_path: Path) -> Callable[..., Finished]:
-    """Run Locust headless to its end: run_locust(host, *arguments, locustfile=…)."""
+    """Run Locust headless to its end: run_locust(host, *arguments, locustfile=…). Its files must
+    follow their schemas."""
 
-    def run(host: str, *arguments: str, locustfile: Path = SHAREGPT, folder: Path | None = None, **env: str) -> Finished:
+    def run(
+        host: str,
+        *arguments: str,
+        locustfile: Path = SHAREGPT,
+        folder: Path | None = None,
+        **env: str,
+    ) -> Finished:
         folder = folder or tmp_path / "run"
         command = locust_command(host, folder, *arguments, locustfile=locustfile)
         done = run_program(command[2:], tmp_path, environment() | env)
+        if "PYTHONPATH" not in env:  # else it is a changed copy of the package
+            check_folder(folder)
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run
@@ -179,7 +252,11 @@ def run_report() -> Callable[..., Finished]:
     """`llama-load report` on a run folder."""
 
     def run(folder: Path, *arguments: str) -> Finished:
-        done = run_program(["llama_load.cli.main", "report", str(folder), *arguments], Path.cwd(), environment())
+        done = run_program(
+            ["llama_load.cli.main", "report", str(folder), *arguments],
+            Path.cwd(),
+            environment(),
+        )
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run
@@ -192,15 +269,26 @@ def tiny_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def llama_server(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """The real llama-server: 4 slots of 4096 tokens."""
-    with embedded_server(tiny_model, tmp_path_factory.mktemp("llama-server"), "-a", "tiny") as server:
+    with embedded_server(
+        tiny_model, tmp_path_factory.mktemp("llama-server"), "-a", "tiny"
+    ) as server:
         yield server
 
 
-def embedded_server(model: Path, folder: Path, *flags: str, api_key: str = "") -> AbstractContextManager[Server]:
+def embedded_server(
+    model: Path, folder: Path, *flags: str, api_key: str = ""
+) -> AbstractContextManager[Server]:
     """The real llama-server; 4 slots, -c 16384 and one thread unless the flags set others."""
-    return serving(ServerSpec(model=str(model), args=flags, api_key=api_key, is_for_one_client=True), folder)
+    return serving(
+        ServerSpec(
+            model=str(model), args=flags, api_key=api_key, is_for_one_client=True
+        ),
+        folder,
+    )
 
 
 @dataclass(frozen=True)
@@ -211,7 +299,9 @@ class Simulated:
 
     def has_answered(self, requests: int) -> Callable[[], bool]:
         """Whether it has come to the end of this many."""
-        return lambda: self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
+        return lambda: (
+            self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
+        )
 
     def clients(self) -> int:
         """How many connections are open."""
@@ -224,7 +314,16 @@ def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
     """`llama-load serve --simulated` with these flags."""
     port = free_port()
     log = folder / f"simulated-{port}.jsonl"
-    command = ["llama_load.cli.main", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+    command = [
+        "llama_load.cli.main",
+        "serve",
+        "--simulated",
+        "--port",
+        str(port),
+        "--log",
+        str(log),
+        *arguments,
+    ]
     out = folder / f"simulated-{port}.out"
     with out.open("w", encoding="utf-8") as stream:
         server = start_program(command, folder, environment(), stream, SIMULATED)
@@ -244,4 +343,6 @@ def simulate(tmp_path: Path) -> Iterator[Callable[..., Simulated]]:
     from contextlib import ExitStack
 
     with ExitStack() as stack:
-        yield lambda *arguments: stack.enter_context(simulated_server(tmp_path, *arguments))
+        yield lambda *arguments: stack.enter_context(
+            simulated_server(tmp_path, *arguments)
+        )

@@ -15,7 +15,10 @@ def contained(*roots: object) -> int:
     left, found = list(roots), 0
     while left:
         each = left.pop()
-        if id(each) in seen or isinstance(each, type | ModuleType | FunctionType | gevent.Greenlet | CodeType | str | bytes):
+        if id(each) in seen or isinstance(
+            each,
+            type | ModuleType | FunctionType | gevent.Greenlet | CodeType | str | bytes,
+        ):
             continue
         seen.add(id(each))
         found += len(each) if isinstance(each, dict | list | set | deque | tuple) else 0

@@ -11,8 +11,9 @@ from typing import Any
 
 
 class JsonServer(http.server.ThreadingHTTPServer):
-    """Serves the given answers by path: a text, another JSON value, (status, text, JSON value or bytes, headers), or a
-    function of the request's JSON that gives one of these. Other paths are 404."""
+    """Serves the given answers by path: a text, another JSON value, (status, text, JSON value or
+    bytes, headers), or a function of the request's JSON that gives one of these. Other paths are
+    404."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.answers = answers
@@ -37,7 +38,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if callable(found):
             found = found(given)
         status, value, headers = found if isinstance(found, tuple) else (200, found, {})
-        text = value if isinstance(value, str) else json.dumps(value) if not isinstance(value, bytes) else ""
+        text = (
+            value
+            if isinstance(value, str)
+            else json.dumps(value)
+            if not isinstance(value, bytes)
+            else ""
+        )
         body = value if isinstance(value, bytes) else text.encode()
         self.send_response(status)
         for name, text in ({"Content-Length": str(len(body))} | headers).items():
@@ -48,7 +55,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        return super().date_time_string(self.server.date_s if timestamp is None else timestamp)
+        return super().date_time_string(
+            self.server.date_s if timestamp is None else timestamp
+        )
 
     def log_message(self, *_: object) -> None:
         pass
@@ -68,4 +77,8 @@ def json_server(answers: Mapping[str, Any]) -> Iterator[JsonServer]:
 def streamed(*events: Any) -> tuple[int, bytes, dict[str, str]]:
     """An event stream of these JSON values, with [DONE]."""
     lines = [*(json.dumps(event) for event in events), "[DONE]"]
-    return 200, "".join(f"data: {line}\n\n" for line in lines).encode(), {"Content-Type": "text/event-stream"}
+    return (
+        200,
+        "".join(f"data: {line}\n\n" for line in lines).encode(),
+        {"Content-Type": "text/event-stream"},
+    )

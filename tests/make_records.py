@@ -15,9 +15,15 @@ MS = 1_000_000
 
 
 def record(
-    index: int = 0, *, start_ms: float = 0, first_ms: float = 100, gaps_ms: tuple[float, ...] = (20, 20), **changed: Any
+    index: int = 0,
+    *,
+    start_ms: float = 0,
+    first_ms: float = 100,
+    gaps_ms: tuple[float, ...] = (20, 20),
+    **changed: Any,
 ) -> RequestRecord:
-    """A good request: started, first token after `first_ms`, further tokens after these gaps; as many tokens as events."""
+    """A good request: started, first token after `first_ms`, further tokens after these gaps; as
+    many tokens as events."""
     started = round(start_ms * MS)
     first = started + round(first_ms * MS)
     last = first + round(sum(gaps_ms) * MS)
@@ -57,12 +63,29 @@ def record(
     return RequestRecord(**fields | changed)
 
 
-def failed(index: int = 0, *, start_ms: float = 0, end_ms: float = 50, kind: str = "http_500") -> RequestRecord:
+def failed(
+    index: int = 0, *, start_ms: float = 0, end_ms: float = 50, kind: str = "http_500"
+) -> RequestRecord:
     """A request that failed."""
-    empty = dict.fromkeys(["ttft_ms", "tpot_ms", "e2el_ms", "first_token_mono_ns", "last_token_mono_ns", "output_tokens"])
+    empty = dict.fromkeys(
+        [
+            "ttft_ms",
+            "tpot_ms",
+            "e2el_ms",
+            "first_token_mono_ns",
+            "last_token_mono_ns",
+            "output_tokens",
+        ]
+    )
     ended = round(end_ms * MS)
     return record(
-        index, start_ms=start_ms, itl_ms=[], token_events=0, status=kind, error="boom", **empty | {"ended_mono_ns": ended}
+        index,
+        start_ms=start_ms,
+        itl_ms=[],
+        token_events=0,
+        status=kind,
+        error="boom",
+        **empty | {"ended_mono_ns": ended},
     )
 
 
@@ -90,7 +113,13 @@ def manifest(**changed: Any) -> Manifest:
 
 def facts(**changed: Any) -> PlanFacts:
     """What a plan says of itself whose prompts are all sent once."""
-    fields: dict[str, Any] = {"dataset": DataFacts(path="p"), "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 0}
+    fields: dict[str, Any] = {
+        "dataset": DataFacts(path="p"),
+        "counted_by": "server",
+        "distinct": 1,
+        "repeated": 0,
+        "replaced": 0,
+    }
     return PlanFacts(**fields | changed)
 
 

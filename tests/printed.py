@@ -1,4 +1,5 @@
-"""What the commands of the documentation print: recordings, rendered by the code as it is. python -m tests.printed NAME shows one."""
+"""What the commands of the documentation print: recordings, rendered by the code as it is. python
+-m tests.printed NAME shows one."""
 
 from __future__ import annotations
 
@@ -32,10 +33,15 @@ def printed(name: str) -> str:
     with contextlib.redirect_stderr(out):
         print_table(manifest.preflight)
     show(RunReports(results, block(results), {}, first_screen(results)), out)
-    return out.getvalue().replace(str(PRINTED / name), f"runs/{manifest.date}-{manifest.label or manifest.workload}")
+    return out.getvalue().replace(
+        str(PRINTED / name),
+        f"runs/{manifest.date}-{manifest.label or manifest.workload}",
+    )
 
 
 if __name__ == "__main__":
     os.environ["COLUMNS"] = COLUMNS
-    for recording in sys.argv[1:] or sorted(path.stem for path in Path(PRINTED).iterdir()):
+    for recording in sys.argv[1:] or sorted(
+        path.stem for path in Path(PRINTED).iterdir()
+    ):
         print(printed(recording))

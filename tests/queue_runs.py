@@ -1,7 +1,8 @@
 """Runs on simulated queues whose truth is known: open and closed loops, and servers that change.
 
-A server has slots; a request waits for one (first come, first served), is prefilled and decoded. `Slowdown`s make it slower by a factor
-for a part of the time; the work of a request that meets one is stretched for just that part.
+A server has slots; a request waits for one (first come, first served), is prefilled and decoded.
+`Slowdown`s make it slower by a factor for a part of the time; the work of a request that meets one
+is stretched for just that part.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SLOTS = 4
 PREFILL_S, TPOT_S, TOKENS = 0.1, 0.02, 46
 SERVICE_S = PREFILL_S + TPOT_S * (TOKENS - 1)  # 1.0
 
-# How the number of tokens varies; the last draws the speed instead: the same lengths, another TPOT for each request.
+# How the number of tokens varies; the last draws the speed instead: the same lengths, another TPOT
+# for each request.
 LAWS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "deterministic": lambda rng, n: np.ones(n),
     "exponential": lambda rng, n: rng.exponential(1.0, n),
@@ -41,7 +43,8 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True)
 class QueueRun:
-    """The requests of a run, in order of their start; `scheduled_ns` None in a closed loop. `tokens` of each answer."""
+    """The requests of a run, in order of their start; `scheduled_ns` None in a closed loop.
+    `tokens` of each answer."""
 
     scheduled_ns: Instants | None
     started_ns: Instants
@@ -69,10 +72,26 @@ class _Clock:
     """Converts work of the server (s at its normal speed) into time, and back."""
 
     def __init__(self, changes: Sequence[Slowdown]) -> None:
-        edges = sorted({0.0, 1e7, *(each.begin_s for each in changes), *(min(each.end_s, 1e7) for each in changes)})
+        edges = sorted(
+            {
+                0.0,
+                1e7,
+                *(each.begin_s for each in changes),
+                *(min(each.end_s, 1e7) for each in changes),
+            }
+        )
         work = [0.0]
         for begin, end in zip(edges[:-1], edges[1:], strict=True):
-            factor = float(np.prod([each.factor for each in changes if each.begin_s <= begin < each.end_s] or [1.0]))
+            factor = float(
+                np.prod(
+                    [
+                        each.factor
+                        for each in changes
+                        if each.begin_s <= begin < each.end_s
+                    ]
+                    or [1.0]
+                )
+            )
             work.append(work[-1] + (end - begin) / factor)
         self._edges, self._work, self._is_even = edges, work, not changes
 
@@ -80,33 +99,60 @@ class _Clock:
         """When work that begins at `at_s` is done."""
         if self._is_even:
             return at_s + work_s
-        return float(np.interp(np.interp(at_s, self._edges, self._work) + work_s, self._work, self._edges))
+        return float(
+            np.interp(
+                np.interp(at_s, self._edges, self._work) + work_s,
+                self._work,
+                self._edges,
+            )
+        )
 
     def work(self, begin_s: float, end_s: float) -> float:
         """The work that is done between two instants."""
         if self._is_even:
             return end_s - begin_s
-        return float(np.interp(end_s, self._edges, self._work) - np.interp(begin_s, self._edges, self._work))
+        return float(
+            np.interp(end_s, self._edges, self._work)
+            - np.interp(begin_s, self._edges, self._work)
+        )
 
 
-def open_loop(rng: np.random.Generator, n: int, load: float, law: str = "exponential", **more: object) -> QueueRun:
+def open_loop(
+    rng: np.random.Generator,
+    n: int,
+    load: float,
+    law: str = "exponential",
+    **more: object,
+) -> QueueRun:
     """Poisson arrivals at `load` x the capacity: M/M/4 with the exponential law."""
     arrivals = np.cumsum(rng.exponential(SERVICE_S / (SLOTS * load), n))
     return _run(rng, n, law, arrivals=arrivals.tolist(), **more)  # type: ignore[arg-type]
 
 
-def closed_loop(rng: np.random.Generator, n: int, users: int, law: str = "exponential", **more: object) -> QueueRun:
-    """`users` that all start at once on an idle server, and send their next request when the last one is answered."""
+def closed_loop(
+    rng: np.random.Generator,
+    n: int,
+    users: int,
+    law: str = "exponential",
+    **more: object,
+) -> QueueRun:
+    """`users` that all start at once on an idle server, and send their next request when the last
+    one is answered."""
     return _run(rng, n, law, users=users, **more)  # type: ignore[arg-type]
 
 
 def shared_loop(
-    rng: np.random.Generator, n: int, load: float, law: str = "exponential", changes: Sequence[Slowdown] = ()
+    rng: np.random.Generator,
+    n: int,
+    load: float,
+    law: str = "exponential",
+    changes: Sequence[Slowdown] = (),
 ) -> QueueRun:
-    """An open loop on a server that works on all requests at once, as with continuous batching: up to `SLOTS` at full speed, more
-    share it, so that TPOT is long where many are in flight.
+    """An open loop on a server that works on all requests at once, as with continuous batching: up
+    to `SLOTS` at full speed, more share it, so that TPOT is long where many are in flight.
 
-    All progress alike, by V(t) with dV/dt = min(1, SLOTS / in flight): a request's milestones are at V(its arrival) + its work.
+    All progress alike, by V(t) with dV/dt = min(1, SLOTS / in flight): a request's milestones are
+    at V(its arrival) + its work.
     """
     arrivals = np.cumsum(rng.exponential(SERVICE_S / (SLOTS * load), n))
     tokens = np.maximum(2, np.rint(TOKENS * LAWS[law](rng, n))).astype(np.int64)
@@ -118,19 +164,30 @@ def shared_loop(
     in_flight = arrived = 0
     while arrived < n or milestones:
         speed = min(1.0, SLOTS / in_flight) if in_flight else 1.0
-        due = clock.after(now, (milestones[0][0] - progress) / speed) if milestones else float("inf")
+        due = (
+            clock.after(now, (milestones[0][0] - progress) / speed)
+            if milestones
+            else float("inf")
+        )
         if arrived < n and arrivals[arrived] <= due:
             at = float(arrivals[arrived])
             progress += clock.work(now, at) * speed
-            heapq.heappush(milestones, (progress + float(prefill[arrived]), arrived, False))
-            heapq.heappush(milestones, (progress + float(prefill[arrived] + decode[arrived]), arrived, True))
+            heapq.heappush(
+                milestones, (progress + float(prefill[arrived]), arrived, False)
+            )
+            heapq.heappush(
+                milestones,
+                (progress + float(prefill[arrived] + decode[arrived]), arrived, True),
+            )
             now, in_flight, arrived = at, in_flight + 1, arrived + 1
             continue
         now = due
         progress, number, is_end = heapq.heappop(milestones)
         (ends if is_end else firsts)[number] = now
         in_flight -= is_end
-    started_ns, first_ns, ended_ns = (np.rint(each * 1e9).astype(np.int64) for each in (arrivals, firsts, ends))
+    started_ns, first_ns, ended_ns = (
+        np.rint(each * 1e9).astype(np.int64) for each in (arrivals, firsts, ends)
+    )
     return QueueRun(started_ns, started_ns, first_ns, ended_ns, tokens)
 
 
@@ -147,11 +204,18 @@ def _run(
     varies: str = "tokens",
     until_s: float = float("inf"),
 ) -> QueueRun:
-    """`slow_first`: the first request's prefill takes this many times as long. `varies`: what the law draws, "tokens" or "speed".
-    `until_s`: no request starts later."""
+    """`slow_first`: the first request's prefill takes this many times as long. `varies`: what the
+    law draws, "tokens" or "speed". `until_s`: no request starts later."""
     draws = LAWS[law](rng, n)
-    tokens = np.maximum(2, np.rint(TOKENS * (draws if varies == "tokens" else 1.0))).astype(np.int64) * np.ones(n, np.int64)
-    decode = (tokens - 1) * TPOT_S * rng.lognormal(0, 0.05, n) * (draws if varies == "speed" else 1.0)
+    tokens = np.maximum(
+        2, np.rint(TOKENS * (draws if varies == "tokens" else 1.0))
+    ).astype(np.int64) * np.ones(n, np.int64)
+    decode = (
+        (tokens - 1)
+        * TPOT_S
+        * rng.lognormal(0, 0.05, n)
+        * (draws if varies == "speed" else 1.0)
+    )
     prefill = PREFILL_S * rng.lognormal(0, 0.1, n)
     prefill[0] *= slow_first
     clock, free = _Clock(changes), [0.0] * slots
@@ -169,15 +233,29 @@ def _run(
         starts.append(start)
         firsts.append(first)
         ends.append(end)
-    started_ns, first_ns, ended_ns = (np.rint(np.array(each) * 1e9).astype(np.int64) for each in (starts, firsts, ends))
-    return QueueRun(started_ns if arrivals is not None else None, started_ns, first_ns, ended_ns, tokens[: len(starts)])
+    started_ns, first_ns, ended_ns = (
+        np.rint(np.array(each) * 1e9).astype(np.int64)
+        for each in (starts, firsts, ends)
+    )
+    return QueueRun(
+        started_ns if arrivals is not None else None,
+        started_ns,
+        first_ns,
+        ended_ns,
+        tokens[: len(starts)],
+    )
 
 
 def observed(run: QueueRun, cut_s: float | None = None) -> Observed:
     """The run as the verdict sees it; `cut_s`: what had not ended by then was cancelled."""
     cut_ns = 2**62 if cut_s is None else round(cut_s * 1e9)
-    is_ok, first_ns = run.ended_ns <= cut_ns, np.where(run.first_ns <= cut_ns, run.first_ns, -1)
-    got = np.where(is_ok, run.tokens, np.clip((cut_ns - run.first_ns) / 1e6 / run.tpot_ms, 0, None))
+    is_ok, first_ns = (
+        run.ended_ns <= cut_ns,
+        np.where(run.first_ns <= cut_ns, run.first_ns, -1),
+    )
+    got = np.where(
+        is_ok, run.tokens, np.clip((cut_ns - run.first_ns) / 1e6 / run.tpot_ms, 0, None)
+    )
     end_ns = int(run.started_ns.max()) if cut_s is None else cut_ns
     return Observed(
         started_ns=run.started_ns,

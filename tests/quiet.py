@@ -1,7 +1,8 @@
 """Whether the machine was quiet while something was timed on it.
 
-A virtual machine stands still for up to seconds at times, and other processes may need its CPUs. Such a run says nothing about the
-accuracy of the client, so it may be repeated; a run on a quiet machine may not.
+A virtual machine stands still for up to seconds at times, and other processes may need its CPUs.
+Such a run says nothing about the accuracy of the client, so it may be repeated; a run on a quiet
+machine may not.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Self, TypeVar
 
 import psutil
 
+from llama_load.lab.sweep.machine_watch import own_cpu_s
+
 T = TypeVar("T")
 
 TRIES = 3
 LOOK_EVERY_S = 0.005
-# A thread that only sleeps is back within 20 ms, also while a client and its server keep two CPUs busy.
+# A thread that only sleeps is back within 20 ms, also while a client and its server keep two CPUs
+# busy.
 PAUSE_S = 0.1
 # Cores; what the kernel notes of the whole machine and of its processes differs by up to a tenth.
 STOLEN = 0.05
@@ -26,7 +30,8 @@ OTHERS = 0.3
 
 
 class Watch:
-    """Looks at the machine from `with` to its end; then `disturbances` says what was not quiet, a sentence each."""
+    """Looks at the machine from `with` to its end; then `disturbances` says what was not quiet, a
+    sentence each."""
 
     def __init__(self) -> None:
         self.disturbances: list[str] = []
@@ -35,7 +40,11 @@ class Watch:
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Self:
-        self._begun_s, self._stolen_s, self._others_s = time.monotonic(), stolen_s(), others_s()
+        self._begun_s, self._stolen_s, self._others_s = (
+            time.monotonic(),
+            stolen_s(),
+            others_s(),
+        )
         self._thread.start()
         return self
 
@@ -43,9 +52,14 @@ class Watch:
         self._over.set()
         self._thread.join()
         took_s = time.monotonic() - self._begun_s
-        stolen, others = (stolen_s() - self._stolen_s) / took_s, (others_s() - self._others_s) / took_s
+        stolen, others = (
+            (stolen_s() - self._stolen_s) / took_s,
+            (others_s() - self._others_s) / took_s,
+        )
         if self._pause_s > PAUSE_S:
-            self.disturbances.append(f"the machine stood still for {self._pause_s:.2f} s")
+            self.disturbances.append(
+                f"the machine stood still for {self._pause_s:.2f} s"
+            )
         if stolen > STOLEN:
             self.disturbances.append(f"the hypervisor took {stolen:.2f} cores away")
         if others > OTHERS:
@@ -67,21 +81,21 @@ def stolen_s() -> float:
 def others_s() -> float:
     """CPU time of all processes so far but this one and its descendants, s."""
     times = psutil.cpu_times()
-    busy = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
-    own = 0.0
-    me = psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            own += sum(process.cpu_times()[:4])  # with those of its children that have ended
-        except psutil.NoSuchProcess:
-            continue
-    return busy - own
+    busy = sum(
+        getattr(times, name, 0.0)
+        for name in ("user", "nice", "system", "irq", "softirq")
+    )
+    return busy - own_cpu_s()
 
 
-def undisturbed(run: Callable[[Path], T], check: Callable[[T], None], folder: Path) -> None:
-    """Check what was timed in a run; repeat it if the check fails and the machine was not quiet meanwhile.
+def undisturbed(
+    run: Callable[[Path], T], check: Callable[[T], None], folder: Path
+) -> None:
+    """Check what was timed in a run; repeat it if the check fails and the machine was not quiet
+    meanwhile.
 
-    What must hold on any machine is asserted in `run`, which is never repeated because of its own failure.
+    What must hold on any machine is asserted in `run`, which is never repeated because of its own
+    failure.
     """
     for number in range(1, TRIES + 1):
         with Watch() as watch:
@@ -90,6 +104,8 @@ def undisturbed(run: Callable[[Path], T], check: Callable[[T], None], folder: Pa
             check(done)
             return
         except AssertionError as error:
-            error.add_note(f"attempt {number} of {TRIES}: {'; '.join(watch.disturbances) or 'the machine was quiet'}")
+            error.add_note(
+                f"attempt {number} of {TRIES}: {'; '.join(watch.disturbances) or 'the machine was quiet'}"
+            )
             if number == TRIES or not watch.disturbances:
                 raise

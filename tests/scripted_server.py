@@ -1,4 +1,5 @@
-"""A loopback server that sends scripted bytes: the ground truth for what the wire must make of them."""
+"""A loopback server that sends scripted bytes: the ground truth for what the wire must make of
+them."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Step = bytes | float | str  # bytes to send, seconds to wait, or "reset" / "hold" / "read" (until something comes)
+# bytes to send, seconds to wait, or "reset" / "hold" / "read" (until something comes)
+Step = bytes | float | str
 
 
 @dataclass
 class ScriptedServer:
-    """Answers every request with the same steps, after it has read it whole; keeps what it was sent.
+    """Answers every request with the same steps, after it has read it whole; keeps what it was
+    sent.
 
     A connection is closed after `per_connection` answers.
     """
@@ -25,7 +28,8 @@ class ScriptedServer:
     requests: list[bytes] = field(default_factory=list)
     tls: ssl.SSLContext | None = None
     host: str = "127.0.0.1"
-    resumed: list[bool] = field(default_factory=list)  # with TLS: whether each connection resumed a session
+    # with TLS: whether each connection resumed a session
+    resumed: list[bool] = field(default_factory=list)
     per_connection: int = 1
     connections: int = 0
 
@@ -41,7 +45,8 @@ class ScriptedServer:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept, which would keep the port open
+        # wakes the thread in accept, which would keep the port open
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _serve(self) -> None:
@@ -51,7 +56,9 @@ class ScriptedServer:
             except OSError:
                 return
             self.connections += 1
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(connection,), daemon=True
+            ).start()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
@@ -76,7 +83,9 @@ class ScriptedServer:
             elif step == "read":
                 connection.recv(1)
             elif step == "reset":
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
             else:
                 time.sleep(float(step))
 
@@ -89,7 +98,11 @@ def _whole_request(connection: socket.socket) -> bytes:
             return data
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
-    lengths = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+    lengths = [
+        int(line.split(b":")[1])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length")
+    ]
     length = lengths[0] if lengths else 0
     while len(body) < length:
         piece = connection.recv(65536)
@@ -112,7 +125,9 @@ def event(text: str) -> bytes:
 
 
 def token(text: str = "x") -> bytes:
-    return event('{"choices":[{"index":0,"finish_reason":null,"delta":{"content":"%s"}}]}' % text)
+    return event(
+        '{"choices":[{"index":0,"finish_reason":null,"delta":{"content":"%s"}}]}' % text
+    )
 
 
 FINISH = event('{"choices":[{"index":0,"finish_reason":"stop","delta":{}}]}')

@@ -1,5 +1,5 @@
-"""A loopback server that looks like llama-server, with a known schedule of tokens and a known fault: when it frees the slot of a
-user who hung up."""
+"""A loopback server that looks like llama-server, with a known schedule of tokens and a known
+fault: when it frees the slot of a user who hung up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ GAP_S = 0.01
 
 @dataclass
 class SlotsServer:
-    """`frees_after_s`: from the moment a user hangs up until its slot is free; None: never. A request without a free slot waits."""
+    """`frees_after_s`: from the moment a user hangs up until its slot is free; None: never. A
+    request without a free slot waits."""
 
     frees_after_s: float | None
     slots: int = 4
@@ -65,11 +66,21 @@ def slots_server(frees_after_s: float | None) -> Iterator[SlotsServer]:
             """Nothing is printed."""
 
         def do_GET(self) -> None:
-            slots = [{"id": number, "is_processing": number < server.busy} for number in range(server.slots)]
+            slots = [
+                {"id": number, "is_processing": number < server.busy}
+                for number in range(server.slots)
+            ]
             pages: dict[str, Any] = {
                 "/health": {"status": "ok"},
-                "/v1/models": {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "llamacpp"}]},
-                "/props": {"total_slots": server.slots, "default_generation_settings": {"n_ctx": 4096}, "model_path": "m.gguf"},
+                "/v1/models": {
+                    "object": "list",
+                    "data": [{"id": "m", "object": "model", "owned_by": "llamacpp"}],
+                },
+                "/props": {
+                    "total_slots": server.slots,
+                    "default_generation_settings": {"n_ctx": 4096},
+                    "model_path": "m.gguf",
+                },
                 "/slots": slots,
             }
             server.looks += self.path == "/slots"
@@ -78,9 +89,14 @@ def slots_server(frees_after_s: float | None) -> Iterator[SlotsServer]:
                 server.looks += 1
                 self.answer(200, counts.encode(), "text/plain")
             else:
-                self.answer(200 if self.path in pages else 404, json.dumps(pages.get(self.path, {})).encode())
+                self.answer(
+                    200 if self.path in pages else 404,
+                    json.dumps(pages.get(self.path, {})).encode(),
+                )
 
-        def answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        def answer(
+            self, status: int, body: bytes, kind: str = "application/json"
+        ) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -100,7 +116,13 @@ def slots_server(frees_after_s: float | None) -> Iterator[SlotsServer]:
                 for number in range(body["max_tokens"]):
                     time.sleep(GAP_S)
                     self.wfile.write(token(f"{number} "))
-                self.wfile.write(event('{"choices":[{"index":0,"finish_reason":"length","delta":{}}]}') + DONE + END)
+                self.wfile.write(
+                    event(
+                        '{"choices":[{"index":0,"finish_reason":"length","delta":{}}]}'
+                    )
+                    + DONE
+                    + END
+                )
             except OSError:
                 server.hang_up()
             else:

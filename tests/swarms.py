@@ -22,7 +22,14 @@ from locust.rpc import Message
 from llama_load.swarm.sockets import Client
 from llama_load.swarm.swarm_key import CurveKeys
 from llama_load.wire.local_ports import free_port
-from tests.conftest import SHAREGPT, Finished, Program, end_with_parent, environment, start_program
+from tests.conftest import (
+    SHAREGPT,
+    Finished,
+    Program,
+    end_with_parent,
+    environment,
+    start_program,
+)
 from tests.web_client import TOKEN
 
 
@@ -40,20 +47,39 @@ class Swarm:
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def add_worker(self, *before: str, env: Mapping[str, str] | None = None, port: int | None = None) -> Program:
-        """One more worker; `before` is put before its command (unshare); `port` leads to the master by another way."""
+    def add_worker(
+        self,
+        *before: str,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> Program:
+        """One more worker; `before` is put before its command (unshare); `port` leads to the master
+        by another way."""
         number = len(self.workers)
         place = self.folder / f"worker-{number}"
         place.mkdir()
         command = ["locust", "-f", str(self.locustfile), "--worker"]
-        command += ["--master-host", "127.0.0.1", "--master-port", str(port or self.port), "--loglevel", "WARNING"]
+        command += [
+            "--master-host",
+            "127.0.0.1",
+            "--master-port",
+            str(port or self.port),
+            "--loglevel",
+            "WARNING",
+        ]
         env = environment() | dict(env or {})
         process: Program
         with (place / "log").open("w") as log:
             if before:
                 command = [*before, sys.executable, "-m", *command]
                 process = subprocess.Popen(
-                    command, stdout=log, stderr=log, text=True, cwd=place, env=env, preexec_fn=end_with_parent
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    text=True,
+                    cwd=place,
+                    env=env,
+                    preexec_fn=end_with_parent,
                 )
             else:
                 process = start_program(command, place, env, log)
@@ -65,7 +91,9 @@ class Swarm:
 
     def records_on_disk(self) -> int:
         """How many bytes of records the master has written."""
-        return sum(journal.stat().st_size for journal in self.run_dir.glob("requests*.arrows"))
+        return sum(
+            journal.stat().st_size for journal in self.run_dir.glob("requests*.arrows")
+        )
 
     def has_records(self) -> bool:
         return self.records_on_disk() > 0
@@ -91,7 +119,11 @@ def swarm(
     port = free_port()
     command = ["locust", "-f", str(locustfile), "--master", "--host", host]
     command += ["--master-bind-port", str(port), "--loglevel", "WARNING"]
-    command += ["--headless", "--expect-workers", str(expect or workers)] if web_port is None else web_ui(web_port)
+    command += (
+        ["--headless", "--expect-workers", str(expect or workers)]
+        if web_port is None
+        else web_ui(web_port)
+    )
     command += ["--run-dir", str(folder / "run"), *arguments]
     master = start_program(command, folder, environment())
     running = Swarm(folder, port, locustfile, master)
@@ -136,13 +168,17 @@ class TcpProxy:
     listener: socket.socket
     listen: Callable[[], None]
     open: list[socket.socket] = field(default_factory=list)
-    flows: threading.Event = field(default_factory=threading.Event)  # cleared: the network is cut, and what is sent comes later
+    # cleared: the network is cut, and what is sent comes later
+    flows: threading.Event = field(default_factory=threading.Event)
 
     def blip(self) -> None:
-        """Reset all connections: what is under way on them is lost, new ones can be made at once."""
+        """Reset all connections: what is under way on them is lost, new ones can be made at
+        once."""
         for sock in self.open:
             with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
         self.open.clear()
@@ -215,16 +251,25 @@ def indices_of(done: Finished) -> list[int]:
 
 
 def prompts_of(done: Finished) -> Sequence[tuple[int, str]]:
-    """(place in the plan, hash of the prompt) of every measured request that ended, in the plan's order."""
+    """(place in the plan, hash of the prompt) of every measured request that ended, in the plan's
+    order."""
     records = done.records.measured()
     ended = records.where(~records.equals("status", "cancelled"))
-    return sorted(zip(ended.table["prompt_index"].to_pylist(), ended.strings("prompt_sha256"), strict=True))
+    return sorted(
+        zip(
+            ended.table["prompt_index"].to_pylist(),
+            ended.strings("prompt_sha256"),
+            strict=True,
+        )
+    )
 
 
 class Stranger:
     """A peer of the master's port that says what it likes: no Locust is behind it."""
 
-    def __init__(self, port: int, name: str = "stranger_1", keys: CurveKeys | None = None) -> None:
+    def __init__(
+        self, port: int, name: str = "stranger_1", keys: CurveKeys | None = None
+    ) -> None:
         self.name = name
         self.run = "0" * 16  # that of the master's last message that named one
         self._heard: set[str] = set()

@@ -19,41 +19,72 @@ CLI = [sys.executable, "-m", "llama_load.cli.main"]
 
 def test_a_wheel_has_every_file_that_git_has(tmp_path: Path) -> None:
     """Of the package and of the bundled folders."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(tmp_path),
+    ]
     subprocess.run(build, check=True, capture_output=True, cwd=REPOSITORY, timeout=60)
     (wheel,) = tmp_path.glob("*.whl")
-    listed = subprocess.run(["git", "ls-files", "llama_load", *FOLDERS], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "llama_load", *FOLDERS],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=True,
+    )
     files = listed.stdout.splitlines()
-    wanted = {name if name.startswith("llama_load/") else f"llama_load/_bundled/{name}" for name in files}
+    wanted = {
+        name if name.startswith("llama_load/") else f"llama_load/_bundled/{name}"
+        for name in files
+    }
     assert wanted - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-def test_a_bundled_file_is_found_by_its_name_with_and_without_ending_and_folder() -> None:
+def test_a_bundled_file_is_found_by_its_name_with_and_without_ending_and_folder() -> (
+    None
+):
     name = "locustfiles/sharegpt_chat.py"
-    assert find_bundled("sharegpt_chat") == find_bundled("sharegpt_chat.py") == find_bundled(name) == [name]
+    assert (
+        find_bundled("sharegpt_chat")
+        == find_bundled("sharegpt_chat.py")
+        == find_bundled(name)
+        == [name]
+    )
     assert find_bundled("../pyproject.toml") == find_bundled("") == []
     assert all(bundled(name).is_file() for name in bundled_files())
 
 
-def test_path_prints_a_path_and_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_prints_a_path_and_lists_the_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["path", "vision"]) == 0
     assert capsys.readouterr().out == f"{bundled('locustfiles/vision.py')}\n"
     assert main(["path"]) == 0
     assert capsys.readouterr().out.splitlines() == bundled_files()
 
 
-def test_path_of_an_unknown_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_of_an_unknown_name_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["path", "sharegpt_chatt"]) == 2
     assert "llama-load path lists them" in capsys.readouterr().err
 
 
-def test_init_copies_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_copies_and_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The copy names itself as it lies there, and loads."""
     folder = tmp_path / "负载 test"
     assert main(["init", str(folder)]) == 0
     copy = folder / "sharegpt_chat.py"
     assert "-f sharegpt_chat.py" in copy.read_text()
-    assert f"locust -f '{copy}'" in capsys.readouterr().out  # as a shell takes it
+    assert f" -f '{copy}'" in capsys.readouterr().out  # as a shell takes it
     compile(copy.read_text(), copy, "exec")
     assert "llama-load sweep starter.yaml" in (folder / "starter.yaml").read_text()
     copy.write_text("mine")
@@ -72,8 +103,13 @@ def test_init_writes_through_no_link(tmp_path: Path) -> None:
 
 def test_init_copies_the_locustfile_that_is_named(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path), "--locustfile", "long_document"]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"long_document.py", "starter.yaml"}
-    assert main(["init", str(tmp_path / "other"), "--locustfile", "sample_document"]) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "long_document.py",
+        "starter.yaml",
+    }
+    assert (
+        main(["init", str(tmp_path / "other"), "--locustfile", "sample_document"]) == 2
+    )
     assert not (tmp_path / "other").exists()
 
 
@@ -85,16 +121,30 @@ def test_init_copies_the_locustfile_that_is_named(tmp_path: Path) -> None:
         ("llama-load serve --simu", {"--simulated"}),
     ],
 )
-def test_the_shell_gets_completions(line: str, completions: set[str], tmp_path: Path) -> None:
+def test_the_shell_gets_completions(
+    line: str, completions: set[str], tmp_path: Path
+) -> None:
     """As argcomplete's scripts ask for them."""
     answer = tmp_path / "completions"
-    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    subprocess.run(CLI, env=environment() | asked | {"_ARGCOMPLETE_IFS": "\n"}, check=True, timeout=60)
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    subprocess.run(
+        CLI,
+        env=environment() | asked | {"_ARGCOMPLETE_IFS": "\n"},
+        check=True,
+        timeout=60,
+    )
     assert completions <= {word.strip() for word in answer.read_text().splitlines()}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_of_a_shell_is_one_that_it_can_read(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert "llama-load" in script

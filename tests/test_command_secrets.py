@@ -1,4 +1,5 @@
-"""Secrets are found in command lines, environments and plans by their names, and nothing else is taken for one."""
+"""Secrets are found in command lines, environments and plans by their names, and nothing else is
+taken for one."""
 
 from __future__ import annotations
 
@@ -16,14 +17,23 @@ from llama_load.options.known_secrets import secrets_of_document, secrets_of_env
         ("llama-server -hft hf_secret1 -m x", {"hf_secret1"}),
         ("vllm serve m --api-key first1 second2 --port 8", {"first1", "second2"}),
         ("llama-load search --serve 'llama-server --api-key inner1 -m m'", {"inner1"}),
-        ("x --header 'X-Team: team12' --header 'User-Agent: me' -H 'A: bbbbb1'", {"team12", "bbbbb1"}),
+        (
+            "x --header 'X-Team: team12' --header 'User-Agent: me' -H 'A: bbbbb1'",
+            {"team12", "bbbbb1"},
+        ),
         ("HF_TOKEN=value1 THREADS=2 x", {"value1"}),
         ("x --upload 's3://b/p?X-Amz-Signature=sign12&x=1'", {"sign12"}),
         ("x --upload https://user:pass%2Fword@h/x", {"pass%2Fword", "pass/word"}),
         ("x --push https://token12@h/x", {"token12"}),
         ('x --extra-body \'{"auth": {"values": ["deep12"]}, "top_k": 1}\'', {"deep12"}),
-        ("x --hf-token=value1 --openai-api-key=value2 --db-password value3", {"value1", "value2", "value3"}),
-        ("x --max-tokens 55 --first-token-timeout 600 --stop-token abc --api-key-file /x --key-length 9 --author me", set()),
+        (
+            "x --hf-token=value1 --openai-api-key=value2 --db-password value3",
+            {"value1", "value2", "value3"},
+        ),
+        (
+            "x --max-tokens 55 --first-token-timeout 600 --stop-token abc --api-key-file /x --key-length 9 --author me",
+            set(),
+        ),
         ("x -m auth plan.yaml --label token http://127.0.0.1:8080/v1?model=x", set()),
     ],
 )
@@ -41,7 +51,16 @@ def test_secrets_of_the_environment() -> None:
         "SSH_AUTH_SOCK": "/tmp/agent.1", "GIT_AUTHOR_NAME": "Jane Doe", "MODE_TOKEN": "disabled", "TOKENIZERS_PARALLELISM": "false", "X_KEY_TOKEN": "/etc/token1",
     }  # fmt: skip
     found = set(secrets_of_environment(variables)) - {""}
-    assert found == {"ours12", "team12", "otel%2F1", "otel/1", "otel2", "hf_123456", "aws/123456", "dbpass"}
+    assert found == {
+        "ours12",
+        "team12",
+        "otel%2F1",
+        "otel/1",
+        "otel2",
+        "hf_123456",
+        "aws/123456",
+        "dbpass",
+    }
 
 
 def test_secrets_of_plans() -> None:
@@ -52,5 +71,13 @@ def test_secrets_of_plans() -> None:
             "set-up": ["login --password incmd1"],
         }
     }
-    document = {"servers": {"a": server}, "vary": {"k": {"args+": ["--api-key invary1", ""]}}}
-    assert set(secrets_of_document(document)) == {"inlist1", "inenv12", "incmd1", "invary1"}
+    document = {
+        "servers": {"a": server},
+        "vary": {"k": {"args+": ["--api-key invary1", ""]}},
+    }
+    assert set(secrets_of_document(document)) == {
+        "inlist1",
+        "inenv12",
+        "incmd1",
+        "invary1",
+    }

@@ -1,4 +1,5 @@
-"""What a second engine would keep needs neither Locust nor gevent: every module of these rooms, imported for real."""
+"""What a second engine would keep needs neither Locust nor gevent: every module of these rooms,
+imported for real."""
 
 from __future__ import annotations
 
@@ -24,8 +25,12 @@ PROGRAMS = ("embedded_server", "llama_cpp_python_rpc")
 
 
 def contract() -> dict[str, list[str]]:
-    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    (found,) = [each for each in contracts if each["name"].startswith("No Locust, no gevent")]
+    contracts = tomllib.loads(
+        (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    )["tool"]["importlinter"]["contracts"]
+    (found,) = [
+        each for each in contracts if each["name"].startswith("No Locust, no gevent")
+    ]
     return found
 
 
@@ -33,7 +38,12 @@ def test_rooms_without_an_engine_import_without_one() -> None:
     """The linter reads import statements; this also sees what a package's __init__ imports."""
     code = CODE.format(rooms=contract()["source_modules"], programs=PROGRAMS)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), cwd=REPOSITORY, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=REPOSITORY,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     count, *engines = done.stdout.split()
@@ -41,9 +51,18 @@ def test_rooms_without_an_engine_import_without_one() -> None:
 
 
 def test_every_module_of_the_wire_is_fenced_or_named_as_an_engines() -> None:
-    """A new module of the wire is one or the other; docs/decisions/022-a-second-engine.md lists what waits."""
-    modules = {file.stem for file in (REPOSITORY / "llama_load" / "wire").glob("*.py")} - {"__init__"}
-    fenced = {name.rpartition(".")[2] for name in contract()["source_modules"] if name.startswith("llama_load.wire.")}
-    decision = (REPOSITORY / "docs" / "decisions" / "022-a-second-engine.md").read_text(encoding="utf-8")
+    """A new module of the wire is one or the other; docs/decisions/022-a-second-engine.md lists
+    what waits."""
+    modules = {
+        file.stem for file in (REPOSITORY / "llama_load" / "wire").glob("*.py")
+    } - {"__init__"}
+    fenced = {
+        name.rpartition(".")[2]
+        for name in contract()["source_modules"]
+        if name.startswith("llama_load.wire.")
+    }
+    decision = (REPOSITORY / "docs" / "decisions" / "022-a-second-engine.md").read_text(
+        encoding="utf-8"
+    )
     assert {name for name in modules - fenced if f"`{name}`" not in decision} == set()
     assert fenced <= modules

@@ -33,19 +33,39 @@ log_metrics, log_artifacts = Run().log, notes.append
 
 
 def test_results_reach_other_programs(
-    simulate: Callable[..., Simulated], run_locust: Callable[..., Finished], tmp_path: Path
+    simulate: Callable[..., Simulated],
+    run_locust: Callable[..., Finished],
+    tmp_path: Path,
 ) -> None:
     for name in ("mlflow", "wandb"):
         (tmp_path / f"{name}.py").write_text(STAND_IN)
-    files = ",".join(map(str, [bundled("locustfiles/sharegpt_chat.py"), EXAMPLES / "to_mlflow.py", EXAMPLES / "to_wandb.py"]))
+    files = ",".join(
+        map(
+            str,
+            [
+                bundled("locustfiles/sharegpt_chat.py"),
+                EXAMPLES / "to_mlflow.py",
+                EXAMPLES / "to_wandb.py",
+            ],
+        )
+    )
     server = simulate("--first-token-ms", "20", "--interval-ms", "5")
     notes = str(tmp_path / "notes-")
     done = run_locust(
-        *(server.url, "--num-prompts", "3", "--max-tokens", "4"), locustfile=Path(files), NOTES=notes, PYTHONPATH=str(tmp_path)
+        *(server.url, "--num-prompts", "3", "--max-tokens", "4"),
+        locustfile=Path(files),
+        NOTES=notes,
+        PYTHONPATH=str(tmp_path),
     )
     assert done.code == 0, done.err
     verdict, figures, folder = json.loads(Path(f"{notes}mlflow").read_text())
-    assert (verdict, folder) == (done.summary["llama_load"]["verdict"]["word"], str(done.folder))
+    assert (verdict, folder) == (
+        done.summary["llama_load"]["verdict"]["word"],
+        str(done.folder),
+    )
     assert figures["completed"] == 3
     assert figures["mean_ttft_ms"] == done.summary["mean_ttft_ms"]
-    assert json.loads(Path(f"{notes}wandb").read_text()) == [figures, str(done.folder / "requests.parquet")]
+    assert json.loads(Path(f"{notes}wandb").read_text()) == [
+        figures,
+        str(done.folder / "requests.parquet"),
+    ]

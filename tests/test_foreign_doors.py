@@ -1,7 +1,8 @@
-"""Files and JSON of others are opened through `llama_load.foreign_files` and `llama_load.foreign_json` alone.
+"""Files and JSON of others are opened through `llama_load.foreign_files` and
+`llama_load.foreign_json` alone.
 
-What else opens a file for reading, or decodes JSON, stands in a list here, with the reason why nobody else can have written it, or
-why it has limits of its own.
+What else opens a file for reading, or decodes JSON, stands in a list here, with the reason why
+nobody else can have written it, or why it has limits of its own.
 """
 
 from __future__ import annotations
@@ -46,52 +47,98 @@ CHECKED = "check_json stands before it"
 PEER = "a line of a process that we started"
 LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("cli/files_command.py", "file"): (1, BUNDLED),
-    ("cli/otlp_push.py", "json"): (1, "an answer of the receiver, which plain_http has bounded"),
     ("cli/pytest_plugin.py", "file"): (1, OURS),
+    ("code_cache.py", "file"): (1, BUNDLED),
+    ("reports/template_cache.py", "file"): (1, BUNDLED),
+    ("reports/translations.py", "file"): (1, BUNDLED),
+    ("reports/translations.py", "json"): (1, BUNDLED),
     ("command_secrets.py", "json"): (1, "a word of a command line"),
     ("lab/dataset_tools/catalogue.py", "file"): (1, BUNDLED),
     ("lab/dataset_tools/inspection.py", "json"): (1, ENTRY),
+    ("lab/python_run.py", "file"): (1, OURS),
     ("lab/run_forker.py", "json"): (1, PEER),
     ("lab/run_forker.py", "file"): (1, PEER),
-    ("lab/server_bench/k6_script.py", "json"): (1, ENTRY),
     ("lab/server_bench/server_bench.py", "file"): (1, BUNDLED),
-    ("lab/sweep/located.py", "yaml"): (1, "the one reader of plans, with limits of its own"),
+    ("lab/sweep/located.py", "yaml"): (
+        1,
+        "the one reader of plans, with limits of its own",
+    ),
     ("lab/sweep/run_cell.py", "file"): (1, PEER),
     ("lab/sweep/run_cell.py", "json"): (1, PEER),
     ("lab/sweep/running_server.py", "file"): (1, OURS),
+    ("options/known_secrets.py", "json"): (1, "a variable of the environment"),
     ("options/options.py", "json"): (1, CHECKED),
     ("options/secret_flags.py", "json"): (2, CHECKED),
     ("preflight/calibration.py", "json"): (1, OURS),
     ("preflight/calibration.py", "file"): (1, OURS),
     ("preflight/make_manifest.py", "file"): (1, KERNEL),
+    ("plugins.py", "file"): (1, "entry points of installed packages, whose code runs"),
     ("processes.py", "file"): (1, KERNEL),
+    ("record/recorded_turns.py", "json"): (
+        1,
+        "a line of a recording, which `read_foreign` has bounded; errors are sentences",
+    ),
+    ("record/recording_process.py", "json"): (1, PEER),
     ("reports/html/charts.py", "file"): (3, BUNDLED),
+    ("record/request_logs.py", "json"): (1, ENTRY),
     ("reports/verify.py", "json"): (1, "what this function has just encoded"),
+    ("result_schemas/__init__.py", "file"): (1, BUNDLED),
+    ("result_schemas/__init__.py", "json"): (1, BUNDLED),
     ("run/live_telemetry.py", "file"): (1, OURS),
     ("run/live_telemetry.py", "json"): (1, OURS),
     ("run/reserve.py", "file"): (1, KERNEL),
+    ("run/thread_waits.py", "file"): (1, KERNEL),
     ("run_folder/folder_lock.py", "file"): (1, "a folder, to lock it"),
-    ("run_folder/foreign_tables.py", "table"): (2, "the one reader of tables, with limits of its own"),
-    ("run_folder/records_digest.py", "file"): (1, "a table that `foreign_tables` has read before"),
+    ("run_folder/foreign_tables.py", "table"): (
+        2,
+        "the one reader of tables, with limits of its own",
+    ),
+    ("run_folder/records_digest.py", "file"): (
+        1,
+        "a table that `foreign_tables` has read before",
+    ),
     ("run_folder/whole_file.py", "file"): (1, "opens new files alone"),
-    ("serving/cold_start.py", "file"): (4, "models that a person named: their pages are read, nothing is made of them"),
-    ("serving/last_words.py", "file"): (1, "its beginning and end alone, of a server that this process started"),
+    ("serving/cold_start.py", "file"): (
+        4,
+        "models that a person named: their pages are read, nothing is made of them",
+    ),
+    ("serving/last_words.py", "file"): (
+        1,
+        "its beginning and end alone, of a server that this process started",
+    ),
     ("serving/launch.py", "json"): (1, PEER),
     ("serving/model_maker.py", "json"): (2, BUNDLED),
     ("serving/model_maker.py", "file"): (2, BUNDLED),
-    ("serving/registry.py", "json"): (1, "a file in a folder of this user alone, bounded, no link"),
-    ("serving/registry.py", "file"): (1, "a file in a folder of this user alone, bounded, no link"),
-    ("serving/simulated.py", "json"): (2, "of the simulated server, which tests alone ask"),
-    ("serving/simulated.py", "file"): (1, "of the simulated server, which tests alone ask"),
+    ("serving/registry.py", "json"): (
+        1,
+        "a file in a folder of this user alone, bounded, no link",
+    ),
+    ("serving/registry.py", "file"): (
+        1,
+        "a file in a folder of this user alone, bounded, no link",
+    ),
+    ("serving/simulated.py", "json"): (
+        2,
+        "of the simulated server, which tests alone ask",
+    ),
+    ("serving/simulated.py", "file"): (
+        1,
+        "of the simulated server, which tests alone ask",
+    ),
     ("serving/supervisor.py", "file"): (1, PEER),
     ("serving/supervisor.py", "json"): (2, PEER),
     ("swarm/presence.py", "file"): (1, KERNEL),
     ("targets/answer.py", "json"): (1, STREAM),
     ("targets/answer_form.py", "json"): (1, STREAM),
+    ("targets/apis/changed_prompts.py", "json"): (
+        1,
+        "what this package has just encoded",
+    ),
     ("targets/apis/completion_api.py", "json"): (1, STREAM),
     ("targets/apis/messages_api.py", "json"): (1, STREAM),
     ("targets/apis/responses_api.py", "json"): (2, STREAM),
     ("targets/servers/llama_cpp_log.py", "json"): (1, STREAM),
+    ("targets/servers/slot_log.py", "json"): (1, STREAM),
     ("targets/tool_calls.py", "json"): (1, STREAM),
     ("targets/unstreamed.py", "json"): (1, STREAM),
     ("targets/usage.py", "json"): (2, STREAM),
@@ -112,15 +159,30 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
     ),
-    ("workloads/huggingface.py", "file"): (1, "an image of the data set, read up to a limit"),
-    ("workloads/images.py", "image"): (1, "the one reader of images, with limits of its own"),
-    ("workloads/json_schema.py", "json"): (3, "schemas and answers of bounded length, walked over with a budget"),
+    ("workloads/huggingface.py", "file"): (
+        1,
+        "an image of the data set, read up to a limit",
+    ),
+    ("workloads/images.py", "image"): (
+        1,
+        "the one reader of images, with limits of its own",
+    ),
+    ("workloads/json_schema.py", "json"): (
+        3,
+        "schemas and answers of bounded length, walked over with a budget",
+    ),
     ("workloads/prompt.py", "json"): (1, "what this function has just encoded"),
     ("workloads/sharegpt.py", "json"): (2, ENTRY),
     ("workloads/talk_files.py", "json"): (1, ENTRY),
     ("workloads/text_files.py", "file"): (1, "a pipe, read up to a limit"),
-    ("workloads/traces.py", "json"): (1, "a line decoded into numbers alone; RecursionError is caught"),
-    ("workloads/traces.py", "csv"): (1, "a line decoded into numbers alone; RecursionError is caught"),
+    ("workloads/traces.py", "json"): (
+        1,
+        "a line decoded into numbers alone; RecursionError is caught",
+    ),
+    ("workloads/traces.py", "csv"): (
+        1,
+        "a line decoded into numbers alone; RecursionError is caught",
+    ),
 }
 
 
@@ -130,7 +192,10 @@ def found() -> Counter[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
         if name not in DOORS:
-            counts.update((name, kind) for kind in kinds_in(ast.parse(path.read_text(encoding="utf-8"))))
+            counts.update(
+                (name, kind)
+                for kind in kinds_in(ast.parse(path.read_text(encoding="utf-8")))
+            )
     return counts
 
 
@@ -138,7 +203,10 @@ def kinds_in(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (kind := kind_of(node)):
             yield kind
-        if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).endswith(".open()"):  # else a method of ours
+        # else a method of ours
+        if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).endswith(
+            ".open()"
+        ):
             yield "file"
 
 
@@ -150,10 +218,22 @@ def kind_of(call: ast.Call) -> str | None:
     if name.endswith((".read_text", ".read_bytes")):
         return "file"
     if name == "os.open":
-        return "file" if "O_RDONLY" in ast.unparse(call) or "flags" in ast.unparse(call) else None
+        return (
+            "file"
+            if "O_RDONLY" in ast.unparse(call) or "flags" in ast.unparse(call)
+            else None
+        )
     if name == "open" or name.endswith(".open"):
-        words = [word for word in (*call.args, *(keyword.value for keyword in call.keywords)) if isinstance(word, ast.Constant)]
-        modes = [word.value for word in words if isinstance(word.value, str) and set(word.value) <= set("rbtaxw+")]
+        words = [
+            word
+            for word in (*call.args, *(keyword.value for keyword in call.keywords))
+            if isinstance(word, ast.Constant)
+        ]
+        modes = [
+            word.value
+            for word in words
+            if isinstance(word.value, str) and set(word.value) <= set("rbtaxw+")
+        ]
         is_text = any(keyword.arg == "encoding" for keyword in call.keywords)
         is_reading = not modes or any("r" in mode for mode in modes)
         return "file" if is_reading and (modes or is_text or name == "open") else None
@@ -161,7 +241,8 @@ def kind_of(call: ast.Call) -> str | None:
 
 
 def test_nothing_else_opens_files_or_decodes_json() -> None:
-    """A new reader goes through the door, or into the list with its reason. One that is gone leaves the list."""
+    """A new reader goes through the door, or into the list with its reason. One that is gone leaves
+    the list."""
     assert found() == {place: count for place, (count, _) in LISTED.items()}
 
 

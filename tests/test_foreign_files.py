@@ -1,6 +1,8 @@
-"""What is read of others has limits in bytes, memory, depth and number, and no link leads out of a folder.
+"""What is read of others has limits in bytes, memory, depth and number, and no link leads out of a
+folder.
 
-Files with holes are as large as they say and take no space: what reads one to its end would not come back.
+Files with holes are as large as they say and take no space: what reads one to its end would not
+come back.
 """
 
 from __future__ import annotations
@@ -20,12 +22,24 @@ from llama_load import foreign_json
 from llama_load.comparison.llama_bench import bench_tests
 from llama_load.comparison.run_folder import _server_flags
 from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import LeadsOutsideError, TooLarge, begin_of, files_below, open_foreign, read_foreign_json
+from llama_load.foreign_files import (
+    LeadsOutsideError,
+    TooLarge,
+    begin_of,
+    files_below,
+    open_foreign,
+    read_foreign_json,
+)
 from llama_load.foreign_json import MOST_DEPTH, TooDeep, check_json, decode_foreign
 from llama_load.lab.sweep.folder import read_journal as read_sweep
 from llama_load.plain_http import Answer
 from llama_load.run_folder.journal import read_journal
-from llama_load.run_folder.manifest import JOURNAL, MANIFEST, SpoolManifest, read_manifest
+from llama_load.run_folder.manifest import (
+    JOURNAL,
+    MANIFEST,
+    SpoolManifest,
+    read_manifest,
+)
 from llama_load.run_folder.reading import _read_spool
 from llama_load.run_folder.telemetry_file import read_samples
 from llama_load.workloads import data_files
@@ -63,7 +77,9 @@ def hole(file: Path, size: int) -> Path:
         lambda file: read_talks(file, REQUEST),
     ],
 )
-def test_a_file_of_400_gib_of_nothing_is_refused_at_once(read: Callable[[Path], object], tmp_path: Path) -> None:
+def test_a_file_of_400_gib_of_nothing_is_refused_at_once(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
     with pytest.raises((TooLarge, UsageError, ValueError)):
         read(hole(tmp_path / "file", 400 * GIB))
 
@@ -96,8 +112,11 @@ def nested(levels: int, kind: str) -> bytes:
 
 @pytest.mark.parametrize("levels", [MOST_DEPTH + 1, 500, 5_000, 100_000])
 @pytest.mark.parametrize("kind", ["lists", "objects"])
-def test_json_of_any_depth_is_refused_in_a_sentence(levels: int, kind: str, tmp_path: Path) -> None:
-    """No reader raises anything else: RecursionError came from the decoder below some depth, from walks over the value above."""
+def test_json_of_any_depth_is_refused_in_a_sentence(
+    levels: int, kind: str, tmp_path: Path
+) -> None:
+    """No reader raises anything else: RecursionError came from the decoder below some depth, from
+    walks over the value above."""
     data = nested(levels, kind)
     file = tmp_path / MANIFEST
     file.write_bytes(data)
@@ -118,7 +137,9 @@ def test_json_of_any_depth_is_refused_in_a_sentence(levels: int, kind: str, tmp_
     assert read_sweep(tmp_path) == {}
 
 
-def test_json_that_would_fill_the_memory_is_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_that_would_fill_the_memory_is_refused_undecoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A list of empty lists takes thirty times its length; brackets in texts take nothing."""
     monkeypatch.setattr(foreign_json, "MOST_MEMORY_BYTES", 1 << 20)
     bomb = b"[" + b"[]," * 20_000 + b"[]]"
@@ -130,14 +151,27 @@ def test_json_that_would_fill_the_memory_is_refused_undecoded(monkeypatch: pytes
 
 values = st.recursive(
     st.none() | st.integers(-9, 9) | st.text(st.sampled_from('[]{}",\\a'), max_size=6),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.sampled_from('[{"\\'), max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.sampled_from('[{"\\'), max_size=3), inner, max_size=3
+        )
+    ),
     max_leaves=30,
 )
 
 
 def depth_of(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (1 if isinstance(value, dict | list) else 0) + max(map(depth_of, parts), default=0)
+    parts = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
+    return (1 if isinstance(value, dict | list) else 0) + max(
+        map(depth_of, parts), default=0
+    )
 
 
 @pytest.mark.hypothesis
@@ -148,7 +182,10 @@ def test_the_depth_is_that_of_the_value(value: Any) -> None:
 
 
 @pytest.mark.hypothesis
-@given(data=st.binary(max_size=60) | st.text(st.sampled_from('[]{}",:\\1 a')).map(str.encode))
+@given(
+    data=st.binary(max_size=60)
+    | st.text(st.sampled_from('[]{}",:\\1 a')).map(str.encode)
+)
 def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
     try:
         decode_foreign(data)
@@ -159,14 +196,20 @@ def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
 # ---------------------------------------------------------------------- data sets
 
 
-def test_a_data_set_in_another_encoding_is_converted_up_to_a_limit(tmp_path: Path) -> None:
+def test_a_data_set_in_another_encoding_is_converted_up_to_a_limit(
+    tmp_path: Path,
+) -> None:
     """3 GiB of zeros are valid UTF-32, and take 12 GiB to convert."""
     with pytest.raises(UsageError, match="save it as UTF-8"):
         DataFile(hole(tmp_path / "zeros.json", 3 * GIB), "")
 
 
-@pytest.mark.parametrize("data", ["[" + "1," * 50 + "1]", "[" + "{}," * 50 + "{}]", "{}\n" * 50])
-def test_a_data_set_has_a_limit_of_entries(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "data", ["[" + "1," * 50 + "1]", "[" + "{}," * 50 + "{}]", "{}\n" * 50]
+)
+def test_a_data_set_has_a_limit_of_entries(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data_files, "MOST_ENTRIES", 20)
     file = tmp_path / "data.json"
     file.write_text(data)
@@ -174,14 +217,22 @@ def test_a_data_set_has_a_limit_of_entries(data: str, tmp_path: Path, monkeypatc
         DataFile(file, "")
 
 
-def test_commas_in_texts_are_no_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commas_in_texts_are_no_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data_files, "MOST_ENTRIES", 20)
     file = tmp_path / "data.json"
     file.write_text(json.dumps([{"a": "one, two, three"}] * 15))
     assert len(DataFile(file, "")) == 15
 
 
-WEKA = {"block_size": 64, "requests": [{"type": "s", "in": 100, "out": 5, "t": number, "hash_ids": []} for number in range(3)]}
+WEKA = {
+    "block_size": 64,
+    "requests": [
+        {"type": "s", "in": 100, "out": 5, "t": number, "hash_ids": []}
+        for number in range(3)
+    ],
+}
 
 
 @pytest.mark.parametrize("wait", ["1e300", "1e7", "1e999"])
@@ -192,7 +243,9 @@ def test_a_wait_longer_than_any_run_is_refused(wait: str, tmp_path: Path) -> Non
         read_talks(file, REQUEST)
 
 
-def test_a_small_trace_cannot_ask_for_a_gigabyte_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_trace_cannot_ask_for_a_gigabyte_of_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """3 kB asked for 400 million tokens."""
     monkeypatch.setattr("llama_load.workloads.block_text.MOST_TOKENS", 5_000_000)
     text = BlockText("0", Words())
@@ -221,11 +274,14 @@ FOLDERS: list[tuple[str, Callable[[Path], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "read"), FOLDERS)
-@pytest.mark.parametrize("way", ["absolute", "relative", "through a folder", "through a link"])
+@pytest.mark.parametrize(
+    "way", ["absolute", "relative", "through a folder", "through a link"]
+)
 def test_a_link_does_not_lead_out_of_a_folder(
     name: str, read: Callable[[Path], object], way: str, secret: Path, tmp_path: Path
 ) -> None:
-    """Documents, conversations and images of others: a link in them sent a private key to the server."""
+    """Documents, conversations and images of others: a link in them sent a private key to the
+    server."""
     folder = tmp_path / "folder"
     link = folder / name
     link.parent.mkdir(parents=True)
@@ -243,7 +299,9 @@ def test_a_link_does_not_lead_out_of_a_folder(
         read(folder)
 
 
-def test_links_within_a_folder_and_a_named_link_are_followed(secret: Path, tmp_path: Path) -> None:
+def test_links_within_a_folder_and_a_named_link_are_followed(
+    secret: Path, tmp_path: Path
+) -> None:
     """The person who names a link means the file."""
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -1,4 +1,5 @@
-"""Records that others packed are checked in full before they are looked at: none of these ends the process or fills the memory."""
+"""Records that others packed are checked in full before they are looked at: none of these ends the
+process or fills the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.observed.foreign_records import MOST_INTEGER, BadRecords, check_integers, read_batch
+from llama_load.observed.foreign_records import (
+    MOST_INTEGER,
+    BadRecords,
+    check_integers,
+    read_batch,
+)
 from llama_load.observed.record import schema, to_batch
 from tests.make_records import record
 
@@ -27,7 +33,9 @@ def test_a_compressed_batch_is_refused_before_it_is_unpacked(codec: str) -> None
     """52 kB of it became 1.5 GB."""
     rows = to_batch([record(0, error="x" * 50_000_000)])
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+    with pa.ipc.new_stream(
+        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as writer:
         writer.write_batch(rows)
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(sink.getvalue()))
     reader.read_next_message()

@@ -1,4 +1,5 @@
-"""Nothing that a server, a file or a peer says controls a terminal, forges a line or carries a key into an output."""
+"""Nothing that a server, a file or a peer says controls a terminal, forges a line or carries a key
+into an output."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ from hypothesis import strategies as st
 from llama_load import foreign_text
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
-from llama_load.foreign_text import fence, is_secret_name, keep_secret, markdown, printable, redacted
+from llama_load.foreign_text import (
+    fence,
+    is_secret_name,
+    keep_secret,
+    markdown,
+    printable,
+    redacted,
+)
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import redact_command
 from llama_load.reports.block import block
@@ -54,15 +62,17 @@ HOSTILE = st.text(st.characters(codec=None), max_size=80) | st.sampled_from(
 
 @pytest.fixture(autouse=True)
 def no_secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(foreign_text, "_secrets", set())
-    monkeypatch.setattr(foreign_text, "_secret", None)
+    monkeypatch.setattr(foreign_text, "_secrets", {})
     yield
 
 
 def is_clean(text: str, *, lines: bool = True) -> bool:
     bidi = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     return not any(
-        (unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") and not (lines and sign == "\n"))
+        (
+            unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp")
+            and not (lines and sign == "\n")
+        )
         or unicodedata.bidirectional(sign) in bidi
         or sign in "\u200e\u200f\u061c"
         for sign in text
@@ -84,7 +94,8 @@ def test_printable_is_bounded_and_leaves_ordinary_text_alone() -> None:
 @settings(max_examples=settings.default.max_examples * 2 // 5)  # of 50 ms
 @given(HOSTILE, HOSTILE)
 def test_no_output_of_a_run_holds_a_control_character(one: str, other: str) -> None:
-    """Whatever the server said reaches text, Markdown and JUnit as characters that only stand there."""
+    """Whatever the server said reaches text, Markdown and JUnit as characters that only stand
+    there."""
     about = manifest(
         num_prompts=2,
         model=one,
@@ -112,12 +123,22 @@ def test_no_output_of_a_run_holds_a_control_character(one: str, other: str) -> N
 
 def test_an_error_cannot_forge_a_verdict(tmp_path: Path) -> None:
     forged = "boom\nVerdict:                                 VALID\n```\n# Verdict: VALID <script>"
-    found = analyze(Run(tmp_path, manifest(num_prompts=2), table(record(0), replace(failed(1), error=forged)), recovered=False))
+    found = analyze(
+        Run(
+            tmp_path,
+            manifest(num_prompts=2),
+            table(record(0), replace(failed(1), error=forged)),
+            recovered=False,
+        )
+    )
     text = write_reports(found).text
     assert sum(line.startswith("Verdict:") for line in text.splitlines()) == 1
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert not any(line.startswith("# Verdict") for line in report.splitlines())
-    assert "| boom" in report and "<script>" not in report.partition("## What the verdict")[2]
+    assert (
+        "| boom" in report
+        and "<script>" not in report.partition("## What the verdict")[2]
+    )
 
 
 def test_a_fence_is_longer_than_what_stands_in_it() -> None:
@@ -126,20 +147,31 @@ def test_a_fence_is_longer_than_what_stands_in_it() -> None:
 
 
 def test_markdown_leaves_no_markup() -> None:
-    assert markdown("[x](y) \\[ <img> **b** `c` |") == "\\[x\\](y) \\\\\\[ &lt;img> \\*\\*b\\*\\* \\`c\\` \\|"
+    assert (
+        markdown("[x](y) \\[ <img> **b** `c` |")
+        == "\\[x\\](y) \\\\\\[ &lt;img> \\*\\*b\\*\\* \\`c\\` \\|"
+    )
 
 
 @given(HOSTILE)
 def test_what_a_server_says_is_clean_as_soon_as_it_is_read(text: str) -> None:
     assert is_clean(describe_error(text.encode("utf-8", "replace")), lines=False)
-    (model,) = listed_models({"data": [{"id": "m" + text, "owned_by": text, "aliases": [text + "a"]}]})
-    assert is_clean(model.name + (model.owner or "") + "".join(model.aliases), lines=False)
-    assert is_clean(http_failure(302, b"", {"location": printable(text)})[1], lines=False)
+    (model,) = listed_models(
+        {"data": [{"id": "m" + text, "owned_by": text, "aliases": [text + "a"]}]}
+    )
+    assert is_clean(
+        model.name + (model.owner or "") + "".join(model.aliases), lines=False
+    )
+    assert is_clean(
+        http_failure(302, b"", {"location": printable(text)})[1], lines=False
+    )
 
 
 def test_header_fields_are_clean_as_soon_as_they_are_read() -> None:
     response = Response()
-    response.feed(memoryview(b"HTTP/1.1 200 OK\r\nServer: a\x9b2Jb\r\nContent-Length: 0\r\n\r\n"))
+    response.feed(
+        memoryview(b"HTTP/1.1 200 OK\r\nServer: a\x9b2Jb\r\nContent-Length: 0\r\n\r\n")
+    )
     assert response.headers["server"] == "a\ufffd2Jb"
 
 
@@ -185,7 +217,10 @@ def test_a_secret_is_found_in_every_form(form: str) -> None:
 
 def test_other_texts_stay_as_they_are() -> None:
     keep_secret([TRICKY, CANARY])
-    text = "The key sk-x is short; 100 % of &amp; \\u0041 a2V5 and\nlines │ of a table │\n" * 20
+    text = (
+        "The key sk-x is short; 100 % of &amp; \\u0041 a2V5 and\nlines │ of a table │\n"
+        * 20
+    )
     assert redacted(text) == text
 
 
@@ -202,7 +237,10 @@ def test_known_secrets_are_replaced_in_every_form() -> None:
         base64.b64encode(CANARY.encode()).decode().rstrip("="),
     ):
         assert redacted(f"a {text} b") == "a *** b"
-    assert printable(f"401: wrong key {CANARY[:8]}…{CANARY}") == f"401: wrong key {CANARY[:8]}…***"
+    assert (
+        printable(f"401: wrong key {CANARY[:8]}…{CANARY}")
+        == f"401: wrong key {CANARY[:8]}…***"
+    )
 
 
 def test_placeholders_are_no_secrets() -> None:
@@ -233,7 +271,9 @@ def test_names_of_other_things(name: str) -> None:
         {"api_key": CANARY, "model": f",{CANARY}"},
     ],
 )
-def test_a_refused_flag_does_not_show_its_secret(given_flags: dict[str, object]) -> None:
+def test_a_refused_flag_does_not_show_its_secret(
+    given_flags: dict[str, object],
+) -> None:
     with pytest.raises(UsageError) as caught:
         read_options(SimpleNamespace(**given_flags))
     assert CANARY not in foreign_text.printable_lines(str(caught.value))
@@ -247,11 +287,32 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(url: str) -> None:
 
 
 def test_what_is_kept_of_the_flags_holds_no_secret() -> None:
-    body = msgspec.json.encode({"api_key": CANARY, "deep": [{"auth_token": CANARY}], "max_tokens": 4}).decode()
-    flags = read_options(SimpleNamespace(api_key=CANARY, header=[f"X-Api-Key: {CANARY}"], extra_body=body, label=CANARY))
+    body = msgspec.json.encode(
+        {"api_key": CANARY, "deep": [{"auth_token": CANARY}], "max_tokens": 4}
+    ).decode()
+    flags = read_options(
+        SimpleNamespace(
+            api_key=CANARY,
+            header=[f"X-Api-Key: {CANARY}"],
+            extra_body=body,
+            label=CANARY,
+        )
+    )
     assert flags.extra_body["api_key"] == CANARY  # it is sent
-    assert flags.given_flags["extra_body"] == '{"api_key": "***", "deep": [{"auth_token": "***"}], "max_tokens": 4}'
-    command = ["--extra-body", body, f"--extra-b={body}", "--api-key", CANARY, f"--label={CANARY}", "--swarm", CANARY]
+    assert (
+        flags.given_flags["extra_body"]
+        == '{"api_key": "***", "deep": [{"auth_token": "***"}], "max_tokens": 4}'
+    )
+    command = [
+        "--extra-body",
+        body,
+        f"--extra-b={body}",
+        "--api-key",
+        CANARY,
+        f"--label={CANARY}",
+        "--swarm",
+        CANARY,
+    ]
     assert CANARY not in " ".join(redact_command(command))
 
 
@@ -275,12 +336,16 @@ except ValueError:
 assert one.endswith("said ***\\ufffd[2J"), one
 assert other.endswith("ValueError: ***") and "Traceback" in other, other
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert CANARY not in done.stderr
 
 
-def test_the_key_of_the_embedded_server_stands_in_no_command_line(tmp_path: Path) -> None:
+def test_the_key_of_the_embedded_server_stands_in_no_command_line(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     spec = ServerSpec(model=str(tmp_path / "m.gguf"), api_key=CANARY)
     assert CANARY not in " ".join(start_of(spec).command(spec, 1))

@@ -1,4 +1,5 @@
-"""What a server or a file sends without end or in the worst pieces costs bounded memory and time."""
+"""What a server or a file sends without end or in the worst pieces costs bounded memory and
+time."""
 
 from __future__ import annotations
 
@@ -59,7 +60,14 @@ except Exception as failure:
 print(json.dumps([error[:1000], *(b - a for a, b in zip(before, now()))]))
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return Spent(*json.loads(done.stdout))
 
@@ -77,14 +85,21 @@ def test_a_stream_in_single_bytes_takes_linear_time(shape: str) -> None:
 
     def feed(size: int) -> float:
         stream, data = EventStream(), SHAPES[shape](size)
-        # Nothing is kept: the garbage collector would look through all objects of the earlier tests, again and again.
-        return cpu_s(lambda: deque((stream.feed(data[at : at + 1]) for at in range(len(data))), maxlen=0))
+        # Nothing is kept: the garbage collector would look through all objects of the earlier
+        # tests, again and again.
+        return cpu_s(
+            lambda: deque(
+                (stream.feed(data[at : at + 1]) for at in range(len(data))), maxlen=0
+            )
+        )
 
     small = min(feed(100_000) for _ in range(2))
     assert feed(800_000) < 20 * small  # linear: 8 times
 
 
-def test_an_unterminated_string_in_a_data_file_takes_linear_time(tmp_path: Path) -> None:
+def test_an_unterminated_string_in_a_data_file_takes_linear_time(
+    tmp_path: Path,
+) -> None:
     """160 kB took 45 s."""
     file = tmp_path / "x.json"
     file.write_bytes(b'[{"a": "' + b'\\"' * 200_000)
@@ -94,8 +109,12 @@ def test_an_unterminated_string_in_a_data_file_takes_linear_time(tmp_path: Path)
     assert time.process_time() - begin < 3
 
 
-@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
-def test_a_control_endpoint_that_drips_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_a_control_endpoint_that_drips_is_given_up(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It held up the preflight for over 75 s: each byte began the timeout again."""
     monkeypatch.setattr("llama_load.targets.probe.TIMEOUT_S", 1.0)
     steps = [head, *(step for _ in range(60) for step in (0.25, b"X"))]
@@ -112,10 +131,16 @@ SESSION = "from llama_load.plain_http import request; from llama_load.wire.tls i
 
 def test_a_tls_handshake_that_drips_is_given_up() -> None:
     """Under gevent, as in a run, each byte began the timeout again."""
-    steps = [b"\x16\x03\x03\x40\x00", *(step for _ in range(40) for step in (0.25, b"\x02"))]
+    steps = [
+        b"\x16\x03\x03\x40\x00",
+        *(step for _ in range(40) for step in (0.25, b"\x02")),
+    ]
     with ScriptedServer(steps, read_request=False) as server:
         url = server.url.replace("http:", "https:")
-        spent = spent_in_child(GEVENT + SESSION, f"request('GET', '{url}', within_s=1.0, tls=TlsOptions(insecure=True).context)")
+        spent = spent_in_child(
+            GEVENT + SESSION,
+            f"request('GET', '{url}', within_s=1.0, tls=TlsOptions(insecure=True).context)",
+        )
     assert "no complete answer within 1 s" in spent.error
     assert spent.wall_s < 5
 
@@ -127,7 +152,10 @@ def compressed_journal(folder: Path) -> None:
     from tests.make_records import record
 
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.OSFile(str(folder / "journal"), "wb") as file, pa.ipc.new_stream(file, schema(), options=options) as writer:
+    with (
+        pa.OSFile(str(folder / "journal"), "wb") as file,
+        pa.ipc.new_stream(file, schema(), options=options) as writer,
+    ):
         writer.write_batch(to_batch([record(0, error="x" * 400_000_000)]))
 
 
@@ -145,10 +173,15 @@ def image_bomb(folder: Path) -> None:
     ],
     ids=["compressed journal", "image bomb", "text of /dev/zero", "data set of /dev/zero"],
 )  # fmt: skip
-def test_bombs_cost_little(tmp_path: Path, make: object, imports: str, work: str, error: str) -> None:
+def test_bombs_cost_little(
+    tmp_path: Path, make: object, imports: str, work: str, error: str
+) -> None:
     if make:
         make(tmp_path)
-    spent = spent_in_child(f"import os; from pathlib import Path; os.chdir({str(tmp_path)!r})\n{imports}", work)
+    spent = spent_in_child(
+        f"import os; from pathlib import Path; os.chdir({str(tmp_path)!r})\n{imports}",
+        work,
+    )
     assert error in spent.error if error else not spent.error
     assert spent.rss_mib < 200
     assert spent.cpu_s < 10
@@ -158,21 +191,26 @@ def test_a_flood_from_a_control_endpoint_costs_little() -> None:
     steps = [b"HTTP/1.1 200 OK\r\n\r\n", *([b"x" * 2**20] * 1000)]
     with ScriptedServer(steps) as server:
         spent = spent_in_child(
-            "from llama_load.targets import probe", f"probe.Probe(probe.ProbeSettings('{server.url}')).get('/health')"
+            "from llama_load.targets import probe",
+            f"probe.Probe(probe.ProbeSettings('{server.url}')).get('/health')",
         )
     assert "cannot reach" in spent.error
     assert spent.rss_mib < 200
     assert spent.cpu_s < 10
 
 
-def test_an_answer_is_bounded_by_what_was_asked_for(run_locust: object, tmp_path: Path) -> None:
+def test_an_answer_is_bounded_by_what_was_asked_for(
+    run_locust: object, tmp_path: Path
+) -> None:
     """--max-tokens 16 could cost 1.4 GB: comments without end, which no bound counted."""
     from tests.json_server import json_server
 
     flood = b": " + b"x" * 60_000 + b"\n\n"
     answers = {"/health": {}, "/v1/models": {"data": [{"id": "m"}]}, "/v1/chat/completions": (200, flood * 200, {"Content-Type": "text/event-stream"})}  # fmt: skip
     with json_server(answers) as server:
-        done: Finished = run_locust(server.url, "--num-prompts", "2", "--warmup", "0", "--max-tokens", "16")
+        done: Finished = run_locust(
+            server.url, "--num-prompts", "2", "--warmup", "0", "--max-tokens", "16"
+        )
     assert set(done.records.strings("status")) == {"too_large"}
     assert "within 131072 bytes" in done.records.strings("error")[0]
 
@@ -193,20 +231,27 @@ def test_an_image_that_would_fill_the_memory_is_refused_undecoded() -> None:
 
 
 def test_devices_are_not_read(tmp_path: Path) -> None:
-    for read in (lambda: list(text_files(Path("/dev/zero"), 0)), lambda: DataFile(Path("/dev/zero"), "x")):
+    for read in (
+        lambda: list(text_files(Path("/dev/zero"), 0)),
+        lambda: DataFile(Path("/dev/zero"), "x"),
+    ):
         with pytest.raises(UsageError, match="not a regular file"):
             read()
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "../secret.png", "http://127.0.0.1:1/x.png", "file:///etc/hostname", "zip://x::/etc/hostname"])  # fmt: skip
-def test_a_cell_opens_no_file_outside_of_its_data_set(tmp_path: Path, path: str) -> None:
+def test_a_cell_opens_no_file_outside_of_its_data_set(
+    tmp_path: Path, path: str
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     (tmp_path / "secret.png").write_bytes(b"secret")
     folder = tmp_path / "data"
     folder.mkdir()
-    pq.write_table(pa.table({"image": [{"bytes": None, "path": path}]}), folder / "x.parquet")
+    pq.write_table(
+        pa.table({"image": [{"bytes": None, "path": path}]}), folder / "x.parquet"
+    )
     with pytest.raises(UsageError, match="which is not a file"):
         DataSet(str(folder / "x.parquet")).images(1, 0)
 
@@ -216,13 +261,21 @@ def test_a_cell_opens_only_files_of_its_data_set(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     (tmp_path / "own.png").write_bytes(b"picture")
-    pq.write_table(pa.table({"image": [{"bytes": None, "path": str(tmp_path / "own.png")}]}), tmp_path / "x.parquet")
+    pq.write_table(
+        pa.table({"image": [{"bytes": None, "path": str(tmp_path / "own.png")}]}),
+        tmp_path / "x.parquet",
+    )
     assert DataSet(str(tmp_path / "x.parquet")).images(1, 0) == [b"picture"]
 
 
 def test_an_answer_is_bounded_by_the_tokens_asked_for() -> None:
-    """64 KiB and 4 KiB a token: 128 KiB for 16 tokens, 256 KiB for three choices; no length, no such bound."""
-    assert [CHAT.most_bytes(tokens, None) for tokens in (16, 3 * 16, None)] == [128 * 1024, 256 * 1024, None]
+    """64 KiB and 4 KiB a token: 128 KiB for 16 tokens, 256 KiB for three choices; no length, no
+    such bound."""
+    assert [CHAT.most_bytes(tokens, None) for tokens in (16, 3 * 16, None)] == [
+        128 * 1024,
+        256 * 1024,
+        None,
+    ]
 
 
 def test_embeddings_are_bounded_by_their_inputs() -> None:

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import (
+    REPOSITORY,
+    SHAREGPT,
+    Simulated,
+    environment,
+    locust_command,
+)
 
 SHOW = "import sys; print(*sys.modules)"
 # Locust itself imports flask, requests and jinja2.
-OF_NO_START = ("bokeh", "pandas", "datasets", "pyarrow.parquet", "tokenizers", "PIL", "llama_load.reports.html")
+OF_NO_START = (
+    "bokeh",
+    "pandas",
+    "datasets",
+    "pyarrow.parquet",
+    "tokenizers",
+    "PIL",
+    "llama_load.reports.html",
+)
 OF_THE_MASTER = (
     "pyarrow.compute",
     "rich",
@@ -30,6 +46,24 @@ except SystemExit:
 """
 WORKER = "import sys, locust.main\nfrom llama_load import LlamaUser\n"
 
+# A locustfile that lists the modules of its process when that ends.
+JOB = """{sharegpt}
+
+import atexit, pathlib, sys
+atexit.register(lambda: pathlib.Path({listed!r}).write_text(" ".join(sys.modules)))
+"""
+OF_OTHER_JOBS = (
+    "llama_load.cli.",
+    "llama_load.comparison.",
+    "llama_load.lab.",
+    "llama_load.record.",
+    "llama_load.web.",
+    "llama_load.reports.comparison.",
+    "llama_load.reports.exports.",
+)
+# Of 668 today: 467 with report.html.
+MOST_MODULES = 480
+
 PAGE = """
 import sys
 from pathlib import Path
@@ -45,19 +79,78 @@ assert "data-chart" in html_page(analyze(Run(Path("run"), manifest(num_prompts=2
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        (HELP, (*OF_NO_START, *OF_THE_MASTER, "numpy", "pyarrow", "locust", "gevent", "flask", "requests", "jinja2", "psutil")),
+        (
+            HELP,
+            (
+                *OF_NO_START,
+                *OF_THE_MASTER,
+                "numpy",
+                "pyarrow",
+                "locust",
+                "gevent",
+                "flask",
+                "requests",
+                "jinja2",
+                "psutil",
+            ),
+        ),
         (WORKER, (*OF_NO_START, *OF_THE_MASTER)),
         (WORKER + "import llama_load.swarm.lifecycle\n", OF_NO_START),
         (PAGE, ("bokeh", "pandas", "datasets")),
         (
             "import sys, llama_load.telemetry.sampler\n",
-            (*OF_NO_START, "numpy", "msgspec", "gevent", "requests", "importlib.metadata", "prometheus_client"),
+            (
+                *OF_NO_START,
+                "numpy",
+                "msgspec",
+                "gevent",
+                "requests",
+                "importlib.metadata",
+                "prometheus_client",
+            ),
         ),
     ],
     ids=["--help", "worker", "headless run", "report.html", "telemetry"],
 )
 def test_a_start_imports_only_what_it_needs(code: str, absent: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", code + SHOW]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, env=environment())
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+        env=environment(),
+    )
     imported = set(done.stdout.splitlines()[-1].split())
     assert "llama_load" in imported and not imported & set(absent)
+
+
+def test_a_whole_run_imports_no_laboratory_no_page_and_no_exporter(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """The main job, from its start to its reports: what is left belongs to it."""
+    server = simulate("--first-token-ms", "5", "--interval-ms", "1")
+    listed = tmp_path / "modules.txt"
+    locustfile = tmp_path / "job.py"
+    locustfile.write_text(
+        JOB.format(sharegpt=SHAREGPT.read_text(encoding="utf-8"), listed=str(listed)),
+        encoding="utf-8",
+    )
+    command = locust_command(
+        server.url,
+        tmp_path / "run",
+        *("-u", "2", "--num-prompts", "4", "--max-tokens", "4"),
+        locustfile=locustfile,
+    )
+    subprocess.run(
+        command, capture_output=True, check=True, cwd=tmp_path, env=environment()
+    )
+    ours = [
+        name
+        for name in listed.read_text(encoding="utf-8").split()
+        if name.startswith("llama_load.")
+    ]
+    assert "llama_load.reports.write" in ours
+    assert [name for name in ours if name.startswith(OF_OTHER_JOBS)] == []
+    assert len(ours) <= MOST_MODULES

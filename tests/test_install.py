@@ -1,4 +1,5 @@
-"""Ways to install: nothing printed needs what is not published, the conda recipe and the release workflow fit pyproject.toml."""
+"""Ways to install: nothing printed needs what is not published, the conda recipe and the release
+workflow fit pyproject.toml."""
 
 from __future__ import annotations
 
@@ -14,18 +15,51 @@ import yaml
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOLDERS = ("llama_load", "docs", "docker", "examples", "action", "templates", "conda", "locustfiles", "plans", "paper")
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
+FOLDERS = (
+    "llama_load",
+    "docs",
+    "docker",
+    "examples",
+    "action",
+    "templates",
+    "conda",
+    "locustfiles",
+    "plans",
+    "paper",
+)
 SUFFIXES = (".py", ".md", ".yml", ".yaml", ".sh", ".html", ".js", ".txt", ".cff")
-# What a command installs: the words after it, up to a quotation mark that ends the text or a shell's operator.
-INSTALLS = re.compile(r"(?:pip3? install|pipx (?:install|run)|uv (?:pip|tool) install|uvx|conda install)((?:[ \t]+[^\s|&;`]+)+)")
+# What a command installs: the words after it, up to a quotation mark that ends the text or a
+# shell's operator.
+INSTALLS = re.compile(
+    r"(?:pip3? install|pipx (?:install|run)|uv (?:pip|tool) install|uvx|conda install)((?:[ \t]+[^\s|&;`]+)+)"
+)
 OURS = re.compile(r"^['\"(]*llama[-_]load(?:\[[\w,]*\])?(?:[=<>~!].*)?['\").,:]*$")
 
 
 def texts() -> list[tuple[Path, str]]:
-    files = [file for name in FOLDERS for file in sorted((REPOSITORY / name).rglob("*")) if file.suffix in SUFFIXES]
-    files += [REPOSITORY / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "llms.txt", "Makefile")]
-    return [(file, file.read_text(encoding="utf-8", errors="replace")) for file in files]
+    files = [
+        file
+        for name in FOLDERS
+        for file in sorted((REPOSITORY / name).rglob("*"))
+        if file.suffix in SUFFIXES
+    ]
+    files += [
+        REPOSITORY / name
+        for name in (
+            "README.md",
+            "AGENTS.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "llms.txt",
+            "Makefile",
+        )
+    ]
+    return [
+        (file, file.read_text(encoding="utf-8", errors="replace")) for file in files
+    ]
 
 
 def unpublished(text: str) -> list[str]:
@@ -33,8 +67,14 @@ def unpublished(text: str) -> list[str]:
     found = []
     for match in INSTALLS.finditer(text):
         words = match[1].split()
-        # `uvx --from WHEEL llama-load` and `conda install --use-local llama-load` take it from elsewhere.
-        is_elsewhere = any(word == "--use-local" or word.startswith(("dist/", "./", "git+")) or "@" in word for word in words)
+        # `uvx --from WHEEL llama-load` and `conda install --use-local llama-load` take it from
+        # elsewhere.
+        is_elsewhere = any(
+            word == "--use-local"
+            or word.startswith(("dist/", "./", "git+"))
+            or "@" in word
+            for word in words
+        )
         if not is_elsewhere and any(OURS.match(word) for word in words):
             found.append(" ".join(match[0].split())[:80])
     return found
@@ -62,35 +102,60 @@ def test_commands_that_need_the_index_are_recognized(text: str, count: int) -> N
 
 def test_no_printed_command_needs_what_is_not_published() -> None:
     """The name is on no index yet. When it is, this test goes."""
-    assert {str(file.relative_to(REPOSITORY)): found for file, text in texts() if (found := unpublished(text))} == {}
+    assert {
+        str(file.relative_to(REPOSITORY)): found
+        for file, text in texts()
+        if (found := unpublished(text))
+    } == {}
 
 
 def test_images_are_built_before_they_are_run() -> None:
     """No page pulls an image of ours from a registry."""
     for file, text in texts():
-        assert not re.findall(r"docker (?:run|pull)[^`\n]*\s(?:ghcr\.io|docker\.io|quay\.io)/\S*llama-load", text), file
+        assert not re.findall(
+            r"docker (?:run|pull)[^`\n]*\s(?:ghcr\.io|docker\.io|quay\.io)/\S*llama-load",
+            text,
+        ), file
 
 
 def test_the_pages_name_the_wheel_that_is_built() -> None:
-    wheels = {name for _, text in texts() for name in re.findall(r"llama_load-[\d.]+-[^`\s/)\"]*\.whl", text)}
+    wheels = {
+        name
+        for _, text in texts()
+        for name in re.findall(r"llama_load-[\d.]+-[^`\s/)\"]*\.whl", text)
+    }
     assert wheels == {f"llama_load-{__version__}-*.whl"}
 
 
 def recipe() -> dict[str, Any]:
     text = (REPOSITORY / "conda" / "meta.yaml").read_text(encoding="utf-8")
-    plain = re.sub(r"\{%.*?%\}", "", text).replace("{{ version }}", re.findall(r'set version = "([^"]+)"', text)[0])
-    return yaml.safe_load(plain.replace("{{ PYTHON }}", "python").replace("{{ compiler('c') }}", "compiler"))
+    plain = re.sub(r"\{%.*?%\}", "", text).replace(
+        "{{ version }}", re.findall(r'set version = "([^"]+)"', text)[0]
+    )
+    return yaml.safe_load(
+        plain.replace("{{ PYTHON }}", "python").replace(
+            "{{ compiler('c') }}", "compiler"
+        )
+    )
 
 
 def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
     """Names as on conda-forge, where an underscore may stand for the hyphen."""
     found = recipe()
     assert found["package"]["version"] == __version__
-    ours = {re.sub(r"\s", "", line).replace("-", "_") for line in PROJECT["dependencies"]}
-    theirs = {re.sub(r"\s", "", line).replace("-", "_") for line in found["requirements"]["run"] if not line.startswith("python ")}
+    ours = {
+        re.sub(r"\s", "", line).replace("-", "_") for line in PROJECT["dependencies"]
+    }
+    theirs = {
+        re.sub(r"\s", "", line).replace("-", "_")
+        for line in found["requirements"]["run"]
+        if not line.startswith("python ")
+    }
     assert theirs == ours
     assert f"python {PROJECT['requires-python']}" in found["requirements"]["run"]
-    assert [f"llama-load = {PROJECT['scripts']['llama-load']}"] == found["build"]["entry_points"]
+    assert [f"llama-load = {PROJECT['scripts']['llama-load']}"] == found["build"][
+        "entry_points"
+    ]
 
 
 def test_pandas_comes_only_with_the_extra() -> None:
@@ -100,35 +165,65 @@ def test_pandas_comes_only_with_the_extra() -> None:
     needing = {
         each.metadata["Name"].lower()
         for each in distributions()
-        if any(re.match(r"pandas\b(?!.*extra ==)", line) for line in each.requires or [])
+        if any(
+            re.match(r"pandas\b(?!.*extra ==)", line) for line in each.requires or []
+        )
     }
     names = {re.split(r"[^\w.-]", line)[0].lower() for line in PROJECT["dependencies"]}
-    assert not needing & names and "datasets" in PROJECT["optional-dependencies"]["hf"][0]
+    assert (
+        not needing & names and "datasets" in PROJECT["optional-dependencies"]["hf"][0]
+    )
 
 
 # ---------------------------------------------------------------------- the release workflow
 
 
 def release() -> dict[str, Any]:
-    return yaml.safe_load((REPOSITORY / ".github" / "workflows" / "release.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(
+        (REPOSITORY / ".github" / "workflows" / "release.yaml").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def test_the_release_is_started_by_tags_and_keeps_no_key() -> None:
     workflow = release()
-    assert workflow[True] == {"push": {"tags": ["v*"]}} and workflow["permissions"] == {}
+    assert (
+        workflow[True] == {"push": {"tags": ["v*"]}} and workflow["permissions"] == {}
+    )
     text = str(workflow)
     assert "secrets." not in text and "password:" not in text
-    used = [step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
-    assert all(re.fullmatch(r"(?:actions|pypa)/[a-z-]+@[0-9a-f]{40}", name) for name in used)
+    used = [
+        step["uses"]
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "uses" in step
+    ]
+    assert all(
+        re.fullmatch(r"(?:actions|pypa)/[a-z-]+@[0-9a-f]{40}", name) for name in used
+    )
     # Only the job that publishes gets an identity, and it builds nothing.
-    assert [name for name, job in workflow["jobs"].items() if "id-token" in job["permissions"]] == ["index"]
+    assert [
+        name
+        for name, job in workflow["jobs"].items()
+        if "id-token" in job["permissions"]
+    ] == ["index"]
     assert not [step for step in workflow["jobs"]["index"]["steps"] if "run" in step]
 
 
-@pytest.mark.parametrize(("tag", "code"), [(f"v{__version__}", 0), ("v9.9.9", 1), ("", 1)])
+@pytest.mark.parametrize(
+    ("tag", "code"), [(f"v{__version__}", 0), ("v9.9.9", 1), ("", 1)]
+)
 def test_a_tag_of_another_version_releases_nothing(tag: str, code: int) -> None:
-    (step,) = [step for step in release()["jobs"]["build"]["steps"] if step.get("name") == "version"]
+    (step,) = [
+        step
+        for step in release()["jobs"]["build"]["steps"]
+        if step.get("name") == "version"
+    ]
     done = subprocess.run(
-        ["bash", "-ec", step["run"]], cwd=REPOSITORY, env={"GITHUB_REF_NAME": tag, "PATH": "/usr/bin:/bin"}, check=False
+        ["bash", "-ec", step["run"]],
+        cwd=REPOSITORY,
+        env={"GITHUB_REF_NAME": tag, "PATH": "/usr/bin:/bin"},
+        check=False,
     )
     assert done.returncode == code

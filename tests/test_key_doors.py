@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from llama_load import plain_http
-from llama_load.bound_headers import NO_HEADERS, OtherServerError, bearer, bound, is_bearer, origin_of
-from llama_load.cli import search_command
+from llama_load.bound_headers import (
+    NO_HEADERS,
+    OtherServerError,
+    bearer,
+    bound,
+    is_bearer,
+    origin_of,
+)
+from llama_load.cli import found_server
 from llama_load.cli.main import main
-from llama_load.lab.search import run_search
 from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
 from llama_load.processes import listens_as_we_do
 from llama_load.wire.address import parse_url
@@ -33,21 +39,45 @@ BINDS = {
     "serving/cold_start.py": "a server that we have started, with its own key",
 }
 # What sends requests without `plain_http` and `wire`, with keys of its own.
-OTHER_CLIENTS = {"run_folder/upload.py", "workloads/huggingface.py", "lab/dataset_tools/catalogue.py"}
-CLIENTS = {"requests", "urllib.request", "http.client", "urllib3", "httpx", "aiohttp", "fsspec", "geventhttpclient"}
+OTHER_CLIENTS = {
+    "run_folder/upload.py",
+    "workloads/huggingface.py",
+    "lab/dataset_tools/catalogue.py",
+}
+CLIENTS = {
+    "requests",
+    "urllib.request",
+    "http.client",
+    "urllib3",
+    "httpx",
+    "aiohttp",
+    "fsspec",
+    "geventhttpclient",
+}
 
 
-WORDS = re.compile(r"(?i)authorization|bearer|BoundHeaders\(|\bbound\(|\b(?:" + "|".join(map(re.escape, CLIENTS)) + r")\b")
+WORDS = re.compile(
+    r"(?i)authorization|bearer|BoundHeaders\(|\bbound\(|\b(?:"
+    + "|".join(map(re.escape, CLIENTS))
+    + r")\b"
+)
 
 
 def modules() -> dict[str, ast.Module]:
     """Those with one of the words."""
-    texts = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+    texts = {
+        str(path.relative_to(PACKAGE)): path.read_text()
+        for path in PACKAGE.rglob("*.py")
+    }
     return {name: ast.parse(text) for name, text in texts.items() if WORDS.search(text)}
 
 
 def called(node: ast.AST) -> str:
-    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    return (
+        node.func.id
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        else ""
+    )
 
 
 def imported(node: ast.AST) -> list[str]:
@@ -71,7 +101,8 @@ def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
             if any(module in CLIENTS for module in imported(node)):
                 clients.add(name)
     assert headers == {"bound_headers.py"}
-    assert constructed == {"bound_headers.py", "telemetry/source.py"}  # the second one reads them from its pipe
+    # the second one reads them from its pipe
+    assert constructed == {"bound_headers.py", "telemetry/source.py"}
     assert binds == BINDS.keys()
     assert clients <= OTHER_CLIENTS
 
@@ -120,11 +151,18 @@ def test_a_redirect_carries_no_key() -> None:
     with json_server({}) as other:
         away = (307, {}, {"Location": f"{other.url}/x"})
         with json_server({"/x": away}) as named:
-            assert plain_http.Session(bound(named.url, bearer(KEY))).get(f"{named.url}/x").status == 307
+            assert (
+                plain_http.Session(bound(named.url, bearer(KEY)))
+                .get(f"{named.url}/x")
+                .status
+                == 307
+            )
         assert other.headers == []
 
 
-def test_keys_in_the_environment_are_for_the_servers_named_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_in_the_environment_are_for_the_servers_named_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("LLAMA_LOAD_API_KEY", KEY)
     assert environment_key_for("http://a:1").fields == bearer(KEY)
     monkeypatch.setenv(KEYS_FOR, "http://a:1, https://b")
@@ -139,7 +177,15 @@ def test_keys_in_the_environment_are_for_the_servers_named_there(monkeypatch: py
 
 def test_a_bearer_token_is_compared_whole() -> None:
     assert is_bearer("Bearer geheim", "geheim")
-    for given in ("", "geheim", "Bearer gehei", "Bearer geheim2", "Basic geheim", "Bearer ü", "Bearer \udcff"):
+    for given in (
+        "",
+        "geheim",
+        "Bearer gehei",
+        "Bearer geheim2",
+        "Basic geheim",
+        "Bearer ü",
+        "Bearer \udcff",
+    ):
         assert not is_bearer(given, "geheim")
 
 
@@ -147,21 +193,33 @@ MODELS = {"data": [{"id": "m", "owned_by": "stranger"}]}
 HEADERS = {"LLAMA_LOAD_API_KEY": KEY, "LLAMA_LOAD_HEADER": f"X-Team: {KEY}"}
 
 
-@pytest.mark.parametrize("answer", [pytest.param("", marks=pytest.mark.heavy), pytest.param("no", marks=pytest.mark.heavy), "yes"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param("", marks=pytest.mark.heavy),
+        pytest.param("no", marks=pytest.mark.heavy),
+        "yes",
+    ],
+)
 def test_a_server_that_was_found_gets_a_key_only_if_the_person_agrees(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`answer`: "" where nobody can be asked. The chat endpoint refuses everything: preflight and a probe are over at once."""
+    """`answer`: "" where nobody can be asked. The chat endpoint refuses everything: preflight and a
+    probe are over at once."""
     for name, value in (HEADERS | {KEYS_FOR: ""}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(search_command, "is_there", lambda: bool(answer))
-    monkeypatch.setattr(search_command, "agrees", lambda question: answer == "yes")
-    pages = {path: {} for path in ("/health", "/props", "/metrics", "/slots", "/version")}
+    monkeypatch.setattr(found_server, "is_there", lambda: bool(answer))
+    monkeypatch.setattr(found_server, "agrees", lambda question: answer == "yes")
+    pages = {
+        path: {} for path in ("/health", "/props", "/metrics", "/slots", "/version")
+    }
     models = (200, MODELS, {"Content-Type": "application/json"})
-    with json_server({"/v1/models": models, "/v1/chat/completions": (500, {}, {})} | pages) as server:
+    with json_server(
+        {"/v1/models": models, "/v1/chat/completions": (500, {}, {})} | pages
+    ) as server:
         ports = [server.server_address[1]]
-        monkeypatch.setattr(run_search.find_server, "__defaults__", (ports,))
+        monkeypatch.setattr(found_server, "USUAL_PORTS", ports)
         assert main(["capacity", "--max-time", "20"]) != 0
         got = [headers for headers in server.headers if KEY in str(headers)]
         assert len(server.headers) > 3  # it was found, and asked what it is
@@ -173,10 +231,12 @@ def test_a_process_is_ours_only_if_all_that_listens_on_the_port_is() -> None:
         port = ours.getsockname()[1]
         assert listens_as_we_do(port)
         if os.getuid() == 0:  # a stranger's socket beside ours, on another address
-            code = (
-                f"import os, socket; os.setuid(65534); s = socket.create_server(('127.0.0.2', {port})); print(flush=True); input()"
+            code = f"import os, socket; os.setuid(65534); s = socket.create_server(('127.0.0.2', {port})); print(flush=True); input()"
+            stranger = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
-            stranger = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             try:
                 stranger.stdout.readline()
                 assert not listens_as_we_do(port)

@@ -9,20 +9,27 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("make") is None, reason="there is no make here"
+)
 
 
 def commands(target: str) -> list[str]:
     """The commands of a target in a fresh clone."""
     dry = ["make", "--dry-run", "--no-print-directory", target, "VENV=a-fresh-one"]
-    return subprocess.run(dry, capture_output=True, text=True, cwd=REPOSITORY, check=True).stdout.splitlines()
+    return subprocess.run(
+        dry, capture_output=True, text=True, cwd=REPOSITORY, check=True
+    ).stdout.splitlines()
 
 
 @pytest.mark.parametrize("target", ["demo", "install"])
 def test_what_is_installed_is_compiled(target: str) -> None:
-    """Else every start compiles it again where PYTHONDONTWRITEBYTECODE is set, as in Docker: 4 s."""
+    """Else every start compiles it again where PYTHONDONTWRITEBYTECODE is set, as in Docker: 4
+    s."""
     found = commands(target)
-    (installed,) = (place for place, line in enumerate(found) if "pip" in line and "install" in line)
+    (installed,) = (
+        place for place, line in enumerate(found) if "pip" in line and "install" in line
+    )
     (compiled,) = (place for place, line in enumerate(found) if "compileall" in line)
     assert installed < compiled
     assert {"a-fresh-one/lib", "llama_load"} <= set(found[compiled].split())
@@ -35,9 +42,16 @@ def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() ->
         for file in REPOSITORY.glob("tests/**/test_*.py")
         if "mark.timing" in file.read_text("utf-8")
     ]
-    ordinary, alone = (line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line)
+    ordinary, alone = (
+        line.partition("pytest ")[2]
+        for line in commands("test")
+        if "bin/pytest" in line
+    )
     together, _, again = ordinary.partition(" || ")
-    assert together == '-n 4 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
+    assert (
+        together
+        == '-n 4 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
+    )
     assert again.endswith(
         'pytest -m "not heavy and not timing" --ignore tests/heavy --last-failed --last-failed-no-failures none -v'
     )

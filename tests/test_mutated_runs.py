@@ -21,10 +21,29 @@ from tests.make_records import failed, manifest, record
 ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.lists(st.integers(), max_size=2) | st.just({"a": {}})  # fmt: skip
 
 
+TARGET = {
+    "url": "http://h",
+    "backend": "llama-server",
+    "build": "b1",
+    "model": "m",
+    "quantization": "Q4_0",
+    "slots": 4,
+    "ctx_per_slot": 4096,
+    "template_tokens": 9,
+    "head_tokens": 4,
+    "model_bytes": 5 << 30,
+    "n_params": 10**9,
+}
+
+
 @pytest.fixture(scope="module")
 def folder() -> Any:
     with tempfile.TemporaryDirectory() as place:
-        about = manifest(num_prompts=2, targets=[{"url": "http://h", "backend": "openai", "slots": 4}], fail_if=["failed>0"])
+        about = manifest(
+            num_prompts=2,
+            targets=[TARGET],
+            fail_if=["failed>0"],
+        )
         writer = RunWriter(Path(place) / "run", about)
         writer.append([record(0), failed(1)])
         writer.finish()
@@ -33,8 +52,16 @@ def folder() -> Any:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [(*path, key) for key, _ in inside] + [each for key, item in inside for each in places(item, (*path, key))]
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [(*path, key) for key, _ in inside] + [
+        each for key, item in inside for each in places(item, (*path, key))
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,7 +74,9 @@ def without_html() -> Iterator[None]:
 
 
 @given(st.data())
-def test_a_mutated_manifest_gives_a_report_or_a_sentence(folder: Path, data: st.DataObject) -> None:
+def test_a_mutated_manifest_gives_a_report_or_a_sentence(
+    folder: Path, data: st.DataObject
+) -> None:
     good = json.loads((folder / "run.json").read_bytes())
     bad = copy.deepcopy(good)
     *way, last = data.draw(st.sampled_from(places(good)))

@@ -23,7 +23,10 @@ time.sleep(60)
 
 
 def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return (
+        not psutil.pid_exists(pid)
+        or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    )
 
 
 def test_a_timeout_ends_the_whole_process_group(tmp_path: Path) -> None:

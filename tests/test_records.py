@@ -36,7 +36,8 @@ from tests.make_records import from_batch, manifest, record
             record,
             st.integers(0, 1000),
             gaps_ms=st.lists(st.floats(0, 1e6, width=32), max_size=5).map(tuple),
-            error=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+            error=st.none()
+            | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
             cached_tokens=st.none() | st.integers(0, 2**40),
             event_tokens=st.lists(st.integers(0, 2**53), max_size=5),
             warmup=st.booleans(),
@@ -45,7 +46,9 @@ from tests.make_records import from_batch, manifest, record
     )
 )
 def test_records_survive_the_trip_through_columns(records: list[RequestRecord]) -> None:
-    assert [replace(r, itl_ms=list(r.itl_ms)) for r in from_batch(to_batch(records))] == records
+    assert [
+        replace(r, itl_ms=list(r.itl_ms)) for r in from_batch(to_batch(records))
+    ] == records
 
 
 def test_every_field_is_a_column() -> None:
@@ -78,11 +81,16 @@ def test_a_killed_run_keeps_all_whole_batches(tmp_path: Path, torn: int) -> None
     assert run.records.strings("request_id") == ["r0", "r1"]
     recover(run)
     again = load_run(tmp_path / "run")
-    assert (again.recovered, again.manifest.end, len(again.records)) == (False, "interrupted", 2)
+    assert (again.recovered, again.manifest.end, len(again.records)) == (
+        False,
+        "interrupted",
+        2,
+    )
 
 
 def test_a_full_disk_loses_only_what_did_not_fit(tmp_path: Path) -> None:
-    """A limit on the file's size stands in for the disk. Once there is room again, the run goes on."""
+    """A limit on the file's size stands in for the disk. Once there is room again, the run goes
+    on."""
     writer = RunWriter(tmp_path / "run", manifest())
     writer.append([record(0)])
     size = (tmp_path / "run" / JOURNAL).stat().st_size
@@ -111,7 +119,8 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     done.release()
     with pytest.raises(UsageError, match="already holds a run"):
         RunWriter(tmp_path / "run", manifest())
-    second, third = (open_run(tmp_path / "run", manifest()) for _ in range(2))  # while both are under way
+    # while both are under way
+    second, third = (open_run(tmp_path / "run", manifest()) for _ in range(2))
     assert (second.path, third.path) == (tmp_path / "run-2", tmp_path / "run-3")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").touch()
@@ -140,12 +149,22 @@ def test_an_unwritable_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
 def test_a_run_of_an_older_version_can_be_reported(tmp_path: Path) -> None:
     """Columns that it did not write are not known; its manifest lacks what came later."""
     old = to_batch([record(0), record(1)])
-    wanted = [name for name in old.schema.names if name not in ("connection_reused", "answered_by", "tls_ms", "first_merged")]
+    wanted = [
+        name
+        for name in old.schema.names
+        if name not in ("connection_reused", "answered_by", "tls_ms", "first_merged")
+    ]
     table = pa.Table.from_batches([old]).select(wanted)
-    text = msgspec.json.encode(manifest(num_prompts=2)).decode().replace('"workers":[]', '"workers":[{"worker":"local"}]')
+    text = (
+        msgspec.json.encode(manifest(num_prompts=2))
+        .decode()
+        .replace('"workers":[]', '"workers":[{"worker":"local"}]')
+    )
     (tmp_path / "run.json").write_text(text)
     pq.write_table(table, tmp_path / "requests.parquet")
-    assert "Successful requests:                     2" in block(analyze(load_run(tmp_path)))
+    assert "Successful requests:                     2" in block(
+        analyze(load_run(tmp_path))
+    )
 
 
 def test_a_quoted_prompt_is_kept_out_of_the_error() -> None:
@@ -162,13 +181,18 @@ def test_a_quoted_prompt_is_kept_out_of_the_error() -> None:
     ]
     for quote in quotes:
         kept = _without_prompt(prompt, f"HTTP 422: input {quote} is bad")
-        assert kept == "HTTP 422: … (the server quotes the prompt; --save-texts stores it)"
-    assert _without_prompt(prompt, "HTTP 500: out of memory on device 0, try again").endswith("try again")
+        assert (
+            kept == "HTTP 422: … (the server quotes the prompt; --save-texts stores it)"
+        )
+    assert _without_prompt(
+        prompt, "HTTP 500: out of memory on device 0, try again"
+    ).endswith("try again")
     assert _without_prompt("hi", "HTTP 500: hi is no good") == "HTTP 500: hi is no good"
 
 
 def test_records_that_come_while_others_are_being_written_are_kept() -> None:
-    """A slow disk: every write takes a while, in which more records come. Each is written once, in order."""
+    """A slow disk: every write takes a while, in which more records come. Each is written once, in
+    order."""
     import gevent
 
     from llama_load.run.recorder import Recorder
@@ -209,15 +233,25 @@ def test_folders_with_texts_are_their_owners_alone(tmp_path: Path) -> None:
     """Whatever the umask allows; files are no more open than their folder."""
     old = os.umask(0)
     try:
-        for name, options, modes in (("a", {}, (0o750, 0o640)), ("b", {"save_texts": True}, (0o700, 0o600))):
-            writer = RunWriter(tmp_path / name, manifest(num_prompts=1, options=options))
+        for name, options, modes in (
+            ("a", {}, (0o750, 0o640)),
+            ("b", {"save_texts": True}, (0o700, 0o600)),
+        ):
+            writer = RunWriter(
+                tmp_path / name, manifest(num_prompts=1, options=options)
+            )
             writer.append([record(0)])
             writer.finish()
             writer.release()
             files = {
-                stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / name).iterdir() if file.suffix in (".json", ".parquet")
+                stat.S_IMODE(file.stat().st_mode)
+                for file in (tmp_path / name).iterdir()
+                if file.suffix in (".json", ".parquet")
             }
-            assert (stat.S_IMODE((tmp_path / name).stat().st_mode), files) == (modes[0], {modes[1]})
+            assert (stat.S_IMODE((tmp_path / name).stat().st_mode), files) == (
+                modes[0],
+                {modes[1]},
+            )
     finally:
         os.umask(old)
 
@@ -228,14 +262,21 @@ def test_lists_that_nobody_wrote_are_empty() -> None:
     place = whole.column_names.index("itl_ms")
     table = whole.set_column(place, "itl_ms", pa.nulls(3, pa.list_(pa.float32())))
     assert aligned(table)["itl_ms"].to_pylist() == [[], [], []]
-    run = Run(Path("run"), manifest(num_prompts=3), Records(aligned(table)), recovered=False)
+    run = Run(
+        Path("run"), manifest(num_prompts=3), Records(aligned(table)), recovered=False
+    )
     assert analyze(run).total.completed == 3
 
 
 def test_equal_texts_of_a_column_are_one_object() -> None:
     """Of a million requests the host alone would take 80 MB."""
-    rows = [record(index, host=host) for index, host in enumerate(["http://a:1", "http://b:1"] * 500)]
-    records = Records(pa.concat_tables(pa.Table.from_batches([to_batch([row])]) for row in rows))
+    rows = [
+        record(index, host=host)
+        for index, host in enumerate(["http://a:1", "http://b:1"] * 500)
+    ]
+    records = Records(
+        pa.concat_tables(pa.Table.from_batches([to_batch([row])]) for row in rows)
+    )
     hosts = records.strings("host")
     assert hosts == [row.host for row in rows]
     assert len({id(host) for host in hosts}) == 2

@@ -28,11 +28,18 @@ def section(title: str) -> str:
 
 def functions(source: str) -> set[str]:
     tree = ast.parse(source)
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    sources = {str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8") for file in TESTS.rglob("test_*.py")}
+    sources = {
+        str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8")
+        for file in TESTS.rglob("test_*.py")
+    }
     everywhere = set().union(*(functions(source) for source in sources.values()))
     named = named_in(PAGE)
     assert len(named) > 40
@@ -57,6 +64,14 @@ def test_each_promise_about_what_travels_names_its_test() -> None:
         assert named_in(promise), f"this promise names no test: {promise}"
 
 
-@pytest.mark.parametrize("title", ["What is trusted, and what is not", "The swarm", "The web UI", "Dependencies and images"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "What is trusted, and what is not",
+        "The swarm",
+        "The web UI",
+        "Dependencies and images",
+    ],
+)
 def test_each_section_of_promises_names_its_tests(title: str) -> None:
     assert named_in(section(title))

@@ -1,4 +1,5 @@
-"""Texts leave through doors that know no secret: `write_whole`, the redacted stdout and stderr, and Locust's redacted files."""
+"""Texts leave through doors that know no secret: `write_whole`, the redacted stdout and stderr, and
+Locust's redacted files."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "llama_load"
 # Modules that write otherwise, and why no secret leaves there.
 OTHERS = {
+    "code_cache.py": "our own code, compiled, in __pycache__",
     "run_folder/whole_file.py": "the door",
     "terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
     "reports/formats.py": "stdout as bytes, of redacted texts and of tables",
+    "record/private_lines.py": "redacted lines, for the owner alone",
+    "record/relay.py": "what passed, for the recording process, which redacts what it writes",
     "run_folder/journal.py": "records, whose foreign texts are printable",
     "telemetry/sampler.py": "signs for its parent",
     "lab/perplexity/binary.py": "the output of a program, not kept",
@@ -31,7 +35,6 @@ OTHERS = {
     "lab/dataset_tools/inspection.py": "an image of a data set for the person",
     "lab/server_bench/server_bench.py": "questions of a benchmark",
     "lab/server_bench/bench_run.py": "a locustfile with flags of the benchmark",
-    "lab/server_bench/k6_script.py": "prompts of a benchmark",
     "swarm/signals.py": "a control sequence",
 }
 WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}
@@ -40,13 +43,24 @@ _MODE = re.compile(r"[rwax]?[bt]?[+]?[bt]?")
 
 def name_of(node: ast.Call) -> str:
     called = node.func
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    return (
+        called.attr
+        if isinstance(called, ast.Attribute)
+        else called.id
+        if isinstance(called, ast.Name)
+        else ""
+    )
 
 
 def writes(node: ast.AST) -> bool:
     """Whether this opens a file to write, or writes to a descriptor."""
     if isinstance(node, ast.Attribute) and node.attr == "buffer":
-        return isinstance(node.value, ast.Attribute) and node.value.attr in ("stdout", "stderr", "__stdout__", "__stderr__")
+        return isinstance(node.value, ast.Attribute) and node.value.attr in (
+            "stdout",
+            "stderr",
+            "__stdout__",
+            "__stderr__",
+        )
     if not isinstance(node, ast.Call):
         return False
     name = name_of(node)
@@ -54,12 +68,17 @@ def writes(node: ast.AST) -> bool:
         return isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
     if name in ("open", "fdopen"):
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        modes = [
+            each.value
+            for each in given
+            if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        ]
         flags = " ".join(ast.dump(each) for each in given)
-        return any(_MODE.fullmatch(mode) and set(mode) & set("wax+") for mode in modes) or bool(
-            re.search("O_(WRONLY|RDWR|CREAT)", flags)
-        )
-    return name in WRITES and isinstance(node.func, ast.Attribute)  # not our functions of such a name
+        return any(
+            _MODE.fullmatch(mode) and set(mode) & set("wax+") for mode in modes
+        ) or bool(re.search("O_(WRONLY|RDWR|CREAT)", flags))
+    # not our functions of such a name
+    return name in WRITES and isinstance(node.func, ast.Attribute)
 
 
 def test_no_other_door() -> None:

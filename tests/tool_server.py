@@ -1,4 +1,5 @@
-"""A loopback server whose model calls tools: its answers depend on the messages of the request, which it keeps."""
+"""A loopback server whose model calls tools: its answers depend on the messages of the request,
+which it keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ Reply = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class ToolServer:
-    """`reply(body)` gives the delta of the only event of each answer, {"content": …} or {"tool_calls": […]}."""
+    """`reply(body)` gives the delta of the only event of each answer, {"content": …} or
+    {"tool_calls": […]}."""
 
     def __init__(self, reply: Reply) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -21,7 +23,11 @@ class ToolServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 known = {"/health": {}, "/v1/models": {"data": [{"id": "tools"}]}}
-                self._send(200 if self.path in known else 404, "application/json", json.dumps(known.get(self.path, {})))
+                self._send(
+                    200 if self.path in known else 404,
+                    "application/json",
+                    json.dumps(known.get(self.path, {})),
+                )
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -34,9 +40,15 @@ class ToolServer:
                 usage = {"prompt_tokens": 10, "completion_tokens": 2}
                 events = [
                     {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-                    {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage},
+                    {
+                        "choices": [{"index": 0, "delta": {}, "finish_reason": reason}],
+                        "usage": usage,
+                    },
                 ]
-                text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+                text = (
+                    "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+                    + "data: [DONE]\n\n"
+                )
                 self._send(200, "text/event-stream", text)
 
             def _send(self, status: int, kind: str, text: str) -> None:

@@ -1,7 +1,9 @@
-"""What real servers sent, captured with curl (tests/data/transcripts): read back as bytes that can be sent again.
+"""What real servers sent, captured with curl (tests/data/transcripts): read back as bytes that can
+be sent again.
 
-Three layouts: a stream with the time of each line (`llama_stream.txt`), whole answers under a `#####` title
-(`llama_cpp_server_rpc.txt`), error bodies under a `###` title with their status (`llama_errors.txt`).
+Three layouts: a stream with the time of each line (`llama_stream.txt`), whole answers under a
+`#####` title (`llama_cpp_server_rpc.txt`), error bodies under a `###` title with their status
+(`llama_errors.txt`).
 """
 
 from __future__ import annotations
@@ -28,20 +30,37 @@ class Capture:
     def steps(self) -> list[Step]:
         """The same answer for a `ScriptedServer`: each event in a separate chunk."""
         names = {line.partition(":")[0].lower() for line in self.head}
-        lines = [line for line in self.head if not line.lower().startswith("content-length")]
+        lines = [
+            line for line in self.head if not line.lower().startswith("content-length")
+        ]
         if "transfer-encoding" not in names:
             body = self.body.encode()
-            return ["\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode(), body]
-        events = [chunk(event.encode() + b"\n\n") for event in self.body.split("\n\n") if event.strip()]
-        return ["\r\n".join([*lines, "", ""]).encode(), *events, *([END] if self.whole else [])]
+            return [
+                "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode(),
+                body,
+            ]
+        events = [
+            chunk(event.encode() + b"\n\n")
+            for event in self.body.split("\n\n")
+            if event.strip()
+        ]
+        return [
+            "\r\n".join([*lines, "", ""]).encode(),
+            *events,
+            *([END] if self.whole else []),
+        ]
 
 
 def timed(name: str) -> Capture:
     """A stream whose lines have their times."""
-    lines = [match[1] for match in map(_TIMED.fullmatch, _read(name).splitlines()) if match]
+    lines = [
+        match[1] for match in map(_TIMED.fullmatch, _read(name).splitlines()) if match
+    ]
     first = next(index for index, line in enumerate(lines) if line.startswith("data:"))
     events = [line for line in lines[first:] if line.startswith("data:")]
-    return Capture(lines[:first], "\n\n".join(events) + "\n\n", lines[-1] == "[curl exit 0]")
+    return Capture(
+        lines[:first], "\n\n".join(events) + "\n\n", lines[-1] == "[curl exit 0]"
+    )
 
 
 def titled(name: str) -> dict[str, Capture]:
@@ -63,7 +82,9 @@ def single(name: str) -> Capture:
 
 def errors(name: str) -> dict[str, tuple[int, bytes]]:
     """Status and body by title."""
-    parts = re.findall(r"^### (.*)\n((?:.*\n)*?)\[http (\d+)", _read(name), flags=re.MULTILINE)
+    parts = re.findall(
+        r"^### (.*)\n((?:.*\n)*?)\[http (\d+)", _read(name), flags=re.MULTILINE
+    )
     return {title: (int(status), body.encode()) for title, body, status in parts}
 
 
@@ -72,7 +93,11 @@ def _answer(text: str) -> Capture | None:
     if match is None:
         return None
     body, _, ending = match[2].partition("\n# curl exit=")
-    return Capture(match[1].splitlines(), re.sub(r"^\.\.\. .*\n", "", body, flags=re.MULTILINE), not ending.startswith("18"))
+    return Capture(
+        match[1].splitlines(),
+        re.sub(r"^\.\.\. .*\n", "", body, flags=re.MULTILINE),
+        not ending.startswith("18"),
+    )
 
 
 def _read(name: str) -> str:

@@ -1,4 +1,5 @@
-"""A run's core without processes, sockets or waiting: a clock that moves when a test moves it, and users that only sleep."""
+"""A run's core without processes, sockets or waiting: a clock that moves when a test moves it, and
+users that only sleep."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ WORKER, WORKLOAD = "local", "sharegpt"
 
 
 class VirtualClock:
-    """Time stands still until `advance`; then whoever sleeps wakes up in order, and all that follows at that instant is done."""
+    """Time stands still until `advance`; then whoever sleeps wakes up in order, and all that
+    follows at that instant is done."""
 
     def __init__(self) -> None:
         self.now_ns = 10**12
@@ -48,7 +50,9 @@ class VirtualClock:
         finally:
             self._asleep.pop(me, None)
 
-    def spawn(self, function: Callable[..., object], *arguments: object) -> gevent.Greenlet:
+    def spawn(
+        self, function: Callable[..., object], *arguments: object
+    ) -> gevent.Greenlet:
         self.spawned = [each for each in self.spawned if not each.dead]
         self.spawned.append(gevent.spawn(function, *arguments))
         return self.spawned[-1]
@@ -56,7 +60,9 @@ class VirtualClock:
     def settle(self) -> None:
         """Until everything sleeps or has ended. (What a thread does takes real time.)"""
         gives_up_s = time.monotonic() + 10
-        while busy := [each for each in self.spawned if not each.dead and self._is_awake(each)]:
+        while busy := [
+            each for each in self.spawned if not each.dead and self._is_awake(each)
+        ]:
             assert time.monotonic() < gives_up_s, busy
             gevent.sleep(0)
 
@@ -76,8 +82,8 @@ class VirtualClock:
 
 
 class VirtualRun:
-    """A run with these flags, on users whose every request takes `service_s` and whose leases take `delivery_s` to come. It is its
-    own `RunHost`."""
+    """A run with these flags, on users whose every request takes `service_s` and whose leases take
+    `delivery_s` to come. It is its own `RunHost`."""
 
     def __init__(
         self,
@@ -90,7 +96,9 @@ class VirtualRun:
         filling: int = 0,
         service_s: float = 1.0,
         delivery_s: float = 0.0,
-        watchers: Callable[[VirtualRun, Any], Sequence[Watcher]] = lambda _run, _controller: (),
+        watchers: Callable[
+            [VirtualRun, Any], Sequence[Watcher]
+        ] = lambda _run, _controller: (),
         **changed: Any,
     ) -> None:
         model = model or LoadModel()
@@ -103,7 +111,10 @@ class VirtualRun:
         self.is_idle = False  # users take no further requests
         self.starts_users = True
         self.begun_ns = self.time.now_ns
-        stages = [StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages]
+        stages = [
+            StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start)
+            for stage in model.stages
+        ]
         self.manifest = manifest(end=None, users=users, stages=stages)
         self.prepared: Any = SimpleNamespace(
             options=SimpleNamespace(balance="round-robin"),
@@ -117,12 +128,17 @@ class VirtualRun:
             ),
             plans={},
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)],
-            writer=SimpleNamespace(manifest=self.manifest, write_manifest=self._write_manifest),
+            writer=SimpleNamespace(
+                manifest=self.manifest, write_manifest=self._write_manifest
+            ),
         )
         for name, value in changed.items():
             setattr(self.prepared, name, value)
         self.controller = RunController(
-            self.prepared, self, self.time.clock, lambda _prepared, _host, run: list(watchers(self, run))
+            self.prepared,
+            self,
+            self.time.clock,
+            lambda _prepared, _host, run: list(watchers(self, run)),
         )
         self.dispatcher = self.controller.dispatcher
 
@@ -157,13 +173,21 @@ class VirtualRun:
     def elapsed_s(self) -> float:
         return (self.time.now_ns - self.begun_ns) / NS_PER_S
 
-    def of_stage(self, number: int, *, warmup: bool = False) -> list[tuple[Lease, int, int]]:
-        return [sent for sent in self.sent if sent[0].stage == number and sent[0].warmup == warmup]
+    def of_stage(
+        self, number: int, *, warmup: bool = False
+    ) -> list[tuple[Lease, int, int]]:
+        return [
+            sent
+            for sent in self.sent
+            if sent[0].stage == number and sent[0].warmup == warmup
+        ]
 
     @property
     def measured(self) -> list[int]:
         """Indices of the measured requests that have ended."""
-        return sorted(lease.index for lease, _, end_ns in self.sent if not lease.warmup and end_ns)
+        return sorted(
+            lease.index for lease, _, end_ns in self.sent if not lease.warmup and end_ns
+        )
 
     # ------------------------------------------------------------------ the host
 
@@ -223,7 +247,10 @@ def staged(text: str, **changed: Any) -> LoadModel:
 
 def most_at_once(sent: Sequence[tuple[Lease, int, int]]) -> int:
     """The most requests in flight; one that ends when another begins is not counted with it."""
-    steps = sorted([(end_ns, -1) for _, _, end_ns in sent if end_ns] + [(start_ns, 1) for _, start_ns, _ in sent])
+    steps = sorted(
+        [(end_ns, -1) for _, _, end_ns in sent if end_ns]
+        + [(start_ns, 1) for _, start_ns, _ in sent]
+    )
     level = most = 0
     for _, step in steps:
         level += step

@@ -11,9 +11,13 @@ TOKEN_QUERY = f"?token={TOKEN}"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def get(url: str, *, headers: dict[str, str] | None = None, **how: Any) -> requests.Response:
+def get(
+    url: str, *, headers: dict[str, str] | None = None, **how: Any
+) -> requests.Response:
     return requests.get(url, headers=BEARER | (headers or {}), **how)
 
 
-def post(url: str, *, headers: dict[str, str] | None = None, **how: Any) -> requests.Response:
+def post(
+    url: str, *, headers: dict[str, str] | None = None, **how: Any
+) -> requests.Response:
     return requests.post(url, headers=BEARER | (headers or {}), **how)

@@ -1,4 +1,5 @@
-"""An answer on its way: what the server does for a request, then what it sends, then what the client reads."""
+"""An answer on its way: what the server does for a request, then what it sends, then what the
+client reads."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from numpy.typing import NDArray
 from benchmarks.flaw_search.asks import Ask
 
 CONTENT, REASONING, TOOL_CALL = "content", "reasoning_content", "tool_calls"
+# The beginning of a tool call, with its id and the function's name.
+CALL_BEGIN = "call_begin"
 Instants = NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class Piece:
-    """An event of the stream with generated content: when it is sent (virtual ns), its text and how many tokens it holds. A tool
-    call's text is a part of its arguments."""
+    """An event of the stream with generated content: when it is sent (virtual ns), its text and how
+    many tokens it holds. A tool call's text is a part of its arguments."""
 
     at_ns: int
     text: str
@@ -33,12 +36,13 @@ class Reported:
     output: int | None
     cached: int | None = None
     reasoning: int | None = None
+    total: int | None = None
 
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to one request. The server's work comes first: `prefill_ns`, `gaps_ns`, `words`. Then its instants, then what is
-    sent of it."""
+    """The answer to one request. The server's work comes first: `prefill_ns`, `gaps_ns`, `words`.
+    Then its instants, then what is sent of it."""
 
     ask: Ask
     start_ns: int
@@ -62,18 +66,23 @@ class Answer:
     accepted: int | None = None
     end_ns: int = 0  # at the client
     host: int = 0
+    # of the time from the start until a slot was free, what the server did not see
+    unseen_ns: int = 0
     status: int = 200
-    extra_events: list[tuple[int, bytes]] = field(default_factory=list)  # raw events besides the pieces
+    # raw events besides the pieces
+    extra_events: list[tuple[int, bytes]] = field(default_factory=list)
     is_cut_off: bool = False  # the connection is closed after the pieces
     shown: list[int] | None = None  # places of the tokens that the API shows; None: all
     own_delay_ns: int = 0  # of the client, before it sends
+    connect_ns: int = 0  # more than usual, for the handshake of the connection
     reads: list[tuple[int, bytes]] = field(default_factory=list)
 
     def time(self) -> None:
         """The server's instants, from its work."""
         self.words = self.words[: len(self.gaps_ns) + 1]
         text_tokens = len(self.words)
-        if self.finish == "stop":  # the token that ends the answer is generated and counted, and has no event
+        # the token that ends the answer is generated and counted, and has no event
+        if self.finish == "stop":
             self.words = [*self.words, ""]
             usual_ns = float(np.mean(self.gaps_ns)) if len(self.gaps_ns) else 0.0
             self.gaps_ns = np.append(self.gaps_ns[: text_tokens - 1], usual_ns)
@@ -81,7 +90,10 @@ class Answer:
         first = self.begin_ns + self.prefill_ns
         steps = np.concatenate(([0.0], np.cumsum(self.gaps_ns[: len(self.words) - 1])))
         self.instants = first + np.rint(steps).astype(np.int64)
-        self.pieces = [Piece(int(at), word) for at, word in zip(self.instants[:text_tokens], self.words, strict=False)]
+        self.pieces = [
+            Piece(int(at), word)
+            for at, word in zip(self.instants[:text_tokens], self.words, strict=False)
+        ]
         self.reported = Reported(self.prompt_tokens, len(self.words))
         self.server_prompt_ms = self.prefill_ns / 1e6
         self.server_predict_ms = float(self.instants[-1] - self.instants[0]) / 1e6

@@ -17,7 +17,9 @@ from llama_load.workloads.counting import EstimatedCounter
 _BEGINS = ("ba", "co", "di", "fu", "le", "ma", "ne", "po", "ri", "su", "to", "wa")
 _ENDS = ("", "n", "st", "rd", "lly")
 WORDS = tuple(f" {begin}{end}" for begin, end in product(_BEGINS, _ENDS))
-SIGNS = tuple("你好天地人水火木山石田土日月星云风雨雪春夏秋冬东南西北上下左右大小多少来去开关门车马牛羊鱼鸟花草树林森")
+SIGNS = tuple(
+    "你好天地人水火木山石田土日月星云风雨雪春夏秋冬东南西北上下左右大小多少来去开关门车马牛羊鱼鸟花草树林森"
+)
 VOCABULARIES = {"english": WORDS, "chinese": SIGNS}
 TEMPLATE_TOKENS = 12
 DRAWS = 32
@@ -27,8 +29,9 @@ ESTIMATE = EstimatedCounter()
 
 @dataclass(slots=True)
 class Ask:
-    """A request as the client plans it. `prompt_tokens` by the server's tokenizer, the chat template included; `planned_tokens` as
-    counted before the run, without it. `draws` are numbers from 0 to 1, the same whatever changes are made."""
+    """A request as the client plans it. `prompt_tokens` by the server's tokenizer, the chat
+    template included; `planned_tokens` as counted before the run, without it. `draws` are numbers
+    from 0 to 1, the same whatever changes are made."""
 
     index: int
     text: str
@@ -48,7 +51,8 @@ class Ask:
 
 
 def asks_of(case: Case) -> list[Ask]:
-    """The requests of a case, in the order of the plan: turns of one conversation follow each other."""
+    """The requests of a case, in the order of the plan: turns of one conversation follow each
+    other."""
     return _asks(replace(case, changes=()))
 
 
@@ -66,13 +70,30 @@ def _ask(case: Case, index: int) -> Ask:
     stages = max(1, len(case.stages))
     place = index * stages / case.requests % 1
     drawn = {"prompt": _prompt_rng(case, index).random(3), "answer": rng.random(3)}
-    prompt_length = max(LEAST_PROMPT, round(factor * turn * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"], place)))
-    answer_length = max(LEAST_ANSWER, round(factor * _length(case.output_law, case.output_tokens, drawn["answer"], place)))
+    prompt_length = max(
+        LEAST_PROMPT,
+        round(
+            factor
+            * turn
+            * _length(case.prompt_law, case.prompt_tokens, drawn["prompt"], place)
+        ),
+    )
+    answer_length = max(
+        LEAST_ANSWER,
+        round(
+            factor
+            * _length(case.output_law, case.output_tokens, drawn["answer"], place)
+        ),
+    )
     prompt = _prompt(case, index, prompt_length, vocabulary)
-    words = [vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)]
+    words = [
+        vocabulary[place] for place in rng.integers(0, len(vocabulary), answer_length)
+    ]
     text = "".join(prompt).strip()
     is_fixed = case.output_law == "fixed"
-    planned = prompt_length if case.counted_by == "tokenizer" else ESTIMATE.count([text])[0]
+    planned = (
+        prompt_length if case.counted_by == "tokenizer" else ESTIMATE.count([text])[0]
+    )
     return Ask(
         index=index,
         text=text,
@@ -86,7 +107,9 @@ def _ask(case: Case, index: int) -> Ask:
         conversation=f"c{index // case.turns}" if case.turns > 1 else None,
         turn=turn if case.turns > 1 else None,
         prefill_factor=float(np.exp(0.1 * rng.standard_normal())),
-        gap_factors=np.exp(case.jitter * rng.standard_normal(answer_length - 1) - case.jitter**2 / 2),
+        gap_factors=np.exp(
+            case.jitter * rng.standard_normal(answer_length - 1) - case.jitter**2 / 2
+        ),
         draws=rng.random(DRAWS),
         place=place,
     )
@@ -94,13 +117,19 @@ def _ask(case: Case, index: int) -> Ask:
 
 def _prompt_rng(case: Case, index: int) -> np.random.Generator:
     """Random numbers that are the same for the same prompt."""
-    return np.random.default_rng((case.seed, index % case.distinct if case.distinct else index, 1))
+    return np.random.default_rng(
+        (case.seed, index % case.distinct if case.distinct else index, 1)
+    )
 
 
-def _prompt(case: Case, index: int, length: int, vocabulary: Sequence[str]) -> list[str]:
+def _prompt(
+    case: Case, index: int, length: int, vocabulary: Sequence[str]
+) -> list[str]:
     """The words of a prompt: the beginning that all have in common, and its own."""
     common = min(round(case.common * case.prompt_tokens), length - LEAST_PROMPT // 2)
-    begin = np.random.default_rng((case.seed, 2**30)).integers(0, len(vocabulary), 4096)[:common]
+    begin = np.random.default_rng((case.seed, 2**30)).integers(
+        0, len(vocabulary), 4096
+    )[:common]
     own = _prompt_rng(case, index).integers(0, len(vocabulary), length - max(0, common))
     return [vocabulary[place] for place in (*begin, *own)]
 

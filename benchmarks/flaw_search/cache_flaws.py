@@ -10,13 +10,33 @@ from benchmarks.flaw_search.case import LLAMA_SERVER, Case, Change
 from benchmarks.flaw_search.effect import Effect, with_case
 
 GROUPS = ("second_group_ratio",)
-PROMPT_CACHE = ("repeated_prompt_ratio", "common_beginning_ratio", "server_cache_hit_ratio", "cached_prompt_ratio")
+PROMPT_CACHE = (
+    "repeated_prompt_ratio",
+    "common_beginning_ratio",
+    "server_cache_hit_ratio",
+    "cached_prompt_ratio",
+)
 STUB_TOKENS = 20
-REFUSAL = ["I", "am", "sorry", ",", "but", "I", "cannot", "help", "you", "with", "this", "request", "."]
+REFUSAL = [
+    "I",
+    "am",
+    "sorry",
+    ",",
+    "but",
+    "I",
+    "cannot",
+    "help",
+    "you",
+    "with",
+    "this",
+    "request",
+    ".",
+]
 
 
 class AnswersCached(Effect):
-    """A gateway answers some requests from its cache, `size` times as fast, with the texts that the model would give."""
+    """A gateway answers some requests from its cache, `size` times as fast, with the texts that the
+    model would give."""
 
     checks = ("changed_ratio", "buffered_ratio", "other_client_ratio", *GROUPS)
     sizes = (5.0, 20.0, 100.0)
@@ -30,7 +50,8 @@ class AnswersCached(Effect):
 
 
 class BeginningsCached(Effect):
-    """Prompts have a common beginning, `size` of their mean length, which the server has cached and does not report."""
+    """Prompts have a common beginning, `size` of their mean length, which the server has cached and
+    does not report."""
 
     checks = (*PROMPT_CACHE, *GROUPS, "cold_start_ratio")
     sizes = (0.3, 0.6, 0.9)
@@ -38,7 +59,12 @@ class BeginningsCached(Effect):
     @classmethod
     def fits(cls, case: Case) -> bool:
         """llama-server reports its cache."""
-        return case.server != LLAMA_SERVER and case.turns == 1 and not case.distinct and not case.common
+        return (
+            case.server != LLAMA_SERVER
+            and case.turns == 1
+            and not case.distinct
+            and not case.common
+        )
 
     @classmethod
     def changed(cls, case: Case, change: Change) -> Case:
@@ -52,7 +78,9 @@ class BeginningsCached(Effect):
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
         if self.has_begun:
-            cached = min(round(self.size * self.case.prompt_tokens), answer.prompt_tokens - 1)
+            cached = min(
+                round(self.size * self.case.prompt_tokens), answer.prompt_tokens - 1
+            )
             saved_ms = cached * self.case.prefill_token_ms * answer.ask.prefill_factor
             answer.prefill_ns -= round(saved_ms * 1e6)
             answer.cached = cached
@@ -60,8 +88,8 @@ class BeginningsCached(Effect):
 
 
 class RepeatsCached(Effect):
-    """The plan has few distinct prompts (`size` of the requests), and the server answers repetitions from its prompt cache, which it
-    does not report."""
+    """The plan has few distinct prompts (`size` of the requests), and the server answers
+    repetitions from its prompt cache, which it does not report."""
 
     checks = (*PROMPT_CACHE, "equal_answer_ratio", "changed_ratio", *GROUPS)
     sizes = (0.1, 0.5, 0.9)
@@ -69,7 +97,12 @@ class RepeatsCached(Effect):
     @classmethod
     def fits(cls, case: Case) -> bool:
         """llama-server reports its cache."""
-        return case.server != LLAMA_SERVER and case.turns == 1 and not case.common and not case.distinct
+        return (
+            case.server != LLAMA_SERVER
+            and case.turns == 1
+            and not case.common
+            and not case.distinct
+        )
 
     @classmethod
     def changed(cls, case: Case, change: Change) -> Case:
@@ -89,9 +122,16 @@ class RepeatsCached(Effect):
 
 
 class Refused(Effect):
-    """Some prompts are refused: an answer of `size` words after a tenth of the time, finish_reason "stop"."""
+    """Some prompts are refused: an answer of `size` words after a tenth of the time, finish_reason
+    "stop"."""
 
-    checks = ("refused_ratio", "abrupt_answer_ratio", "equal_answer_ratio", "short_answer_ratio", *GROUPS)
+    checks = (
+        "refused_ratio",
+        "abrupt_answer_ratio",
+        "equal_answer_ratio",
+        "short_answer_ratio",
+        *GROUPS,
+    )
     sizes = (4.0, 8.0, 12.0)
     shares = (0.06, 0.15, 0.35)
 

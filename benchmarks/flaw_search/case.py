@@ -1,11 +1,13 @@
-"""One case of the search: a workload, a load, a server, and the changes that are made to the plan of its answers."""
+"""One case of the search: a workload, a load, a server, and the changes that are made to the plan
+of its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# Kinds of servers, by what they report: nothing but usage; vLLM's counters; llama-server's timings and counters.
+# Kinds of servers, by what they report: nothing but usage; vLLM's counters; llama-server's timings
+# and counters.
 OPENAI, VLLM, LLAMA_SERVER = "openai", "vllm", "llama-server"
 # Who counted the prompts before the run: a tokenizer, or an estimate from their characters.
 TOKENIZER, ESTIMATE = "tokenizer", "estimate"
@@ -13,7 +15,8 @@ TOKENIZER, ESTIMATE = "tokenizer", "estimate"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A transformation of the plan: it hits this share of the requests, of those sent in a part of the run (0 to 1), by its size."""
+    """A transformation of the plan: it hits this share of the requests, of those sent in a part of
+    the run (0 to 1), by its size."""
 
     name: str
     size: float = 1.0
@@ -50,7 +53,8 @@ class Case:
     prefill_token_ms: float = 0.5
     gap_ms: float = 20.0
     jitter: float = 0.1  # of each gap
-    batching: float = 0.0  # how much longer a gap is for each other request that is worked on
+    # how much longer a gap is for each other request that is worked on
+    batching: float = 0.0
     server: str = OPENAI
     counted_by: str = TOKENIZER
     template_known: bool = True
@@ -73,13 +77,21 @@ class Case:
     def nominal_s(self) -> float:
         """About how long the run takes, s."""
         tokens = self.workloads * self.output_tokens
-        service_ms = self.prefill_ms + self.prefill_token_ms * self.prompt_tokens + self.gap_ms * tokens
+        service_ms = (
+            self.prefill_ms
+            + self.prefill_token_ms * self.prompt_tokens
+            + self.gap_ms * tokens
+        )
         return self.requests * service_ms / self.at_once / 1e3
 
     @property
     def story(self) -> str:
         """A line about the workload and the load, and one for each change."""
-        load = f"{self.users} users" if self.users else f"Poisson arrivals at {self.load:.0%} of the capacity"
+        load = (
+            f"{self.users} users"
+            if self.users
+            else f"Poisson arrivals at {self.load:.0%} of the capacity"
+        )
         if self.stages:
             load = "stages of " + ", ".join(map(str, self.stages)) + " users"
         template = "known" if self.template_known else "unknown"
@@ -88,7 +100,10 @@ class Case:
             f"prompts of {self.prompt_tokens} tokens ({self.prompt_law}, {self.language}, counted by {self.counted_by}, template {template}), "
             f"answers of {self.output_tokens} ({self.output_law}), {self.turns} turns, {self.workloads} workloads, "
             f"prefill {self.prefill_ms:g} + {self.prefill_token_ms:g} ms/token, gap {self.gap_ms:g} ms (jitter {self.jitter:g}, "
-            f"batching {self.batching:g})" + "".join(f", {name} {value:g}" for name, value in self._more.items() if value)
+            f"batching {self.batching:g})"
+            + "".join(
+                f", {name} {value:g}" for name, value in self._more.items() if value
+            )
         ]
         return "\n".join([*lines, *(f"  {change.story}" for change in self.changes)])
 

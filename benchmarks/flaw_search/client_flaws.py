@@ -1,4 +1,5 @@
-"""Flaws of the client: pauses, late sending, late reading, a clock that jumps, records that are lost."""
+"""Flaws of the client: pauses, late sending, late reading, a clock that jumps, records that are
+lost."""
 
 from __future__ import annotations
 
@@ -9,11 +10,19 @@ from benchmarks.flaw_search.effect import BEGIN_NS, Effect, Reads
 from llama_load.run_folder import Manifest
 
 MS, NS_PER_S = 1_000_000, 1_000_000_000
-LATE = ("loop_lag_p99_ms", "own_delay_p99_ms", "late_p99_ms", "merged_ratio", "first_merged_shift", "buffered_ratio")
+LATE = (
+    "loop_lag_p99_ms",
+    "own_delay_p99_ms",
+    "late_p99_ms",
+    "merged_ratio",
+    "first_merged_shift",
+    "buffered_ratio",
+)
 
 
 class Paused(Effect):
-    """The client does nothing for `size` s in the middle of the run; the kernel keeps what comes, and when its last byte came."""
+    """The client does nothing for `size` s in the middle of the run; the kernel keeps what comes,
+    and when its last byte came."""
 
     checks = ("client_pause_ms", "changed_ratio", *LATE)
     sizes = (0.5, 3.0)
@@ -40,7 +49,8 @@ class Paused(Effect):
 
 
 class Busy(Effect):
-    """The client's event loop is late by up to `size` ms, all the time: it sends late, and reads together what came meanwhile."""
+    """The client's event loop is late by up to `size` ms, all the time: it sends late, and reads
+    together what came meanwhile."""
 
     checks = (*LATE, "core_busy")
     sizes = (10.0, 50.0, 200.0)
@@ -71,7 +81,13 @@ class Busy(Effect):
 class ClockJumps(Effect):
     """Arrival times are `size` ms too late in a part of the run."""
 
-    checks = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "unexplained_ratio", "second_group_ratio")
+    checks = (
+        "changed_ratio",
+        "cold_start_ratio",
+        "backlog_ratio",
+        "unexplained_ratio",
+        "second_group_ratio",
+    )
     sizes = (30.0, 200.0)
     in_part = True
 

@@ -33,8 +33,14 @@ class _Usage(Effect):
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
-        if self.hits(answer.ask) and answer.reported is not None and answer.reported.output is not None:
-            answer.reported.output = max(1, round(self.output(answer, answer.reported.output)))
+        if (
+            self.hits(answer.ask)
+            and answer.reported is not None
+            and answer.reported.output is not None
+        ):
+            answer.reported.output = max(
+                1, round(self.output(answer, answer.reported.output))
+            )
 
     def output(self, answer: Answer, tokens: int) -> float:
         """The reported output tokens."""
@@ -97,8 +103,8 @@ class UsageAddsUp(_Usage):
         return self.sums[conversation]
 
 
-class OwnChunks(Effect):
-    """A gateway puts `size` tokens into one event and counts its events as tokens."""
+class _ManyAnEvent(Effect):
+    """Events hold `size` tokens."""
 
     is_form = True
     checks = OUTPUT_COUNTS
@@ -112,25 +118,27 @@ class OwnChunks(Effect):
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         joined(answer, round(self.size))
+        self.report(answer)
+
+    def report(self, answer: Answer) -> None:
+        """Change the counts that are reported."""
+        raise NotImplementedError
+
+
+class OwnChunks(_ManyAnEvent):
+    """A gateway puts `size` tokens into one event and counts its events as tokens."""
+
+    def report(self, answer: Answer) -> None:
+        """See `_ManyAnEvent.report`."""
         if answer.reported is not None:
             answer.reported.output = len(answer.pieces)
 
 
-class NoUsageManyAnEvent(Effect):
+class NoUsageManyAnEvent(_ManyAnEvent):
     """Events hold `size` tokens, and no usage is sent."""
 
-    is_form = True
-    checks = OUTPUT_COUNTS
-    sizes = (2.0, 5.0)
-
-    @classmethod
-    def fits(cls, case: Case) -> bool:
-        """Not with timings."""
-        return case.server != LLAMA_SERVER
-
-    def send(self, answer: Answer) -> None:
-        """See `Effect.send`."""
-        joined(answer, round(self.size))
+    def report(self, answer: Answer) -> None:
+        """See `_ManyAnEvent.report`."""
         answer.reported = None
 
 
@@ -155,7 +163,8 @@ class NoUsage(Effect):
 
 
 class PromptScaled(Effect):
-    """Usage has `size` times the prompt tokens: without the cached ones, or with those of tools that were not sent."""
+    """Usage has `size` times the prompt tokens: without the cached ones, or with those of tools
+    that were not sent."""
 
     checks = PROMPT_COUNTS
     sizes = (0.4, 0.7, 1.5, 4.0)
@@ -163,7 +172,11 @@ class PromptScaled(Effect):
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
-        if self.hits(answer.ask) and answer.reported is not None and answer.reported.prompt is not None:
+        if (
+            self.hits(answer.ask)
+            and answer.reported is not None
+            and answer.reported.prompt is not None
+        ):
             answer.reported.prompt = max(1, round(self.size * answer.reported.prompt))
 
 
@@ -195,13 +208,22 @@ class HiddenThinking(Effect):
 
 
 def joined(answer: Answer, size: int, first: int = 0) -> None:
-    """Put `size` tokens into one event, which is sent with the last of them; the first event has `first` (0: as many)."""
+    """Put `size` tokens into one event, which is sent with the last of them; the first event has
+    `first` (0: as many)."""
     pieces: list[Piece] = []
     begin = 0
     while begin < len(answer.pieces):
         taken = answer.pieces[begin : begin + (first if first and not begin else size)]
         text = "".join(piece.text for piece in taken)
-        pieces.append(Piece(taken[-1].at_ns, text, taken[0].field, sum(piece.tokens for piece in taken), taken[0].choice))
+        pieces.append(
+            Piece(
+                taken[-1].at_ns,
+                text,
+                taken[0].field,
+                sum(piece.tokens for piece in taken),
+                taken[0].choice,
+            )
+        )
         begin += len(taken)
     answer.pieces = pieces
 

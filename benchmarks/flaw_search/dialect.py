@@ -6,7 +6,14 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from benchmarks.flaw_search.answers import CONTENT, TOOL_CALL, Answer, Piece, Reported
+from benchmarks.flaw_search.answers import (
+    CALL_BEGIN,
+    CONTENT,
+    TOOL_CALL,
+    Answer,
+    Piece,
+    Reported,
+)
 from benchmarks.flaw_search.case import LLAMA_SERVER, Case
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -16,7 +23,8 @@ HEADERS_NS = 1_000_000
 
 
 def reads_of(case: Case, answer: Answer) -> list[tuple[int, bytes]]:
-    """What the client reads, each with its arrival time: the headers, an event for each piece, the end."""
+    """What the client reads, each with its arrival time: the headers, an event for each piece, the
+    end."""
     if answer.status != 200:
         return [(answer.tail_ns, refusal(answer.status))]
     headers_ns = answer.headers_ns or _headers_ns(case, answer)
@@ -34,7 +42,11 @@ def reads_of(case: Case, answer: Answer) -> list[tuple[int, bytes]]:
     first_ns, first = reads[0]
     if answer.is_cut_off:
         return [(first_ns, HEAD + first), *reads[1:]]
-    return [(first_ns, HEAD + first), *reads[1:-1], (reads[-1][0], reads[-1][1] + LAST_CHUNK)]
+    return [
+        (first_ns, HEAD + first),
+        *reads[1:-1],
+        (reads[-1][0], reads[-1][1] + LAST_CHUNK),
+    ]
 
 
 def _headers_ns(case: Case, answer: Answer) -> int:
@@ -46,7 +58,14 @@ def _headers_ns(case: Case, answer: Answer) -> int:
 def refusal(status: int) -> bytes:
     """A refused request."""
     body = b'{"error": {"message": "the server is busy"}}'
-    return b"HTTP/1.1 %d Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+    return (
+        b"HTTP/1.1 %d Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+        % (
+            status,
+            len(body),
+            body,
+        )
+    )
 
 
 def chunk(data: bytes) -> bytes:
@@ -63,40 +82,76 @@ def event(document: dict[str, Any]) -> bytes:
 def role_event(model: str) -> bytes:
     """The first event of a chat, which has the role alone."""
     delta = {"role": "assistant", "content": None}
-    return event({"object": "chat.completion.chunk", "model": model, "choices": [{"index": 0, "delta": delta}]})
+    return event(
+        {
+            "object": "chat.completion.chunk",
+            "model": model,
+            "choices": [{"index": 0, "delta": delta}],
+        }
+    )
 
 
 def event_of(piece: Piece, usage: Reported | None) -> bytes:
     """The event of a piece of the answer."""
     if usage is None:
         return _plain_event(piece.text, piece.field, piece.choice)
-    return event({"choices": [{"index": piece.choice, "delta": _delta(piece.text, piece.field)}], "usage": _usage(usage)})
+    return event(
+        {
+            "choices": [
+                {"index": piece.choice, "delta": _delta(piece.text, piece.field)}
+            ],
+            "usage": _usage(usage),
+        }
+    )
 
 
 @lru_cache(maxsize=4096)
 def _plain_event(text: str, name: str, choice: int) -> bytes:
-    return event({"object": "chat.completion.chunk", "choices": [{"index": choice, "delta": _delta(text, name)}]})
+    return event(
+        {
+            "object": "chat.completion.chunk",
+            "choices": [{"index": choice, "delta": _delta(text, name)}],
+        }
+    )
 
 
 def _delta(text: str, name: str) -> dict[str, Any]:
+    if name == CALL_BEGIN:
+        call = {
+            "index": 0,
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "look_up", "arguments": text},
+        }
+        return {TOOL_CALL: [call]}
     if name == TOOL_CALL:
         return {TOOL_CALL: [{"index": 0, "function": {"arguments": text}}]}
     return {name or CONTENT: text}
 
 
 def _usage(reported: Reported) -> dict[str, Any]:
-    usage: dict[str, Any] = {"prompt_tokens": reported.prompt, "completion_tokens": reported.output}
+    usage: dict[str, Any] = {
+        "prompt_tokens": reported.prompt,
+        "completion_tokens": reported.output,
+    }
     if reported.cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": reported.cached}
     if reported.reasoning is not None:
         usage["completion_tokens_details"] = {"reasoning_tokens": reported.reasoning}
+    if reported.total is not None:
+        usage["total_tokens"] = reported.total
     return usage
 
 
 def _tail(case: Case, answer: Answer) -> list[bytes]:
     """finish_reason, usage or timings, [DONE]."""
     choices = sorted({piece.choice for piece in answer.pieces})
-    finish: dict[str, Any] = {"choices": [{"index": each, "delta": {}, "finish_reason": answer.finish} for each in choices]}
+    finish: dict[str, Any] = {
+        "choices": [
+            {"index": each, "delta": {}, "finish_reason": answer.finish}
+            for each in choices
+        ]
+    }
     events = [finish]
     if answer.reported is not None:
         events.append({"choices": [], "usage": _usage(answer.reported)})
@@ -109,5 +164,8 @@ def _tail(case: Case, answer: Answer) -> list[bytes]:
             "predicted_ms": answer.server_predict_ms,
         }
         if answer.drafted is not None:
-            events[-1]["timings"] |= {"draft_n": answer.drafted, "draft_n_accepted": answer.accepted}
+            events[-1]["timings"] |= {
+                "draft_n": answer.drafted,
+                "draft_n_accepted": answer.accepted,
+            }
     return [*(event(document) for document in events), b"data: [DONE]\n\n"]

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.flaw_search.case import ESTIMATE, LLAMA_SERVER, OPENAI, TOKENIZER, VLLM, Case, Change
-from benchmarks.flaw_search.changes import CHANGES, FLAWS, ODDITIES
+from benchmarks.flaw_search.case import (
+    ESTIMATE,
+    LLAMA_SERVER,
+    OPENAI,
+    TOKENIZER,
+    VLLM,
+    Case,
+    Change,
+)
+from benchmarks.flaw_search.changes import (
+    CHANGES,
+    FAMILIAR_FLAWS,
+    FAMILIAR_ODDITIES,
+    PLANTED_FLAWS,
+    PLANTED_ODDITIES,
+    STRANGE_FLAWS,
+    STRANGE_ODDITIES,
+)
 from benchmarks.flaw_search.effect import Effect
 
 # Shares of the cases: without a flaw; with one; the rest has two.
 CLEAN_SHARE, ONE_SHARE = 0.5, 0.9
+# Of the flaws, and of the oddities, those by people who do not know the checks.
+STRANGE_SHARE = 1 / 3
+# Of all of them, those that were planted by hand.
+PLANTED_SHARE = 0.15
 PARTS = ((0.0, 0.3), (0.5, 1.0), (0.7, 1.0), (0.35, 0.65))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Changes by who wrote them."""
+
+    familiar: Mapping[str, type[Effect]]
+    strange: Mapping[str, type[Effect]]
+    planted: Mapping[str, type[Effect]]
+
+
+FLAWS_OF = _Kinds(FAMILIAR_FLAWS, STRANGE_FLAWS, PLANTED_FLAWS)
+ODDITIES_OF = _Kinds(FAMILIAR_ODDITIES, STRANGE_ODDITIES, PLANTED_ODDITIES)
 
 
 def drawn(seed: int) -> Case:
@@ -21,12 +54,23 @@ def drawn(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     case = _load(seed, rng)
     which = rng.random()
-    wanted = []
+    flaws = 0
     if which >= CLEAN_SHARE:
-        wanted += [FLAWS] * (1 if which < ONE_SHARE else 2)
-    wanted += [ODDITIES] * int(rng.integers(0, 4 - len(wanted)))
-    for kinds in wanted:
-        case = _with(case, kinds, rng)
+        flaws = 1 if which < ONE_SHARE else 2
+    oddities = int(rng.integers(0, 4 - flaws))
+
+    # numbers of their own: the other cases stay as they were
+    count = flaws + oddities
+    is_strange = np.random.default_rng((seed, 2)).random(count) < STRANGE_SHARE
+    is_planted = np.random.default_rng((seed, 18)).random(count) < PLANTED_SHARE
+    for place in range(count):
+        kinds = ODDITIES_OF if place >= flaws else FLAWS_OF
+        if is_planted[place]:
+            case = _with(case, kinds.planted, rng)
+        elif is_strange[place]:
+            case = _with(case, kinds.strange, rng)
+        else:
+            case = _with(case, kinds.familiar, rng)
     return case
 
 
@@ -62,15 +106,27 @@ def _load(seed: int, rng: np.random.Generator) -> Case:
     return case
 
 
-def _with(case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator) -> Case:
+def _with(
+    case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator
+) -> Case:
     """The case with one more change of this mapping that fits it and that it has not."""
     taken = {change.name for change in case.changes}
     has_form = any(CHANGES[name].is_form for name in taken)
-    fitting = [name for name, kind in kinds.items() if name not in taken and kind.fits(case) and not (has_form and kind.is_form)]
+    fitting = [
+        name
+        for name, kind in kinds.items()
+        if name not in taken and kind.fits(case) and not (has_form and kind.is_form)
+    ]
     if not fitting:
         return case
     name = str(rng.choice(fitting))
     kind = CHANGES[name]
     begins, ends = PARTS[int(rng.integers(len(PARTS)))] if kind.in_part else (0.0, 1.0)
-    change = Change(name, float(rng.choice(kind.sizes)), float(rng.choice(kind.shares)), begins, ends)
+    change = Change(
+        name,
+        float(rng.choice(kind.sizes)),
+        float(rng.choice(kind.shares)),
+        begins,
+        ends,
+    )
     return replace(kind.changed(case, change), changes=(*case.changes, change))

@@ -20,11 +20,12 @@ Reads = list[tuple[int, bytes]]
 
 
 class Effect:
-    """One change in one simulated run. Subclasses say what it does at the server (`serve`), on the way (`send`), at the client
-    (`read`, `start_delay_ns`), to the server's counters and to what the run notes of itself.
+    """One change in one simulated run. Subclasses say what it does at the server (`serve`), on the
+    way (`send`), at the client (`read`, `start_delay_ns`), to the server's counters and to what the
+    run notes of itself.
 
-    `checks` name it rightly; those of an oddity (`is_flaw` False) are tolerated. `sizes` and `shares` are what a seed draws from;
-    `in_part`: it may begin or end within the run.
+    `checks` name it rightly; those of an oddity (`is_flaw` False) are tolerated. `sizes` and
+    `shares` are what a seed draws from; `in_part`: it may begin or end within the run.
     """
 
     is_flaw: ClassVar[bool] = True
@@ -32,8 +33,12 @@ class Effect:
     sizes: ClassVar[tuple[float, ...]] = (1.0,)
     shares: ClassVar[tuple[float, ...]] = (1.0,)
     in_part: ClassVar[bool] = False
-    is_form: ClassVar[bool] = False  # it changes which tokens have which events; one of these to a case
-    in_truth: ClassVar[bool] = False  # of a flaw: the API works like that, and the truth with it
+    # it changes which tokens have which events; one of these to a case
+    is_form: ClassVar[bool] = False
+    # of a flaw: the API works like that, and the truth with it
+    in_truth: ClassVar[bool] = False
+    # reads no longer hold whole events after it, so it comes after all other changes of reads
+    cuts_reads: ClassVar[bool] = False
 
     def __init__(self, change: Change, case: Case) -> None:
         self.change = change
@@ -77,6 +82,10 @@ class Effect:
 
     def start_delay_ns(self, ask: Ask, ready_ns: int) -> int:
         """How late the client sends a request that is ready."""
+        return 0
+
+    def pause_ns(self, ask: Ask) -> int:
+        """How long a user of a closed loop waits after the answer to this request."""
         return 0
 
     def count(self, counters: ServerCounters) -> ServerCounters:

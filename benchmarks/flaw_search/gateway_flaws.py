@@ -37,7 +37,8 @@ class Buffered(Effect):
 
 
 class EarlyFirst(Effect):
-    """The first token comes after `size` of the time that the server needs for it, from a gateway that guesses it."""
+    """The first token comes after `size` of the time that the server needs for it, from a gateway
+    that guesses it."""
 
     checks = ("early_first_ratio", *GROUPS)
     sizes = (0.04, 0.25, 0.4)
@@ -47,7 +48,11 @@ class EarlyFirst(Effect):
         """See `Effect.send`."""
         if self.hits(answer.ask):
             first = answer.pieces[0]
-            first.at_ns = answer.start_ns + MS + round(self.size * (first.at_ns - answer.start_ns))
+            first.at_ns = (
+                answer.start_ns
+                + MS
+                + round(self.size * (first.at_ns - answer.start_ns))
+            )
 
 
 class HeldBack(Effect):
@@ -96,7 +101,11 @@ class Lost(Effect):
         if self.hits(answer.ask):
             is_kept = self.rng(answer.ask).random(len(answer.pieces)) >= self.size
             is_kept[0] = is_kept[-1] = True
-            answer.pieces = [piece for piece, kept in zip(answer.pieces, is_kept, strict=True) if kept]
+            answer.pieces = [
+                piece
+                for piece, kept in zip(answer.pieces, is_kept, strict=True)
+                if kept
+            ]
 
 
 class FarAway(Effect):
@@ -190,19 +199,13 @@ class Retried(Effect):
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
         if self.hits(answer.ask):
+            answer.unseen_ns += round(self.size * 1000 * MS)
             answer.begin_ns += round(self.size * 1000 * MS)
             self.retried += 1
 
     def count(self, counters: ServerCounters) -> ServerCounters:
         """See `Effect.count`."""
-        return ServerCounters(
-            prompt_tokens=counters.prompt_tokens,
-            cache_queries=counters.cache_queries,
-            cache_hits=counters.cache_hits,
-            requests=(counters.requests or 0) + self.retried,
-            preemptions=counters.preemptions,
-            output_tokens=counters.output_tokens,
-        )
+        return replace(counters, requests=(counters.requests or 0) + self.retried)
 
 
 class Busy(Effect):
@@ -282,7 +285,11 @@ class PromptsCut(Effect):
         """See `Effect.serve`."""
         kept = round(self.size * self.case.prompt_tokens)
         if answer.prompt_tokens > kept:
-            saved_ms = (answer.prompt_tokens - kept) * self.case.prefill_token_ms * answer.ask.prefill_factor
+            saved_ms = (
+                (answer.prompt_tokens - kept)
+                * self.case.prefill_token_ms
+                * answer.ask.prefill_factor
+            )
             answer.prefill_ns -= round(saved_ms * MS)
             answer.prompt_tokens = kept
 

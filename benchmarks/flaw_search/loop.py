@@ -1,4 +1,5 @@
-"""The load in virtual time: a closed or an open loop on a server with slots, first come first served."""
+"""The load in virtual time: a closed or an open loop on a server with slots, first come first
+served."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from benchmarks.flaw_search.dialect import reads_of
 from benchmarks.flaw_search.effect import BEGIN_NS, Effect
 
 MS = 1_000_000
-# From the start of a request until the server has it; from an answer's end until its user sends the next request.
+# From the start of a request until the server has it; from an answer's end until its user sends the
+# next request.
 WAY_NS, NEXT_NS = 400_000, 200_000
 # Arrivals are drawn at the capacity of the server without its changes.
 LONG_AGO = 0
+OK = 200
 
 
 @dataclass(slots=True)
@@ -32,23 +35,31 @@ class StageTimes:
 
 @dataclass(slots=True)
 class Played:
-    """A run that was played: its answers in the order of their starts, and the times of its stages."""
+    """A run that was played: its answers in the order of their starts, and the times of its
+    stages."""
 
     answers: list[Answer] = field(default_factory=list)
     stages: list[StageTimes] = field(default_factory=list)
-    scheduled_ns: dict[int, int] = field(default_factory=dict)  # of an open loop, by index
+    scheduled_ns: dict[int, int] = field(
+        default_factory=dict
+    )  # of an open loop, by index
 
 
 class Loop:
-    """Plays one case with these effects. `reads`: whether the bytes are made, too (the truth needs none)."""
+    """Plays one case with these effects. `reads`: whether the bytes are made, too (the truth needs
+    none)."""
 
-    def __init__(self, case: Case, effects: Sequence[Effect], *, reads: bool = True) -> None:
+    def __init__(
+        self, case: Case, effects: Sequence[Effect], *, reads: bool = True
+    ) -> None:
         self.case = case
         self.effects = effects
+        self.readers = sorted(effects, key=lambda effect: effect.cuts_reads)
         self.makes_reads = reads
         self.slots = [[LONG_AGO] * case.slots for _ in range(case.hosts)]
         self.played = Played()
-        self.beside_at_start = 0  # others that are worked on with the first requests of a closed loop, which start together
+        # others that are worked on with the first requests of a closed loop, which start together
+        self.beside_at_start = 0
 
     def play(self) -> Played:
         """All requests."""
@@ -68,8 +79,12 @@ class Loop:
         return self.played
 
     def _closed(self, asks: Sequence[Ask], users: int, begun_ns: int) -> int:
-        """Each user sends its next request when the last one is answered. When the last answer ended."""
-        conversations = [list(group) for _, group in groupby(asks, key=lambda ask: ask.index // self.case.turns)]
+        """Each user sends its next request when the last one is answered. When the last answer
+        ended."""
+        conversations = [
+            list(group)
+            for _, group in groupby(asks, key=lambda ask: ask.index // self.case.turns)
+        ]
         conversations.reverse()
         ready = [(begun_ns + user * MS // 10, user) for user in range(users)]
         heapq.heapify(ready)
@@ -78,7 +93,11 @@ class Loop:
         is_first = set(range(users))
         while ready:
             ready_ns, user = heapq.heappop(ready)
-            self.beside_at_start = min(self.case.slots, users // self.case.hosts) - 1 if user in is_first else 0
+            self.beside_at_start = (
+                min(self.case.slots, users // self.case.hosts) - 1
+                if user in is_first
+                else 0
+            )
             is_first.discard(user)
             if not own[user]:
                 if not conversations:
@@ -87,16 +106,26 @@ class Loop:
             ask = own[user].pop(0)
             answer = self._answer(ask, ready_ns)
             ended_ns = max(ended_ns, answer.end_ns)
-            heapq.heappush(ready, (answer.end_ns + NEXT_NS, user))
+            pause_ns = NEXT_NS + sum(effect.pause_ns(ask) for effect in self.effects)
+            heapq.heappush(ready, (answer.end_ns + pause_ns, user))
         return ended_ns
 
     def _open(self, asks: Sequence[Ask]) -> None:
         """Poisson arrivals."""
         rng = np.random.default_rng((self.case.seed, 2**31))
-        service_ms = np.mean([self._prefill_ms(ask) + self.case.gap_ms * (len(ask.words) - 1) for ask in asks])
-        gap_ms = float(service_ms) * (1 + self.case.batching * self.case.load * (self.case.slots - 1))
+        service_ms = np.mean(
+            [
+                self._prefill_ms(ask) + self.case.gap_ms * (len(ask.words) - 1)
+                for ask in asks
+            ]
+        )
+        gap_ms = float(service_ms) * (
+            1 + self.case.batching * self.case.load * (self.case.slots - 1)
+        )
         gap_ms /= self.case.slots * self.case.hosts * self.case.load
-        arrivals_ns = BEGIN_NS + np.rint(np.cumsum(rng.exponential(gap_ms * MS, len(asks)))).astype(np.int64)
+        arrivals_ns = BEGIN_NS + np.rint(
+            np.cumsum(rng.exponential(gap_ms * MS, len(asks)))
+        ).astype(np.int64)
         for ask, scheduled_ns in zip(asks, arrivals_ns.tolist(), strict=True):
             self.played.scheduled_ns[ask.index] = scheduled_ns
             self._answer(ask, scheduled_ns + MS // 20)
@@ -107,7 +136,9 @@ class Loop:
 
     def _answer(self, ask: Ask, ready_ns: int) -> Answer:
         case = self.case
-        start_ns = ready_ns + sum(effect.start_delay_ns(ask, ready_ns) for effect in self.effects)
+        start_ns = ready_ns + sum(
+            effect.start_delay_ns(ask, ready_ns) for effect in self.effects
+        )
         host = ask.index % case.hosts
         slots = self.slots[host]
         free_ns = heapq.heappop(slots)
@@ -130,11 +161,13 @@ class Loop:
         answer.time()
         heapq.heappush(slots, int(answer.instants[-1]))
         for effect in self.effects:
-            effect.send(answer)
+            # what was refused, by a time limit too, has no pieces to change
+            if answer.status == OK:
+                effect.send(answer)
         answer.end_ns = answer.tail_ns
         if self.makes_reads:
             reads = reads_of(case, answer)
-            for effect in self.effects:
+            for effect in self.readers:
                 reads = effect.read(answer, reads)
             answer.reads = reads
             answer.end_ns = reads[-1][0]

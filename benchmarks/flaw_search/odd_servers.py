@@ -1,4 +1,5 @@
-"""Clean but odd servers and plans: speeds that scatter, prefills that stall others, lengths that grow."""
+"""Clean but odd servers and plans: speeds that scatter, prefills that stall others, lengths that
+grow."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class PrefillsScatter(SpeedsScatter):
 
 
 class PrefillsStall(Oddity):
-    """A step of the server waits for the prompts of others, `size` times in an answer on average."""
+    """A step of the server waits for the prompts of others, `size` times in an answer on
+    average."""
 
     sizes = (0.5, 3.0)
 
@@ -49,7 +51,9 @@ class PrefillsStall(Oddity):
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
         rng = self.rng(answer.ask)
-        is_stalled = rng.random(len(answer.gaps_ns)) < self.size / max(1, len(answer.gaps_ns))
+        is_stalled = rng.random(len(answer.gaps_ns)) < self.size / max(
+            1, len(answer.gaps_ns)
+        )
         answer.gaps_ns = answer.gaps_ns + is_stalled * answer.prefill_ns
         if rng.random() < self.size / 4:
             answer.prefill_ns = round(answer.prefill_ns * (1 + rng.random()))
@@ -73,12 +77,14 @@ class LengthsForced(Oddity):
         return with_case(case, output_law="fixed")
 
     def note(self, manifest: Manifest) -> None:
-        """See `Effect.note`."""
-        manifest.fixed_lengths = self.case.output_law == "fixed"
+        """See `Effect.note`. Whoever forces lengths asks for no short answers."""
+        are_short = any(change.name == "yes or no" for change in self.case.changes)
+        manifest.fixed_lengths = self.case.output_law == "fixed" and not are_short
 
 
 class YesOrNo(Oddity):
-    """Answers are one of two sentences of four tokens, as a classification asks for: max_tokens is 16."""
+    """Answers are one of two sentences of four tokens, as a classification asks for: max_tokens is
+    16."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:

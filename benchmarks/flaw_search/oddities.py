@@ -1,10 +1,17 @@
-"""Clean but odd plans, which no check must doubt: their figures are right, or the report marks them."""
+"""Clean but odd plans, which no check must doubt: their figures are right, or the report marks
+them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.flaw_search.answers import REASONING, TOOL_CALL, Answer, Piece, Reported
+from benchmarks.flaw_search.answers import (
+    CALL_BEGIN,
+    REASONING,
+    TOOL_CALL,
+    Answer,
+    Piece,
+)
 from benchmarks.flaw_search.case import LLAMA_SERVER, OPENAI, Case, Change
 from benchmarks.flaw_search.count_flaws import joined
 from benchmarks.flaw_search.dialect import chunk
@@ -92,7 +99,8 @@ class Replicas(Oddity):
 
 
 class CachingDeclared(Oddity):
-    """Few distinct prompts, which the server has in its cache from a warm-up, as --cache-prompt on declares."""
+    """Few distinct prompts, which the server has in its cache from a warm-up, as --cache-prompt on
+    declares."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -134,7 +142,8 @@ class CommonBeginning(Oddity):
 
 
 class HistoryCached(Oddity):
-    """Later turns take the history of their conversation from the prompt cache, as every server does; it is reported."""
+    """Later turns take the history of their conversation from the prompt cache, as every server
+    does; it is reported."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -145,7 +154,9 @@ class HistoryCached(Oddity):
         """See `Effect.serve`."""
         turn = answer.ask.turn or 1
         answer.cached = round(answer.prompt_tokens * (turn - 1) / turn)
-        saved_ms = answer.cached * self.case.prefill_token_ms * answer.ask.prefill_factor
+        saved_ms = (
+            answer.cached * self.case.prefill_token_ms * answer.ask.prefill_factor
+        )
         answer.prefill_ns -= round(saved_ms * 1e6)
 
     def send(self, answer: Answer) -> None:
@@ -155,7 +166,8 @@ class HistoryCached(Oddity):
 
 
 class Speculated(Oddity):
-    """Speculative decoding: up to four tokens at an instant, each in its event; llama-server reports its drafts."""
+    """Speculative decoding: up to four tokens at an instant, each in its event; llama-server
+    reports its drafts."""
 
     is_form = True
     checks = BLURS
@@ -191,13 +203,14 @@ class StreamInterval(Oddity):
     """vLLM's --stream-interval 4: the first token alone, then four an event, with usage."""
 
     is_form = True
-    checks = BLURS
+    checks = (*BLURS, *NO_TPOT)
 
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         joined(answer, 4, first=1)
         last = answer.pieces[-1]
-        if answer.finish == "stop" and last.tokens < 4 and len(answer.pieces) > 1:  # sent when the answer is known to end
+        # sent when the answer is known to end
+        if answer.finish == "stop" and last.tokens < 4 and len(answer.pieces) > 1:
             last.at_ns = int(answer.instants[-1])
             answer.shown = list(range(len(answer.words)))
 
@@ -258,7 +271,8 @@ class ThoughtsHidden(Oddity):
 
 
 class ToolCalls(Oddity):
-    """Answers are tool calls: the tokens of their markup and of the function's name are generated, and not shown."""
+    """Answers are tool calls: the tokens of their markup and of the function's name are generated,
+    and not shown."""
 
     is_form = True
     checks = NO_TPOT
@@ -275,6 +289,7 @@ class ToolCalls(Oddity):
         answer.show(list(range(hidden, count - 1)))
         for piece in answer.pieces:
             piece.field = TOOL_CALL
+        answer.pieces[0].field = CALL_BEGIN
         answer.finish = "tool_calls"
 
 
@@ -304,9 +319,19 @@ class Emoji(Oddity):
         shown = []
         place = 0
         while place < len(answer.pieces):
-            taken = answer.pieces[place : place + 3] if len(pieces) % 3 == 1 else answer.pieces[place : place + 1]
+            taken = (
+                answer.pieces[place : place + 3]
+                if len(pieces) % 3 == 1
+                else answer.pieces[place : place + 1]
+            )
             is_wide = len(taken) == 3
-            pieces.append(Piece(taken[-1].at_ns, "🦙" if is_wide else taken[0].text, tokens=len(taken)))
+            pieces.append(
+                Piece(
+                    taken[-1].at_ns,
+                    "🦙" if is_wide else taken[0].text,
+                    tokens=len(taken),
+                )
+            )
             place += len(taken)
             shown.append(place - 1)
         answer.pieces = pieces
@@ -319,12 +344,16 @@ class KeepAlive(Oddity):
     def read(self, answer: Answer, reads: Reads) -> Reads:
         """See `Effect.read`."""
         first_ns, until_ns = reads[0][0], int(answer.instants[0])
-        comments = [(at_ns, chunk(b": keep-alive\n\n")) for at_ns in range(first_ns + 10**8, until_ns, 10**8)]
+        comments = [
+            (at_ns, chunk(b": keep-alive\n\n"))
+            for at_ns in range(first_ns + 10**8, until_ns, 10**8)
+        ]
         return [reads[0], *sorted([*reads[1:], *comments], key=lambda read: read[0])]
 
 
 class StopTrimmed(Oddity):
-    """Answers end at a stop string of two tokens, which are counted and not sent; the text before is held back by one token."""
+    """Answers end at a stop string of two tokens, which are counted and not sent; the text before
+    is held back by one token."""
 
     is_form = True
     checks = NO_TPOT
@@ -359,7 +388,8 @@ class Twice(Oddity):
         """See `Effect.serve`."""
         answer.words = [word for word in answer.words for _ in range(2)]
         gaps_ns = np.repeat(answer.gaps_ns, 2) / 2
-        last_ns = gaps_ns[-1] if len(gaps_ns) else self.case.gap_ms * 1e6 / 2  # an answer of one token has no gaps
+        # an answer of one token has no gaps
+        last_ns = gaps_ns[-1] if len(gaps_ns) else self.case.gap_ms * 1e6 / 2
         answer.gaps_ns = np.append(gaps_ns, last_ns)
 
     def send(self, answer: Answer) -> None:
@@ -369,7 +399,8 @@ class Twice(Oddity):
 
 
 class NoDoubt(Oddity):
-    """usage has null for what the server does not know: the prompt's tokens; a tokenizer counted them."""
+    """usage has null for what the server does not know: the prompt's tokens; a tokenizer counted
+    them."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:
@@ -384,7 +415,7 @@ class NoDoubt(Oddity):
     def send(self, answer: Answer) -> None:
         """See `Effect.send`."""
         if answer.reported is not None:
-            answer.reported = Reported(None, answer.reported.output)
+            answer.reported.prompt = None
 
 
 ODD_PLANS: dict[str, type[Effect]] = {

@@ -1,4 +1,5 @@
-"""A case is played twice, with and without its flaws; what is printed is held against the truth, and the verdict against both."""
+"""A case is played twice, with and without its flaws; what is printed is held against the truth,
+and the verdict against both."""
 
 from __future__ import annotations
 
@@ -9,15 +10,26 @@ from benchmarks.flaw_search.case import Case
 from benchmarks.flaw_search.changes import CHANGES, effects_of
 from benchmarks.flaw_search.client import run_of
 from benchmarks.flaw_search.loop import Loop
-from benchmarks.flaw_search.truth import WRONG, Moved, moved_figures, printed_figures, true_figures
+from benchmarks.flaw_search.truth import (
+    WRONG,
+    Moved,
+    moved_figures,
+    printed_figures,
+    true_figures,
+)
 from llama_load.analysis.results import analyze
 
-# What becomes of a case without counterexample: nothing to name; a flaw that moved figures, all marked; one that moved none; one of
-# which the verdict says that it could not be seen ("VALID as far as seen", by the check that should have named it).
+# What becomes of a case without counterexample: nothing to name; a flaw that moved figures, all
+# marked; one that moved none; one of which the verdict says that it could not be seen ("VALID as
+# far as seen", by the check that should have named it).
 CLEAN, NAMED, UNMOVED, UNSEEN = "clean", "named", "unmoved", "said to be unseen"
-# Counterexamples: a flaw is not named; it is, but figures that it moved are not marked; others are named; a clean plan is doubted, or
-# a figure of it is wrong.
-MISSED, UNMARKED, MISNAMED = "missed", "named, figures left unmarked", "named by another cause"
+# Counterexamples: a flaw is not named; it is, but figures that it moved are not marked; others are
+# named; a clean plan is doubted, or a figure of it is wrong.
+MISSED, UNMARKED, MISNAMED = (
+    "missed",
+    "named, figures left unmarked",
+    "named by another cause",
+)
 DOUBTED, WRONG_THOUGH_CLEAN = "doubted", "wrong though clean"
 COUNTEREXAMPLES = (MISSED, UNMARKED, MISNAMED, DOUBTED, WRONG_THOUGH_CLEAN)
 
@@ -42,33 +54,57 @@ class Outcome:
     def story(self) -> str:
         """The case, what was printed and what is true, and what the verdict said."""
         lines = [f"{self.kind.upper()}: {', '.join(self.words)}", self.case.story]
-        expected = {name for change in self.case.changes for name in CHANGES[change.name].checks}
+        expected = {
+            name for change in self.case.changes for name in CHANGES[change.name].checks
+        }
         if expected:
             lines.append(f"  should be named by: {', '.join(sorted(expected))}")
-        lines += [f"  {name}: printed {printed:.6g}, true {true:.6g}" for name, (printed, true) in list(self.moved.items())[:6]]
+        lines += [
+            f"  {name}: printed {printed:.6g}, true {true:.6g}"
+            for name, (printed, true) in list(self.moved.items())[:6]
+        ]
         lines += [f"  ✗ {name}: {text}" for name, text in self.failed.items()]
         lines += [f"  ? {name}: {text}" for name, text in self.open_questions.items()]
         return "\n".join(lines)
 
 
 def judged(case: Case, *, wrong: float = WRONG) -> Outcome:
-    """Play a case and judge the verdict on it; a figure that is off by more than `wrong` has moved."""
+    """Play a case and judge the verdict on it; a figure that is off by more than `wrong` has
+    moved."""
     flaws = [change for change in case.changes if CHANGES[change.name].is_flaw]
     effects = effects_of(case, flaws=True)
     played = Loop(case, effects).play()
     results = analyze(run_of(case, effects, played))
-    true = true_figures(case, Loop(case, effects_of(case, flaws=False), reads=False).play() if flaws else played)
+    true = true_figures(
+        case,
+        Loop(case, effects_of(case, flaws=False), reads=False).play()
+        if flaws
+        else played,
+    )
     plain, marked = printed_figures(case, results)
     found = _Found(
-        failed={check.name: check.sentence for check in results.verdict.checks if not check.ok},
+        failed={
+            check.name: check.sentence
+            for check in results.verdict.checks
+            if not check.ok
+        },
         open_questions={
-            check.name: check.text for check in results.verdict.checks if check.is_main and not check.passed and check.ok
+            check.name: check.text
+            for check in results.verdict.checks
+            if check.is_main and not check.passed and check.ok
         },
         unmarked=moved_figures(plain, true, wrong),
         marked=moved_figures(marked, true, wrong),
     )
     kind = _kind_of_flawed(case, found) if flaws else _kind_of_clean(case, found)
-    return Outcome(case, kind, results.verdict.words, found.failed, found.open_questions, found.unmarked or found.marked)
+    return Outcome(
+        case,
+        kind,
+        results.verdict.words,
+        found.failed,
+        found.open_questions,
+        found.unmarked or found.marked,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +129,21 @@ def _kind_of_clean(case: Case, found: _Found) -> str:
 
 
 def _kind_of_flawed(case: Case, found: _Found) -> str:
+    flaws = [
+        CHANGES[change.name] for change in case.changes if CHANGES[change.name].is_flaw
+    ]
     expected, tolerated = _checks(case, of_flaws=True), _checks(case, of_flaws=False)
     others = set(found.failed) - expected - tolerated
-    if expected & set(found.failed):
-        return UNMARKED if found.unmarked else NAMED if found.marked else UNMOVED
+    unnamed = [flaw for flaw in flaws if not set(flaw.checks) & set(found.failed)]
+    is_unseen = bool(unnamed) and all(
+        set(flaw.checks) & set(found.open_questions) for flaw in unnamed
+    )
+    if len(unnamed) < len(flaws):
+        if not found.unmarked:
+            return NAMED if found.marked else UNMOVED
+        return UNSEEN if is_unseen else UNMARKED
     if others:
         return MISNAMED
     if not found.unmarked:
         return UNMOVED
-    return UNSEEN if expected & set(found.open_questions) else MISSED
+    return UNSEEN if is_unseen else MISSED

@@ -1,14 +1,22 @@
-"""The tables of a search, in Markdown: those of docs/verdict.md."""
+"""The tables of a search, in Markdown: those of benchmarks/verdict_rates.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.flaw_search.outcome import DOUBTED, MISNAMED, MISSED, NAMED, UNMARKED, UNSEEN, WRONG_THOUGH_CLEAN
+from benchmarks.flaw_search.outcome import (
+    DOUBTED,
+    MISNAMED,
+    MISSED,
+    NAMED,
+    UNMARKED,
+    UNSEEN,
+    WRONG_THOUGH_CLEAN,
+)
 from benchmarks.flaw_search.tally import Kinds, Tally, moved, read_tally, summed, wilson
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdict.md"
+PAGE = Path(__file__).resolve().parents[1] / "verdict_rates.md"
 BEGIN, END = "<!-- from benchmarks/flaw_search/page.py -->\n", "\n<!-- end -->"
 HEAD = (
     "| flaw | named, by size | unseen | missed | unmarked | another cause | named, 95 % interval |\n"
@@ -22,7 +30,8 @@ def lines(tally: Tally) -> Iterator[str]:
     yield HEAD
     for name, sizes in sorted(tally.by_flaw.items()):
         by_size = [
-            f"{size}: {kinds[NAMED]} of {moved(kinds)}" for size, kinds in sorted(sizes.items(), key=lambda item: float(item[0]))
+            f"{size}: {kinds[NAMED]} of {moved(kinds)}"
+            for size, kinds in sorted(sizes.items(), key=lambda item: float(item[0]))
         ]
         yield f"| {name} | {', '.join(by_size)} {_rest(summed(sizes.values()))}"
     named, of = tally.named
@@ -41,7 +50,7 @@ def tables() -> str:
 
 
 def write_page() -> None:
-    """Put the tables of the recorded search into docs/verdict.md."""
+    """Put the tables of the recorded search into benchmarks/verdict_rates.md."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -49,7 +58,9 @@ def write_page() -> None:
 
 
 def _rest(kinds: Kinds) -> str:
-    counts = " | ".join(str(kinds[kind]) for kind in (UNSEEN, MISSED, UNMARKED, MISNAMED))
+    counts = " | ".join(
+        str(kinds[kind]) for kind in (UNSEEN, MISSED, UNMARKED, MISNAMED)
+    )
     return f"| {counts} | {_interval(kinds[NAMED], moved(kinds))} |"
 
 

@@ -1,4 +1,5 @@
-"""Makes a counterexample smaller while it stays one: fewer changes, a plainer workload, fewer requests, smaller sizes."""
+"""Makes a counterexample smaller while it stays one: fewer changes, a plainer workload, fewer
+requests, smaller sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +57,12 @@ def shrunk(outcome: Outcome, most_tries: int = MOST_TRIES) -> Outcome:
 def _smaller(case: Case) -> Iterator[Case]:
     for place in range(len(case.changes)):
         yield _without(case, place)
-    wanted = {name for change in case.changes for name, value in _wanted(case, change.name).items() if value}
+    wanted = {
+        name
+        for change in case.changes
+        for name, value in _wanted(case, change.name).items()
+        if value
+    }
     for name, value in PLAIN.items():
         if name not in wanted and getattr(case, name) != value:
             yield replace(case, **{name: value})  # type: ignore[arg-type]
@@ -66,7 +72,10 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 def _fits(case: Case) -> bool:
     """Whether each change can be made to the case without it."""
-    return all(CHANGES[change.name].fits(_without(case, place)) for place, change in enumerate(case.changes))
+    return all(
+        CHANGES[change.name].fits(_without(case, place))
+        for place, change in enumerate(case.changes)
+    )
 
 
 def _without(case: Case, place: int) -> Case:
@@ -75,8 +84,12 @@ def _without(case: Case, place: int) -> Case:
     kind = CHANGES[case.changes[place].name]
     changed = kind.changed(plain, case.changes[place])
     fields = {each.name: getattr(plain, each.name) for each in dataclass_fields(Case)}
-    own = {name: value for name, value in fields.items() if getattr(changed, name) != value}
-    return replace(case, **own, changes=(*case.changes[:place], *case.changes[place + 1 :]))
+    own = {
+        name: value for name, value in fields.items() if getattr(changed, name) != value
+    }
+    return replace(
+        case, **own, changes=(*case.changes[:place], *case.changes[place + 1 :])
+    )
 
 
 def _wanted(case: Case, name: str) -> dict[str, bool]:

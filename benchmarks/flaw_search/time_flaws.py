@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from benchmarks.flaw_search.answers import Answer
@@ -11,7 +13,13 @@ from benchmarks.flaw_search.effect import BEGIN_NS, Effect, with_case
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.units import NS_PER_S
 
-CHANGES_OF_TIME = ("changed_ratio", "cold_start_ratio", "backlog_ratio", "outlier_shift")
+TIMES = ("ttft_ms", "e2el_ms", "queue_ms", "prefill_ms", "decode_ms")
+CHANGES_OF_TIME = (
+    "changed_ratio",
+    "cold_start_ratio",
+    "backlog_ratio",
+    "outlier_shift",
+)
 
 
 class Slower(Effect):
@@ -70,7 +78,8 @@ class Drift(Effect):
 
 
 class ColdStart(Effect):
-    """The first request's prompt takes `size` times as long: a model that is loaded, kernels that are compiled."""
+    """The first request's prompt takes `size` times as long: a model that is loaded, kernels that
+    are compiled."""
 
     checks = CHANGES_OF_TIME
     sizes = (10.0, 60.0)
@@ -155,13 +164,8 @@ class Preempted(Effect):
 
     def count(self, counters: ServerCounters) -> ServerCounters:
         """See `Effect.count`."""
-        return ServerCounters(
-            prompt_tokens=counters.prompt_tokens,
-            cache_queries=counters.cache_queries,
-            cache_hits=counters.cache_hits,
-            requests=counters.requests,
-            preemptions=(counters.preemptions or 0) + self.preempted,
-            output_tokens=counters.output_tokens,
+        return replace(
+            counters, preemptions=(counters.preemptions or 0) + self.preempted
         )
 
 
@@ -188,13 +192,18 @@ class OtherClient(Effect):
         def scaled(value: int | None) -> int | None:
             return None if value is None else round(more * value)
 
-        return ServerCounters(
+        times = counters.times
+        if times is not None:
+            requests = round(more * times.requests)
+            sums = {name: more * getattr(times, name) for name in TIMES}
+            times = replace(times, requests=requests, **sums)
+        return replace(
+            counters,
             prompt_tokens=scaled(counters.prompt_tokens),
             cache_queries=scaled(counters.cache_queries),
-            cache_hits=counters.cache_hits,
             requests=scaled(counters.requests),
-            preemptions=counters.preemptions,
             output_tokens=scaled(counters.output_tokens),
+            times=times,
         )
 
 

@@ -1,22 +1,26 @@
 """What an unspoiled observer wants to know of a run, and how far what was printed is off.
 
-The truth of a case is the same case without its flaws (its oddities stay): the same prompts, answers, lengths, arrivals and speeds,
-played on the same server, and seen at the server: the instants at which its tokens are sent, the tokens that its model generates,
-the tokens of the prompts with the chat template. So the truth is
+The truth of a case is the same case without its flaws (its oddities stay): the same prompts,
+answers, lengths, arrivals and speeds, played on the same server, and seen at the server: the
+instants at which its tokens are sent, the tokens that its model generates, the tokens of the
+prompts with the chat template. So the truth is
 
-- for a cache, an early or invented first token, a refusal, another model, a limit that cuts prompts or answers: the times and the
-  counts of the requests as they were asked, worked on and answered in full;
-- for a server that is slow in a part of the run, at its start, in one of its conversations' turns or on one replica, and for a
-  preemption or another client: the times without it;
+- for a cache, an early or invented first token, a refusal, another model, a limit that cuts prompts
+  or answers: the times and the counts of the requests as they were asked, worked on and answered in
+  full;
+- for a server that is slow in a part of the run, at its start, in one of its conversations' turns
+  or on one replica, and for a preemption or another client: the times without it;
 - for a gateway that buffers, merges, delays, doubles or drops events: the instants at the server;
 - for a count that is rewritten, estimated or left out: the server's own count;
-- for hidden thinking, tool calls, several tokens an event: TTFT is that of the first token that the API shows (thoughts in their
-  own field are shown), ITL the gaps between the tokens that it shows, TPOT the server's time per token from the first shown token
-  to the last one, whether those between are shown or not;
-- for a client that pauses, reads or sends late: the instants at the server under the load that was planned.
+- for hidden thinking, tool calls, several tokens an event: TTFT is that of the first token that the
+  API shows (thoughts in their own field are shown), ITL the gaps between the tokens that it shows,
+  TPOT the server's time per token from the first shown token to the last one, whether those between
+  are shown or not;
+- for a client that pauses, reads or sends late: the instants at the server under the load that was
+  planned.
 
-A printed figure is off by |printed / true - 1|. Not compared: figures that are not printed (percentiles of too few values), and
-those that the report marks.
+A printed figure is off by |printed / true - 1|. Not compared: figures that are not printed
+(percentiles of too few values), and those that the report marks.
 """
 
 from __future__ import annotations
@@ -42,8 +46,21 @@ WRONG = 0.05
 Figures = dict[str, float]
 Moved = dict[str, tuple[float, float]]
 COUNTS = ("completed", "total_input_tokens", "total_output_tokens")
-RATES = ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput")
-KEYS = (*COUNTS, *RATES, *(f"{word}_{latency}_ms" for latency in LATENCIES for word in ("mean", "median", "p99")))
+RATES = (
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "request_goodput",
+)
+KEYS = (
+    *COUNTS,
+    *RATES,
+    *(
+        f"{word}_{latency}_ms"
+        for latency in LATENCIES
+        for word in ("mean", "median", "p99")
+    ),
+)
 
 
 def true_figures(case: Case, played: Played) -> Figures:
@@ -63,10 +80,15 @@ def true_figures(case: Case, played: Played) -> Figures:
 
 
 def _seconds(answers: Sequence[Answer]) -> float:
-    return (max(answer.end_ns for answer in answers) - min(answer.start_ns for answer in answers)) / 1e9
+    return (
+        max(answer.end_ns for answer in answers)
+        - min(answer.start_ns for answer in answers)
+    ) / 1e9
 
 
-def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float) -> Iterator[tuple[str, float]]:
+def _figures(
+    prefix: str, case: Case, answers: Sequence[Answer], seconds: float
+) -> Iterator[tuple[str, float]]:
     tokens = sum(len(answer.words) for answer in answers)
     prompts = sum(answer.prompt_tokens for answer in answers)
     yield f"{prefix}completed", len(answers)
@@ -75,16 +97,38 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
     yield f"{prefix}request_throughput", len(answers) / seconds
     yield f"{prefix}output_throughput", tokens / seconds
     yield f"{prefix}total_token_throughput", (tokens + prompts) / seconds
-    shown = [answer.instants if answer.shown is None else answer.instants[answer.shown] for answer in answers]
+    shown = [
+        answer.instants if answer.shown is None else answer.instants[answer.shown]
+        for answer in answers
+    ]
     starts = [answer.start_ns for answer in answers]
-    ttft_ms = np.array([instants[0] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
-    e2el_ms = np.array([instants[-1] - start for instants, start in zip(shown, starts, strict=True)]) / 1e6
+    ttft_ms = (
+        np.array(
+            [instants[0] - start for instants, start in zip(shown, starts, strict=True)]
+        )
+        / 1e6
+    )
+    e2el_ms = (
+        np.array(
+            [
+                instants[-1] - start
+                for instants, start in zip(shown, starts, strict=True)
+            ]
+        )
+        / 1e6
+    )
     steps = np.array([_steps(answer) for answer in answers])
     tpot_ms = (e2el_ms - ttft_ms) / np.maximum(1, steps)
     gaps_ms = np.concatenate([np.diff(instants) for instants in shown]) / 1e6
     if case.goodput:
-        yield f"{prefix}request_goodput", int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum()) / seconds
-    for name, values in zip(LATENCIES, (ttft_ms, tpot_ms[steps > 0], gaps_ms, e2el_ms), strict=True):
+        yield (
+            f"{prefix}request_goodput",
+            int(((ttft_ms <= GOOD_TTFT_MS) & (tpot_ms <= GOOD_TPOT_MS)).sum())
+            / seconds,
+        )
+    for name, values in zip(
+        LATENCIES, (ttft_ms, tpot_ms[steps > 0], gaps_ms, e2el_ms), strict=True
+    ):
         yield f"{prefix}mean_{name}_ms", float(values.mean())
         yield f"{prefix}median_{name}_ms", float(np.median(values))
         yield f"{prefix}p99_{name}_ms", float(np.percentile(values, 99))
@@ -92,12 +136,16 @@ def _figures(prefix: str, case: Case, answers: Sequence[Answer], seconds: float)
 
 def _steps(answer: Answer) -> int:
     """Tokens that the server generates after the first one that is shown, up to the last one."""
-    return len(answer.words) - 1 if answer.shown is None else answer.shown[-1] - answer.shown[0]
+    return (
+        len(answer.words) - 1
+        if answer.shown is None
+        else answer.shown[-1] - answer.shown[0]
+    )
 
 
 def printed_figures(case: Case, results: Results) -> tuple[Figures, Figures]:
-    """The figures that a report of this run prints: those that it leaves unmarked, and those that a failed check spoils.
-    Percentiles of too few values are in neither."""
+    """The figures that a report of this run prints: those that it leaves unmarked, and those that a
+    failed check spoils. Percentiles of too few values are in neither."""
     printed = _Printed(results)
     if case.stages:
         for number, stage in enumerate(results.stages):
@@ -118,7 +166,14 @@ class _Printed:
         self.plain: Figures = {}
         self.marked: Figures = {}
 
-    def add(self, prefix: str, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> None:
+    def add(
+        self,
+        prefix: str,
+        figures: Summary,
+        stage: StageFigures | None = None,
+        *,
+        is_part: bool = False,
+    ) -> None:
         manifest, checks = self.results.run.manifest, self.results.verdict.checks
         flat = flat_result(manifest, figures, stage, is_part=is_part)
         lacking = uncertain(manifest, figures, stage, is_part=is_part)
@@ -131,9 +186,16 @@ class _Printed:
                 to[prefix + key] = float(value)
 
 
-def moved_figures(printed: Mapping[str, float], true: Mapping[str, float], wrong: float) -> Moved:
-    """The figures that are off by more than `wrong`, as (printed, true), the one that is off most first."""
-    moved = {name: (value, true[name]) for name, value in printed.items() if name in true and _off(value, true[name]) > wrong}
+def moved_figures(
+    printed: Mapping[str, float], true: Mapping[str, float], wrong: float
+) -> Moved:
+    """The figures that are off by more than `wrong`, as (printed, true), the one that is off most
+    first."""
+    moved = {
+        name: (value, true[name])
+        for name, value in printed.items()
+        if name in true and _off(value, true[name]) > wrong
+    }
     return dict(sorted(moved.items(), key=lambda item: -_off(*item[1])))
 
 

@@ -1,4 +1,5 @@
-"""A chart of errors as SVG: a row per client, a dot for the median and one for p99, on a logarithmic axis."""
+"""A chart of errors as SVG: a row per client, a dot for the median and one for p99, on a
+logarithmic axis."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ HEADING = 'font-weight="600" font-size="14"'
 FONT = "system-ui, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif"
 
 
-def chart(results: Results, scenarios: Sequence[Scenario], metric: str, title: str) -> str:
+def chart(
+    results: Results, scenarios: Sequence[Scenario], metric: str, title: str
+) -> str:
     """Errors of `metric` in ms, a block per scenario. Clients that report none are left out."""
     blocks = [(scenario, _values(results, scenario, metric)) for scenario in scenarios]
     blocks = [(scenario, values) for scenario, values in blocks if values]
@@ -32,32 +35,60 @@ def chart(results: Results, scenarios: Sequence[Scenario], metric: str, title: s
     for scenario, values in blocks:
         parts += _block(top, scenario.title, values)
         top += HEAD + ROW * len(values) + GAP
-    parts.append(_text(LEFT, top + 14, "error in ms, logarithmic: ● p50  ◆ p99 of the absolute difference from the server's log"))
+    parts.append(
+        _text(
+            LEFT,
+            top + 14,
+            "error in ms, logarithmic: ● p50  ◆ p99 of the absolute difference from the server's log",
+        )
+    )
     return "".join(parts) + "</svg>\n"
 
 
-def _values(results: Results, scenario: Scenario, metric: str) -> list[tuple[str, float, float]]:
-    found = [(client.name, cell["errors"].get(metric)) for client, cell in rows(results, scenario) if "errors" in cell]
-    return [(name, abs(error["p50"]), abs(error["p99"])) for name, error in found if error]
+def _values(
+    results: Results, scenario: Scenario, metric: str
+) -> list[tuple[str, float, float]]:
+    found = [
+        (client.name, cell["errors"].get(metric))
+        for client, cell in rows(results, scenario)
+        if "errors" in cell
+    ]
+    return [
+        (name, abs(error["p50"]), abs(error["p99"])) for name, error in found if error
+    ]
 
 
-def _block(top: float, title: str, values: Sequence[tuple[str, float, float]]) -> Iterator[str]:
+def _block(
+    top: float, title: str, values: Sequence[tuple[str, float, float]]
+) -> Iterator[str]:
     bottom = top + HEAD + ROW * len(values)
     yield _text(10, top + 20, title, 'font-weight="600"')
     for power in range(round(math.log10(LEAST_MS)), round(math.log10(MOST_MS)) + 1):
         x = _x(10.0**power)
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + HEAD - 4}" y2="{bottom}" stroke="{GRID}"/>'
-        yield _text(x, top + 20, f"{10.0**power:g}", 'text-anchor="middle" fill="#59636e"')
+        yield _text(
+            x, top + 20, f"{10.0**power:g}", 'text-anchor="middle" fill="#59636e"'
+        )
     for place, (name, p50, p99) in enumerate(values):
         y = top + HEAD + ROW * place + ROW / 2
         colour = OURS if name.startswith("llama-load") else OTHERS
         left, right = _x(p50), _x(p99)
-        yield _text(LEFT - 8, y + 4, name.replace("--client-priority ", "at "), 'text-anchor="end"')
+        yield _text(
+            LEFT - 8,
+            y + 4,
+            name.replace("--client-priority ", "at "),
+            'text-anchor="end"',
+        )
         yield f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"/>'
         yield f'<circle cx="{left:.1f}" cy="{y}" r="4" fill="{colour}"/>'
         yield f'<path d="M{right:.1f} {y - 5}l5 5l-5 5l-5 -5z" fill="{colour}"/>'
         end = 'text-anchor="end"' if right > WIDTH - RIGHT - 60 else ""
-        yield _text(right - 10 if end else right + 9, y + 4, milliseconds(p99), f'{end} fill="#59636e"')
+        yield _text(
+            right - 10 if end else right + 9,
+            y + 4,
+            milliseconds(p99),
+            f'{end} fill="#59636e"',
+        )
 
 
 def _x(value_ms: float) -> float:

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
-from benchmarks.referee.clients import Client, NoResult, Result, caches
-from benchmarks.referee.matching import arrivals, errors, lost, rate_errors
+from benchmarks.referee.clients import Client, caches
 from benchmarks.referee.process_group import ProcessGroup, Usage
 from benchmarks.referee.scenarios import CLOSED, Job, Scenario
-from benchmarks.referee.server import Truth, read_truth, serving
-from benchmarks.referee.tokenizer import make_tokenizer
+from truth.arrivals import arrivals
+from truth.log import Log, read_log
+from truth.matching import errors, lost, rate_errors
+from truth.result import Result
+from truth.runner import busy
+from truth.server.serving import serving
+from truth.tokenizer import make_tokenizer
+from truth.tools import READING_FAILED
+from truth.units import percentile
 
 ENDS_WITHIN_S = 150.0
 TAIL = 1500  # characters of a client's output that a failed cell keeps
-NOT_PATCHED = "LOCUST_SKIP_MONKEY_PATCH"  # our tests set it for themselves; a Locust client without its patches sleeps as a whole
-BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+# our tests set it for themselves; a Locust client without its patches sleeps as a whole
+NOT_PATCHED = "LOCUST_SKIP_MONKEY_PATCH"
 Cell = dict[str, Any]
-# What a client's reader raises where there is no usable result.
-READING_FAILED = (OSError, KeyError, ValueError, IndexError, TypeError, NoResult)
 
 
 def measure(client: Client, scenario: Scenario) -> Cell:
@@ -38,21 +38,34 @@ def measure(client: Client, scenario: Scenario) -> Cell:
         folder = Path(name)
         group = ProcessGroup(scenario.quota)
         try:
-            with serving(scenario.schedule, folder / "truth.jsonl") as url, burning(scenario.busy):
-                job = Job(scenario, url, folder, make_tokenizer(caches() / "referee-tokenizer"))
+            with (
+                serving(scenario.schedule, folder / "truth.jsonl") as url,
+                busy(scenario.busy),
+            ):
+                job = Job(
+                    scenario,
+                    url,
+                    folder,
+                    make_tokenizer(caches() / "referee-tokenizer"),
+                )
                 began, busy_s = time.monotonic(), machine_busy_s()
                 usage, problem = _run(client, job, group)
                 seconds, busy_s = time.monotonic() - began, machine_busy_s() - busy_s
         finally:
             group.close()
-        truth = read_truth(folder / "truth.jsonl")
+        truth = read_log(folder / "truth.jsonl")
         try:
             result = client.read(job)
         except READING_FAILED as error:
             output = (folder / "client.out").read_text(errors="replace")[-TAIL:]
-            return {"failed": problem or f"no result ({type(error).__name__}: {error})", "output": output}
+            return {
+                "failed": problem or f"no result ({type(error).__name__}: {error})",
+                "output": output,
+            }
     cell = judge(result, truth, usage, scenario)
-    cell["other_cores"] = (busy_s - usage.cpu_s() - truth.server.get("cpu_s", 0.0)) / seconds
+    cell["other_cores"] = (
+        busy_s - usage.cpu_s() - truth.server.get("cpu_s", 0.0)
+    ) / seconds
     return cell | ({"problem": problem} if problem else {})
 
 
@@ -61,7 +74,10 @@ def _run(client: Client, job: Job, group: ProcessGroup) -> tuple[Usage, str]:
     with (job.folder / "client.out").open("wb") as out:
         process = subprocess.Popen(
             client.command(job),
-            env={name: value for name, value in os.environ.items() if name != NOT_PATCHED} | client.env(job),
+            env={
+                name: value for name, value in os.environ.items() if name != NOT_PATCHED
+            }
+            | client.env(job),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -81,28 +97,23 @@ def _run(client: Client, job: Job, group: ProcessGroup) -> tuple[Usage, str]:
 def machine_busy_s() -> float:
     """CPU seconds that all programs of the machine have used since it started."""
     times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
+    return float(
+        times.user
+        + times.nice
+        + times.system
+        + getattr(times, "irq", 0.0)
+        + getattr(times, "softirq", 0.0)
+    )
 
 
-@contextmanager
-def burning(busy: bool) -> Iterator[None]:
-    """A process per core that never sleeps, if `busy`."""
-    count = (os.cpu_count() or 1) if busy else 0
-    processes = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def judge(result: Result, truth: Truth, usage: Usage, scenario: Scenario) -> Cell:
+def judge(result: Result, truth: Log, usage: Usage, scenario: Scenario) -> Cell:
     """All figures of the cell."""
-    log = truth.requests
-    tokens = sum(len(entry["sent_mono_ns"]) for entry in log)
+    log = truth.entries
+    tokens = sum(entry.output_tokens for entry in log)
     cell: Cell = {
-        "errors": {name: asdict(error) for name, error in errors(result.requests, log).items()},
+        "errors": {
+            name: asdict(error) for name, error in errors(result.requests, log).items()
+        },
         "rates": rate_errors(result, log),
         "requests": lost(scenario.requests, result.requests, log),
         "reported": dict(result.reported),
@@ -112,7 +123,10 @@ def judge(result: Result, truth: Truth, usage: Usage, scenario: Scenario) -> Cel
         "date": time.strftime("%Y-%m-%d"),
     }
     if usage.cpu and tokens:
-        begin, end = min(entry["received_mono_ns"] for entry in log), max(entry["ended_mono_ns"] for entry in log)
+        begin, end = (
+            min(entry.received_ns for entry in log),
+            max(entry.ended_ns for entry in log),
+        )
         cell["cpu_us_per_token"] = usage.cpu_s(begin, end) / tokens * 1e6
         cell["cpu_s"] = usage.cpu_s()
         cell["load_s"] = (end - begin) / 1e9
@@ -121,21 +135,22 @@ def judge(result: Result, truth: Truth, usage: Usage, scenario: Scenario) -> Cel
     return cell
 
 
-def _server(truth: Truth, tokens: int) -> dict[str, float]:
-    """The referee's own errors: how late it sent, how long a token took from its log to the kernel's timestamp, CPU per token."""
+def _server(truth: Log, tokens: int) -> dict[str, float]:
+    """The referee's own errors: how late it sent, how long a token took from its log to the
+    kernel's timestamp, CPU per token."""
     if not truth.server:
         return {}
-    delays = [
-        entry["kernel_first_mono_ns"] - entry["sent_mono_ns"][0]
-        for entry in truth.requests
-        if entry["kernel_first_mono_ns"] and entry["sent_mono_ns"]
+    firsts = [
+        entry for entry in truth.entries if entry.kernel_ns and entry.kernel_ns[0]
     ]
-    p50, p99 = np.percentile(delays, (50, 99)) / 1e6 if delays else (0.0, 0.0)
+    delays = [(entry.kernel_ns[0] - entry.sent_ns[0]) / 1e6 for entry in firsts] or [
+        0.0
+    ]
     return {
         "late_p50_ms": truth.server["late_p50_ns"] / 1e6,
         "late_p99_ms": truth.server["late_p99_ns"] / 1e6,
-        "log_to_kernel_p50_ms": float(p50),
-        "log_to_kernel_p99_ms": float(p99),
+        "log_to_kernel_p50_ms": percentile(delays, 50),
+        "log_to_kernel_p99_ms": percentile(delays, 99),
         "cpu_us_per_token": truth.server["cpu_s"] / tokens * 1e6 if tokens else 0.0,
         "real_time": float(truth.server["priority"] == "real-time"),
     }

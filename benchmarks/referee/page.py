@@ -1,4 +1,5 @@
-"""Writes what docs/comparison.md and README have from the results: tables between two marks, and the charts."""
+"""Writes what docs/comparison.md and docs/why.md have from the results: tables between two marks, and
+the charts."""
 
 from __future__ import annotations
 
@@ -13,14 +14,25 @@ from benchmarks.referee.clients import CLIENTS
 from benchmarks.referee.measure import Cell
 from benchmarks.referee.results import Results
 from benchmarks.referee.scenarios import CLOSED, SCENARIOS, Scenario
-from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, REPORTED, error, measured, milliseconds, rows, table
+from benchmarks.referee.tables import (
+    ARRIVALS,
+    COSTS,
+    ERRORS,
+    REPORTED,
+    error,
+    measured,
+    milliseconds,
+    rows,
+    table,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE, README = REPOSITORY / "docs" / "comparison.md", REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs" / "comparison.md"
+WHY = REPOSITORY / "docs" / "why.md"
 CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
 BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
-IN_README = ("64", "400")
-BUSY_CORES = 0.2  # other programs' use of the machine from which on README says so
+IN_SHORT = ("64", "400")
+BUSY_CORES = 0.2  # other programs' use of the machine from which on docs/why.md says so
 LINE = 118  # characters of a line of Markdown
 
 
@@ -36,9 +48,11 @@ def picture(metric: str) -> Path:
 
 
 def write_page(results: Results) -> None:
-    """docs/comparison.md, its charts, and the table of README."""
-    for page, new in ((PAGE, generated(results)), (README, readme_table(results))):
-        page.write_text(between_marks(page.read_text(encoding="utf-8"), new), encoding="utf-8")
+    """docs/comparison.md, its charts, and the table of docs/why.md."""
+    for page, new in ((PAGE, generated(results)), (WHY, short_table(results))):
+        page.write_text(
+            between_marks(page.read_text(encoding="utf-8"), new), encoding="utf-8"
+        )
     for metric in CHARTS:
         picture(metric).write_text(drawn(results, metric), encoding="utf-8")
 
@@ -48,21 +62,39 @@ def drawn(results: Results, metric: str) -> str:
     return chart(results, closed, metric, f"{CHARTS[metric]}, {_where(results)}")
 
 
-def readme_table(results: Results) -> str:
+def short_table(results: Results) -> str:
     """Errors of TTFT of all clients at 64 and 400 streams."""
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in IN_README]
-    lines = [f"| | {' | '.join(scenario.title for scenario in scenarios)} |", "|---|" + "---:|" * len(scenarios)]
+    scenarios = [scenario for scenario in SCENARIOS if scenario.name in IN_SHORT]
+    lines = [
+        f"| | {' | '.join(scenario.title for scenario in scenarios)} |",
+        "|---|" + "---:|" * len(scenarios),
+    ]
     for client in CLIENTS:
         found = [results.cell(scenario, client) for scenario in scenarios]
-        cells = [error("ttft")(cell) if cell and "errors" in cell else "failed" if cell else "" for cell in found]
+        cells = [
+            error("ttft")(cell)
+            if cell and "errors" in cell
+            else "failed"
+            if cell
+            else ""
+            for cell in found
+        ]
         if any(cells):
             lines.append(f"| {client.name} | {' | '.join(cells)} |")
     return "\n".join(["", *lines, "", *_busy_machine(results, scenarios), ""])
 
 
 def _busy_machine(results: Results, scenarios: Sequence[Scenario]) -> list[str]:
-    """A warning where other programs took part of the machine: their share is in no client's error alone."""
-    others = _other_cores([cell for scenario in scenarios for _, cell in rows(results, scenario) if "other_cores" in cell])
+    """A warning where other programs took part of the machine: their share is in no client's error
+    alone."""
+    others = _other_cores(
+        [
+            cell
+            for scenario in scenarios
+            for _, cell in rows(results, scenario)
+            if "other_cores" in cell
+        ]
+    )
     if others < BUSY_CORES:
         return []
     text = (
@@ -74,18 +106,38 @@ def _busy_machine(results: Results, scenarios: Sequence[Scenario]) -> list[str]:
 
 def _other_cores(cells: Sequence[Cell]) -> float:
     """How many cores other programs used, median of the runs."""
-    return max(0.0, float(np.median([cell["other_cores"] for cell in cells]))) if cells else 0.0
+    return (
+        max(0.0, float(np.median([cell["other_cores"] for cell in cells])))
+        if cells
+        else 0.0
+    )
 
 
 def generated(results: Results) -> str:
     """The part of docs/comparison.md between the marks."""
     parts = ["", _where(results) + ".", ""]
-    parts += ["| client | version |", "|---|---|", *(f"| {name} | {version} |" for name, version in results.versions.items()), ""]
-    parts += [f"![{title} per client](pictures/{picture(metric).name})\n" for metric, title in CHARTS.items()]
+    parts += [
+        "| client | version |",
+        "|---|---|",
+        *(f"| {name} | {version} |" for name, version in results.versions.items()),
+        "",
+    ]
+    parts += [
+        f"![{title} per client](pictures/{picture(metric).name})\n"
+        for metric, title in CHARTS.items()
+    ]
     for scenario in measured(results):
-        parts += [f"## {scenario.title[0].upper()}{scenario.title[1:]}", "", _server_line(results, scenario.name), ""]
+        parts += [
+            f"## {scenario.title[0].upper()}{scenario.title[1:]}",
+            "",
+            _server_line(results, scenario.name),
+            "",
+        ]
         if scenario.arrival == CLOSED:
-            parts += [table(results, scenario, ERRORS), table(results, scenario, (*COSTS, *REPORTED))]
+            parts += [
+                table(results, scenario, ERRORS),
+                table(results, scenario, (*COSTS, *REPORTED)),
+            ]
         else:
             parts += [table(results, scenario, ARRIVALS)]
         parts += _remarks(results, scenario.name)
@@ -98,13 +150,17 @@ def _where(results: Results) -> str:
 
 
 def _server_line(results: Results, name: str) -> str:
-    """The referee's own errors in this scenario: the worst of its runs; and how much of the machine other programs used."""
+    """The referee's own errors in this scenario: the worst of its runs; and how much of the machine
+    other programs used."""
     (scenario,) = (each for each in SCENARIOS if each.name == name)
     cells = [cell for _, cell in rows(results, scenario) if cell.get("server")]
     servers = [cell["server"] for cell in cells]
     if not servers:
         return "The server measured nothing of itself."
-    late, stamp = (max(server[key] for server in servers) for key in ("late_p99_ms", "log_to_kernel_p99_ms"))
+    late, stamp = (
+        max(server[key] for server in servers)
+        for key in ("late_p99_ms", "log_to_kernel_p99_ms")
+    )
     cost = float(np.median([server["cpu_us_per_token"] for server in servers]))
     others = _other_cores(cells)
     return textwrap.fill(
@@ -118,7 +174,13 @@ def _server_line(results: Results, name: str) -> str:
 def _remarks(results: Results, name: str) -> Sequence[str]:
     (scenario,) = (each for each in SCENARIOS if each.name == name)
     remarks = [
-        f"- {client.name}: {reason}" for client in CLIENTS if (reason := client.unable(scenario)) and "differs" not in reason
+        f"- {client.name}: {reason}"
+        for client in CLIENTS
+        if (reason := client.unable(scenario)) and "differs" not in reason
     ]
-    remarks += [f"- {client.name}: {cell['problem']}" for client, cell in rows(results, scenario) if cell.get("problem")]
+    remarks += [
+        f"- {client.name}: {cell['problem']}"
+        for client, cell in rows(results, scenario)
+        if cell.get("problem")
+    ]
     return [*remarks, ""] if remarks else []

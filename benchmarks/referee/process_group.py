@@ -1,7 +1,8 @@
 """The processes of a client: their CPU time and memory while they run, and a limit of it.
 
-Control groups (version 1 or 2) count all processes, also those that a client leaves to themselves. Where they cannot be made (not
-root, not Linux), the client's descendants are counted, and there is no quota.
+Control groups (version 1 or 2) count all processes, also those that a client leaves to themselves.
+Where they cannot be made (not root, not Linux), the client's descendants are counted, and there is
+no quota.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from llama_load.units import NS_PER_S, s_to_ns
 ROOT = Path("/sys/fs/cgroup")
 NAME = f"llama-load-referee-{os.getpid()}"
 SAMPLE_S = 0.1
-QUOTA_PERIOD_US = 10_000  # short, so that a quota is like a slow core and not like pauses of 50 ms
+# short, so that a quota is like a slow core and not like pauses of 50 ms
+QUOTA_PERIOD_US = 10_000
 MIB = 1 << 20
 
 
 @dataclass
 class Usage:
-    """Samples of CPU time: (monotonic ns, CPU ns since the start), and the most memory of all processes together, MiB.
+    """Samples of CPU time: (monotonic ns, CPU ns since the start), and the most memory of all
+    processes together, MiB.
 
-    Memory is that which is no file (RssAnon); pages that processes share after a fork are counted in each.
+    Memory is that which is no file (RssAnon); pages that processes share after a fork are counted
+    in each.
     """
 
     cpu: list[tuple[int, int]] = field(default_factory=list)
@@ -71,10 +75,16 @@ class ProcessGroup:
 
     def pids(self, client: int) -> list[int]:
         if self._folders:
-            return [int(line) for line in (self._folders[0] / "cgroup.procs").read_text().split()]
+            return [
+                int(line)
+                for line in (self._folders[0] / "cgroup.procs").read_text().split()
+            ]
         with suppress(psutil.Error):
             process = psutil.Process(client)
-            return [process.pid, *(child.pid for child in process.children(recursive=True))]
+            return [
+                process.pid,
+                *(child.pid for child in process.children(recursive=True)),
+            ]
         return []
 
     def cpu_ns(self, client: int) -> int:
@@ -82,7 +92,9 @@ class ProcessGroup:
         for folder in self._folders:
             if (folder / "cpuacct.usage").exists():
                 return int((folder / "cpuacct.usage").read_text())
-            if (folder / "cpu.stat").exists() and "usage_usec" in (text := (folder / "cpu.stat").read_text()):
+            if (folder / "cpu.stat").exists() and "usage_usec" in (
+                text := (folder / "cpu.stat").read_text()
+            ):
                 return int(text.split()[1]) * 1000
         for pid in self.pids(client):
             with suppress(psutil.Error):
@@ -98,7 +110,10 @@ class ProcessGroup:
         def sample() -> None:
             while True:
                 usage.cpu.append((time.monotonic_ns(), self.cpu_ns(client)))
-                usage.memory_mib = max(usage.memory_mib, sum(_anonymous_mib(pid) for pid in self.pids(client)))
+                usage.memory_mib = max(
+                    usage.memory_mib,
+                    sum(_anonymous_mib(pid) for pid in self.pids(client)),
+                )
                 if ended.wait(SAMPLE_S):
                     usage.cpu.append((time.monotonic_ns(), self.cpu_ns(client)))
                     return
@@ -133,16 +148,24 @@ def quota_possible() -> bool:
 
 
 def _control_groups(quota: bool) -> list[Path]:
-    """Folders of new groups; none where they cannot be made. Version 1's `cpu` is joined only for a quota: there a process may have no
-    real-time priority."""
+    """Folders of new groups; none where they cannot be made. Version 1's `cpu` is joined only for a
+    quota: there a process may have no real-time priority."""
     unified = (ROOT / "cgroup.controllers").exists()
-    folders = [ROOT / NAME] if unified else [ROOT / kind / NAME for kind in ("cpuacct", *(["cpu"] if quota else []))]
+    folders = (
+        [ROOT / NAME]
+        if unified
+        else [ROOT / kind / NAME for kind in ("cpuacct", *(["cpu"] if quota else []))]
+    )
     made: list[Path] = []
     try:
         for folder in folders:
             folder.mkdir()
             made.append(folder)
-        if quota and not any((folder / name).exists() for folder in made for name in ("cpu.max", "cpu.cfs_quota_us")):
+        if quota and not any(
+            (folder / name).exists()
+            for folder in made
+            for name in ("cpu.max", "cpu.cfs_quota_us")
+        ):
             raise FileNotFoundError
     except OSError:
         for folder in made:
@@ -154,5 +177,9 @@ def _control_groups(quota: bool) -> list[Path]:
 def _anonymous_mib(pid: int) -> float:
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) * 1024 / MIB
+        return (
+            int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
+            * 1024
+            / MIB
+        )
     return 0.0

@@ -1,4 +1,5 @@
-"""The results of all cells in one file, written after each, so that a measurement can be continued."""
+"""The results of all cells in one file, written after each, so that a measurement can be
+continued."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from typing import Any
 from benchmarks.referee.clients import CLIENTS, Client
 from benchmarks.referee.measure import Cell
 from benchmarks.referee.scenarios import Scenario
-from benchmarks.referee.server import compiled
 from llama_load.run_folder import write_whole
+from truth.server.serving import compiled
 
 RESULTS = Path(__file__).resolve().with_name("results.json")
 
@@ -25,7 +26,9 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        known: dict[str, Any] = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        )
         self.cells: dict[str, Cell] = known.get("cells", {})
         self.machine: Mapping[str, Any] = known.get("machine", {})
         self.versions: dict[str, str] = known.get("versions", {})
@@ -36,20 +39,33 @@ class Results:
     def add(self, scenario: Scenario, client: Client, cell: Cell) -> None:
         """And write the file."""
         self.cells[f"{scenario.name}/{client.name}"] = cell
-        self.versions |= {each.name: each.version() for each in CLIENTS if each.installed()}
+        self.versions |= {
+            each.name: each.version() for each in CLIENTS if each.installed()
+        }
         self.machine = machine()
-        value = {"machine": self.machine, "versions": self.versions, "cells": self.cells}
-        write_whole(self.path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        value = {
+            "machine": self.machine,
+            "versions": self.versions,
+            "cells": self.cells,
+        }
+        write_whole(
+            self.path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+        )
 
 
 def machine() -> dict[str, Any]:
     """Of this measurement."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
     return {
         "date": time.strftime("%Y-%m-%d"),
         "system": platform.platform(terse=True),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "commit": commit,
-        "server": "server.c" if compiled() else "llama-load serve --simulated",
+        "server": "server.c" if compiled() else "plain.py",
     }

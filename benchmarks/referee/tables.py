@@ -16,7 +16,13 @@ NOTHING = ""
 def milliseconds(value: float) -> str:
     """With the digits that matter: 0.03, 1.2, 144."""
     size = abs(value)
-    return f"{value:.2f}" if size < 1 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
+    return (
+        f"{value:.2f}"
+        if size < 1
+        else f"{value:.1f}"
+        if size < 1000
+        else f"{value:,.0f}"
+    )
 
 
 def signed_percent(ratio: float) -> str:
@@ -33,7 +39,11 @@ def error(name: str) -> Callable[[Cell], str]:
 
     def text(cell: Cell) -> str:
         value = cell["errors"].get(name)
-        return pair((value["p50"], value["p99"])) + ("" if value["matched"] else "*") if value else NOTHING
+        return (
+            pair((value["p50"], value["p99"])) + ("" if value["matched"] else "*")
+            if value
+            else NOTHING
+        )
 
     return text
 
@@ -42,7 +52,11 @@ def seen(name: str, by: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
         if by == "client":
             keys = [f"p{p}_{name}_ms" for p in (50, 99)]
-            return pair([cell["reported"][key] for key in keys]) if all(key in cell["reported"] for key in keys) else NOTHING
+            return (
+                pair([cell["reported"][key] for key in keys])
+                if all(key in cell["reported"] for key in keys)
+                else NOTHING
+            )
         value = cell["errors"].get(name)
         return pair(value["server"]) if value else NOTHING
 
@@ -90,17 +104,29 @@ ARRIVALS: tuple[Column, ...] = (
     ("TTFT error", error("ttft")),
     ("requests/s", lambda cell: signed_percent(cell["arrivals"]["rate_error"])),
     ("CV of gaps", lambda cell: f"{cell['arrivals']['gap_cv']:.2f}"),
-    ("autocorrelation of gaps", lambda cell: f"{cell['arrivals']['gap_autocorrelation']:+.2f}"),
-    ("variance/mean of counts", lambda cell: f"{cell['arrivals']['count_dispersion']:.2f}"),
+    (
+        "autocorrelation of gaps",
+        lambda cell: f"{cell['arrivals']['gap_autocorrelation']:+.2f}",
+    ),
+    (
+        "variance/mean of counts",
+        lambda cell: f"{cell['arrivals']['count_dispersion']:.2f}",
+    ),
 )
 
 
 def table(results: Results, scenario: Scenario, columns: Sequence[Column]) -> str:
     """A row per client; a client that failed, or cannot do this, has its reason instead."""
-    lines = [f"| client | {' | '.join(title for title, _ in columns)} |", "|---|" + "---:|" * len(columns)]
+    lines = [
+        f"| client | {' | '.join(title for title, _ in columns)} |",
+        "|---|" + "---:|" * len(columns),
+    ]
     for client, cell in rows(results, scenario):
         if "failed" in cell:
-            cells = [f"FAILED: {cell['failed']}".replace("|", "/").replace("\n", " ")[:160], *[NOTHING] * (len(columns) - 1)]
+            cells = [
+                f"FAILED: {cell['failed']}".replace("|", "/").replace("\n", " ")[:160],
+                *[NOTHING] * (len(columns) - 1),
+            ]
         else:
             cells = [text(cell) for _, text in columns]
         lines.append(f"| {client.name} | {' | '.join(cells)} |")
@@ -111,7 +137,9 @@ def rows(results: Results, scenario: Scenario) -> Iterator[tuple[Client, Cell]]:
     """The clients that were measured."""
     for client in CLIENTS:
         cell = results.cell(scenario, client)
-        if cell is not None and (scenario.arrival == CLOSED or cell.get("arrivals") or "failed" in cell):
+        if cell is not None and (
+            scenario.arrival == CLOSED or cell.get("arrivals") or "failed" in cell
+        ):
             yield client, cell
 
 

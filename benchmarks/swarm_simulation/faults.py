@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 # Seconds of silence and of standing still: below and above the 30 s after which a worker is lost.
 GAPS_S = (0.5, 3.0, 10.0, 16.0, 28.0, 40.0)
-LOSING = {"kill -9", "kill -9 of the master"}
+LOSING = {
+    "kill -9",
+    "kill -9 of the master",
+    "kill -9 in a write",
+    "kill -9 of the master in a write",
+}
 SILENT = {
     "process stopped",
     "network cut",
@@ -26,15 +31,29 @@ SILENT = {
     "SIGTERM twice to a worker",
 }
 CLOSING = {"connections reset", "connections flap"}
-LEAVING = {"SIGTERM to a worker", "SIGTERM twice to a worker"}
+# A run goes on with these until all is done.
+HARMLESS = {
+    "process starved",
+    "master starved",
+    "users come and go",
+    "users edited",
+    "worker joins",
+    "master's disk full",
+    "master's disk slow",
+    "worker's disk full",
+    "worker's disk slow",
+    "wall clock stepped",
+    "server slow",
+    "server fails",
+}
 LONGEST_PATIENCE_S = 10.0
 DELAYING = SILENT | CLOSING | {"process starved", "master starved"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of fault, when, on which worker (by place), for how long. With a `message` it happens when the next one of that kind is
-    under way."""
+    """A kind of fault, when, on which worker (by place), for how long. With a `message` it happens
+    when the next one of that kind is under way."""
 
     kind: str
     at_s: float
@@ -44,8 +63,11 @@ class Fault:
 
     @property
     def loses_alone(self) -> bool:
-        """Whether requests may be lost by it alone: their worker is gone, or silent for as long as that takes."""
-        return self.kind in LOSING or (self.kind in SILENT and self.seconds > LONGEST_PATIENCE_S)
+        """Whether requests may be lost by it alone: their worker is gone, or silent for as long as
+        that takes."""
+        return self.kind in LOSING or (
+            self.kind in SILENT and self.seconds > LONGEST_PATIENCE_S
+        )
 
     @property
     def delays(self) -> bool:
@@ -57,37 +79,59 @@ class Fault:
         return f"{self.at_s:6.2f} s  {self.kind}{when}, worker {self.worker}, {self.seconds:g} s"
 
 
-NETWORK = ("connections reset", "connections flap", "network cut", "network cut to the master", "network cut to the worker")
-MESSAGES = (*messages.TO_WORKER, *messages.TO_MASTER, "spawn", "stop", "client_stopped")
+NETWORK = (
+    "connections reset",
+    "connections flap",
+    "network cut",
+    "network cut to the master",
+    "network cut to the worker",
+)
+LOCUSTS = ("spawn", "stop", "client_stopped", "client_ready", "ack")
+MESSAGES = (*messages.TO_WORKER, *messages.TO_MASTER, *LOCUSTS)
+# Virtual seconds after the beginning of the run; its end takes some more.
+EARLIEST_S = 0.0
+LATEST_S = 20.0
+END_S = 1.0
 # How many faults a seed has: one alone shows the most, because it excuses the least.
 COUNTS = (0, 1, 1, 1, 2, 2, 2, 3, 4, 6)
 
 
 def may_lose(faults: Sequence[Fault]) -> bool:
-    """Whether requests may be lost by these faults. A connection that is closed while there is no way to make another one looks
-    like a process that was killed: the master waits for a second. One that is closed while its worker leaves takes the worker's last
-    words with it: what it held is named, though it was not sent."""
+    """Whether requests may be lost by these faults. A connection that is closed while there is no
+    way to make another one looks like a process that was killed: the master waits for a second."""
     kinds = {fault.kind for fault in faults}
-    return any(fault.loses_alone for fault in faults) or bool(kinds & CLOSING and kinds & (SILENT | LEAVING))
+    return any(fault.loses_alone for fault in faults) or bool(
+        kinds & CLOSING and kinds & SILENT
+    )
 
 
-def drawn_faults(chance: Random) -> list[Fault]:
-    """The faults of a seed in the first 20 s; half of the time they come close together."""
-    centre_s = chance.uniform(0.5, 20)
+def drawn_faults(chance: Random, lasts_s: float) -> list[Fault]:
+    """The faults of a seed, during its run and its end; half of the time they come close
+    together."""
+    until_s = min(lasts_s + END_S, LATEST_S)
+    centre_s = chance.uniform(EARLIEST_S, until_s)
     is_burst = chance.random() < 0.5
     faults = []
     for _ in range(chance.choice(COUNTS)):
-        at_s = centre_s + chance.uniform(0, 1) if is_burst else chance.uniform(0.5, 20)
+        at_s = chance.uniform(EARLIEST_S, until_s)
+        if is_burst:
+            at_s = centre_s + chance.uniform(0, 1)
         kind = chance.choice(NETWORK if chance.random() < 0.3 else tuple(KINDS))
         message = chance.choice(MESSAGES) if chance.random() < 0.5 else None
-        faults.append(Fault(kind, round(at_s, 3), chance.randrange(4), chance.choice(GAPS_S), message))
+        faults.append(
+            Fault(
+                kind,
+                round(at_s, 3),
+                chance.randrange(4),
+                chance.choice(GAPS_S),
+                message,
+            )
+        )
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
 def _kill(world: World, fault: Fault) -> None:
-    worker = world.worker(fault)
-    worker.was_killed = True
-    worker.die()
+    world.worker(fault).kill()
 
 
 def _stop_process(world: World, fault: Fault) -> None:
@@ -129,7 +173,9 @@ def _flap(world: World, fault: Fault) -> None:
 def _users_come_and_go(world: World, fault: Fault) -> None:
     """Edited ten times within two seconds."""
     for number in range(10):
-        world.after(0.2 * number, _set_users, world, 1 + (number * 3 + fault.worker) % 6)
+        world.after(
+            0.2 * number, _set_users, world, 1 + (number * 3 + fault.worker) % 6
+        )
 
 
 def _join(world: World, _fault: Fault) -> None:
@@ -154,7 +200,10 @@ def _interrupt(world: World, _fault: Fault) -> None:
 
 def _interrupt_twice(world: World, fault: Fault) -> None:
     _interrupt(world, fault)
-    world.after(min(fault.seconds, 3.0), lambda: world.loop.spawn_on(world.master.machine, world.master.interrupt, 2))
+    world.after(
+        min(fault.seconds, 3.0),
+        lambda: world.loop.spawn_on(world.master.machine, world.master.interrupt, 2),
+    )
 
 
 def _edit_users(world: World, fault: Fault) -> None:
@@ -197,10 +246,16 @@ def _master_starves(world: World, fault: Fault) -> None:
 
 
 def _kill_master(world: World, _fault: Fault) -> None:
-    world.master.machine.is_dead = True
-    for worker in world.workers:
-        if worker.link is not None and worker.link.is_open:
-            worker.link.reset()
+    world.master.die()
+
+
+def _tear(world: World, fault: Fault) -> None:
+    """The next write to the worker's disk is cut at any byte, by a kill -9."""
+    world.worker(fault).machine.is_doomed = True
+
+
+def _tear_master(world: World, _fault: Fault) -> None:
+    world.master.machine.is_doomed = True
 
 
 def _wall_clock_steps(world: World, fault: Fault) -> None:
@@ -238,6 +293,8 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "master stopped": _master_stands,
     "master starved": _master_starves,
     "kill -9 of the master": _kill_master,
+    "kill -9 in a write": _tear,
+    "kill -9 of the master in a write": _tear_master,
     "wall clock stepped": _wall_clock_steps,
     "server slow": _server("slow"),
     "server fails": _server("fails"),

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import gevent
+import pyarrow as pa
 from gevent.event import Event
 
 from benchmarks.swarm_simulation.virtual_loop import NS, Callback, VirtualLoop
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.run_folder import SpoolManifest
+from llama_load.run_folder.journal import Journal, read_journal
 from llama_load.wire.receiver import PYTHON
 
 TEMP = tempfile.gettempdir()
+# For a process that is dead: its timers never ring.
+FOR_EVER_S = 1e9
 
 
 class Machine:
@@ -33,6 +39,8 @@ class Machine:
         self.disk_s = 0.0  # how long a call of its disk takes
         self.is_disk_full = False
         self.is_temp_full = False
+        self.is_doomed = False  # its process is killed in the middle of the next write
+        self.kill: Callable[[], None] = lambda: None
         self.offset_ns = chance.randrange(-(10**15), 10**15)
         self.drift = chance.uniform(-2e-4, 2e-4)
         self.wall_ns_ahead = chance.choice((0, 0, 3600 * NS, -86_400 * NS))
@@ -60,6 +68,58 @@ class Machine:
         if is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
 
+    def append(
+        self, path: Path, journal: VirtualJournal, batch: pa.RecordBatch
+    ) -> None:
+        """Its disk takes a batch, or raises OSError. A machine that is doomed ends in the middle of
+        it."""
+        self.write(path)
+        if self.is_doomed:
+            journal.torn = batch
+            self.kill()
+            gevent.sleep(FOR_EVER_S)
+        journal.batches.append(batch)
+
+
+class VirtualJournal:
+    """See `Journal`: the batches in a file. `torn`: one whose write was cut at some byte."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.torn: pa.RecordBatch | None = None
+        self._chance = machine.chance
+
+    def ids(self) -> list[str]:
+        """The ids of the requests in it, in their order, as it is read after the process's end.
+        What was cut is read by the code that reads real journals, from a real file."""
+        if self.torn is None:
+            return [found for batch in self.batches for found in ids_of(batch)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal"
+            journal = Journal(path)
+            for batch in self.batches:
+                journal.append(batch)
+            whole_bytes = path.stat().st_size
+            journal.append(self.torn)
+            journal.close()
+            os.truncate(path, self._chance.randint(whole_bytes, path.stat().st_size))
+            return list(ids_of(read_journal(path).table))
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a cut write has cost no other batch, and gives no part of itself."""
+        if self.torn is None:
+            return True
+        found = self.ids()
+        before = [each for batch in self.batches for each in ids_of(batch)]
+        return found in (before, before + ids_of(self.torn))
+
+
+def ids_of(batch: pa.RecordBatch | pa.Table) -> list[str]:
+    """The ids of its requests."""
+    ids: list[str] = batch.column("request_id").to_pylist()
+    return ids
+
 
 class VirtualSpool:
     """See `llama_load.run_folder.spool.Spool`: batches on a machine's disk."""
@@ -68,7 +128,7 @@ class VirtualSpool:
         self.path = path
         self.about = about
         self.records = 0
-        self.batches: list[Any] = []
+        self.journal = VirtualJournal(machine)
         self.is_complete = False
         self._machine = machine
         machine.spools.append(self)
@@ -79,8 +139,7 @@ class VirtualSpool:
         """See `Spool.append`."""
         if self._machine.is_dead:
             return
-        self._machine.write(self.path)
-        self.batches.append(batch)
+        self._machine.append(self.path, self.journal, batch)
         self.records += batch.num_rows
 
     def complete(self) -> None:
@@ -93,13 +152,15 @@ class VirtualSpool:
     def discard(self) -> None:
         """See `Spool.discard`."""
         if not self._machine.is_dead:
-            self.batches.clear()
+            self.journal.batches.clear()
 
 
 class Request:
     """One request at the server, as its log has it."""
 
-    def __init__(self, key: tuple[bool, int], request_id: str, worker: str, begun_ns: int) -> None:
+    def __init__(
+        self, key: tuple[bool, int], request_id: str, worker: str, begun_ns: int
+    ) -> None:
         self.key = key
         self.request_id = request_id
         self.worker = worker
@@ -176,31 +237,43 @@ class Connections:
 
 
 class Writer:
-    """See `RunWriter`: the run folder on the master's disk. `rows`: (worker, key, status, request id) of each stored record."""
+    """See `RunWriter`: the run folder on the master's disk. `rows`: (worker, key, status, request
+    id) of each stored record."""
 
     def __init__(self, machine: Machine, manifest: Any) -> None:
         self.path = Path("run")
         self.manifest = manifest
         self.rows: list[tuple[str, tuple[bool, int], str, str]] = []
-        self.batches: list[Any] = []
+        self.journal = VirtualJournal(machine)
         self.appended = 0
         self._machine = machine
 
-    def append_batch(self, batch: Any, *, anywhere: bool = False) -> None:
+    @property
+    def batches(self) -> list[pa.RecordBatch]:
+        """All that was stored."""
+        return self.journal.batches
+
+    def append_batch(self, batch: pa.RecordBatch, *, anywhere: bool = False) -> None:
         """See `RunWriter.append_batch`."""
         try:
-            self._machine.write(self.path)
+            self._machine.append(self.path, self.journal, batch)
         except OSError:
             if not anywhere:
                 raise
-            self._machine.write(Path(TEMP))
-        self.keep(batch)
+            self._machine.append(Path(TEMP), self.journal, batch)
+        self._note(batch)
 
-    def keep(self, batch: Any) -> None:
+    def keep(self, batch: pa.RecordBatch) -> None:
         """See `RunWriter.keep`."""
-        self.batches.append(batch)
+        self.journal.batches.append(batch)
+        self._note(batch)
+
+    def _note(self, batch: pa.RecordBatch) -> None:
         self.appended += batch.num_rows
-        columns = (batch.column(name).to_pylist() for name in ("worker", "warmup", "prompt_index", "status", "request_id"))
+        columns = (
+            batch.column(name).to_pylist()
+            for name in ("worker", "warmup", "prompt_index", "status", "request_id")
+        )
         for worker, warmup, index, status, request_id in zip(*columns, strict=True):
             self.rows.append((worker, (warmup, index), status, request_id))
 
@@ -209,7 +282,15 @@ class Writer:
         self._machine.write(self.path)
 
 
-def record_of(request: Request, status: str, worker: str, *, now_ns: int, scheduled_ns: int | None, stage: int) -> RequestRecord:
+def record_of(
+    request: Request,
+    status: str,
+    worker: str,
+    *,
+    now_ns: int,
+    scheduled_ns: int | None,
+    stage: int,
+) -> RequestRecord:
     """What a worker knows of a request that has ended, on its clock."""
     return RequestRecord(
         request_id=request.request_id,
@@ -235,6 +316,5 @@ def spooled_ids(machines: Sequence[Machine]) -> set[str]:
     found: set[str] = set()
     for machine in machines:
         for spool in machine.spools:
-            for batch in spool.batches:
-                found.update(batch.column("request_id").to_pylist())
+            found.update(spool.journal.ids())
     return found

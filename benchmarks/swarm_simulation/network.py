@@ -1,4 +1,5 @@
-"""A virtual network: each worker has two connections to the master, which keep their order, may be slow, cut or broken."""
+"""A virtual network: each worker has two connections to the master, which keep their order, may be
+slow, cut or broken."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ WAYS = (TO_MASTER, TO_WORKER)
 class Way:
     """One direction of a connection: messages arrive in order, after a delay each."""
 
-    def __init__(self, loop: VirtualLoop, receiver: Machine, deliver: Callable[[Any], None]) -> None:
+    def __init__(
+        self, loop: VirtualLoop, receiver: Machine, deliver: Callable[[Any], None]
+    ) -> None:
         self._loop = loop
         self._receiver = receiver
         self._deliver = deliver
@@ -63,12 +66,15 @@ class Way:
 
 
 class Link:
-    """A worker's two connections. `worker` and `master` are the ends: objects with the callbacks below.
+    """A worker's two connections. `worker` and `master` are the ends: objects with the callbacks
+    below.
 
-    worker: `received(message)`, `connected()`, `disconnected()`; master: `received(worker, message)`, `connected(worker)`,
-    `closed(worker)`."""
+    worker: `received(message)`, `connected()`, `disconnected()`; master: `received(worker,
+    message)`, `connected(worker)`, `closed(worker)`."""
 
-    def __init__(self, loop: VirtualLoop, chance: Random, worker: Any, master: Any) -> None:
+    def __init__(
+        self, loop: VirtualLoop, chance: Random, worker: Any, master: Any
+    ) -> None:
         self._loop = loop
         self._chance = chance
         self.worker = worker
@@ -77,10 +83,13 @@ class Link:
         self.is_open = False  # as the worker sees it
         self.ways: dict[tuple[str, str], Way] = {}
         for channel in ("control", "records"):
-            self.ways[channel, TO_MASTER] = Way(loop, master.machine, lambda message: master.received(worker, message))
+            self.ways[channel, TO_MASTER] = Way(
+                loop, master.machine, lambda message: master.received(worker, message)
+            )
             self.ways[channel, TO_WORKER] = Way(loop, worker.machine, worker.received)
         self.cut: set[str] = set()
-        self.traps: list[tuple[str, Callable[[], None]]] = []  # what happens when a message of this kind is next under way
+        # what happens when a message of this kind is next under way
+        self.traps: list[tuple[str, Callable[[], None]]] = []
         self._cut_number = 0
 
     def send(self, channel: str, way: str, message: Any) -> bool:
@@ -110,7 +119,11 @@ class Link:
         if self.worker.machine.is_dead or self.is_open:
             return
         reachable = not self.cut and not self.master.machine.is_dead
-        if not reachable or self.worker.machine.is_stopped or self.master.machine.is_stopped:
+        if (
+            not reachable
+            or self.worker.machine.is_stopped
+            or self.master.machine.is_stopped
+        ):
             self.later(self._chance.uniform(0.1, 2), self.connect)
             return
         self.is_open = True
@@ -137,7 +150,8 @@ class Link:
                 self.worker.disconnected()
 
     def cut_off(self, ways: set[str], seconds: float) -> None:
-        """Nothing comes through in these directions for so long. The worker closes its side after a while; the master hears nothing."""
+        """Nothing comes through in these directions for so long. The worker closes its side after a
+        while; the master hears nothing."""
         self.cut |= ways
         self._cut_number += 1
         self.pump()
@@ -145,7 +159,12 @@ class Link:
         self.later(seconds, self._heal, self._cut_number)
 
     def _give_up(self, number: int) -> None:
-        if self.cut and number == self._cut_number and self.is_open and not self.worker.machine.is_stopped:
+        if (
+            self.cut
+            and number == self._cut_number
+            and self.is_open
+            and not self.worker.machine.is_stopped
+        ):
             self._disconnect()
             self.later(self._chance.uniform(0.1, 2), self.connect)
 

@@ -1,4 +1,5 @@
-"""Bugs to plant into the real code: the simulation must find each of them. Lease, acknowledgement, spool, end of a run."""
+"""Bugs to plant into the real code: the simulation must find each of them. Lease, acknowledgement,
+spool, end of a run."""
 
 from __future__ import annotations
 
@@ -8,21 +9,32 @@ from typing import Any
 
 from benchmarks.swarm_simulation.faults import Fault
 from llama_load.dispatch.ledger import Ledger
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.run.controller import RunController
 from llama_load.run.lease_client import LeaseClient
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
+from llama_load.run_folder import journal
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.messages import FLUSHED, RUN
 from llama_load.swarm.outbox import Outbox
+from llama_load.swarm.unanswered_ready import READY, UnansweredReady
+from llama_load.swarm.unanswered_spawns import UnansweredSpawns
+from llama_load.swarm.worker import WorkerLifecycle, WorkerRun
 from llama_load.swarm.worker_state import WorkerState
 
-Mutation = tuple[type, str, Callable[[Any], Any]]
+# Where it is, a class or a module; what; and what it becomes.
+Mutation = tuple[Any, str, Callable[[Any], Any]]
 
 
 def _handed_on(real: Any) -> Any:
     """Leases of a worker that was lost go to others, also those that it may send itself."""
 
-    def lose(self: Any, worker: str, started: Any, heard_ns: Any, *, may_return: bool) -> Any:
+    def lose(
+        self: Any, worker: str, started: Any, heard_ns: Any, *, may_return: bool
+    ) -> Any:
         return real(self, worker, (), None, may_return=False)
 
     return lose
@@ -31,7 +43,10 @@ def _handed_on(real: Any) -> Any:
 def _keeps_lost_leases(real: Any) -> Any:
     """Leases that were lost on their way are not given out again."""
 
-    def reconcile(self: Any, worker: str, delivered: int, holds: Any, wants: Any) -> Any:
+    def reconcile(
+        self: Any, worker: str, _delivered: int, _holds: Any, *of_users: Any
+    ) -> Any:
+        wants, _ = of_users
         self.join(worker)
         self.wants.forget(worker)
         for workload, count in wants.items():
@@ -57,7 +72,8 @@ def _not_taken_out(real: Any) -> Any:
 
 
 def _acknowledged_unwritten(real: Any) -> Any:
-    """A batch is acknowledged when it arrives, before it is on disk: a disk that refuses loses it."""
+    """A batch is acknowledged when it arrives, before it is on disk: a disk that refuses loses
+    it."""
 
     def write(self: Any, deliveries: Any) -> bool:
         for delivery in deliveries:
@@ -85,7 +101,9 @@ def _acknowledges_the_next(real: Any) -> Any:
 def _every_batch_is_new(real: Any) -> Any:
     """A batch that comes twice is stored twice."""
 
-    def on_records(self: Any, client_id: str, worker: Any, number: int, data: bytes) -> None:
+    def on_records(
+        self: Any, client_id: str, worker: Any, number: int, data: bytes
+    ) -> None:
         self._ingest.put(client_id, number, data)
 
     return on_records
@@ -130,7 +148,8 @@ def _spools_half(real: Any) -> Any:
 
 
 def _open_is_empty(real: Any) -> Any:
-    """A worker's last word names nothing, and its cancelled requests have no time to become records."""
+    """A worker's last word names nothing, and its cancelled requests have no time to become
+    records."""
     return lambda self: []
 
 
@@ -156,9 +175,66 @@ def _flushed_by_word(real: Any) -> Any:
     return property(lambda self: self.left or self.sent_batches is not None)
 
 
+def _forgets(real: Any) -> Any:
+    """Nobody knows which messages have no answer."""
+    return lambda self, message: None
+
+
+def _begun_is_kept(real: Any) -> Any:
+    """The master keeps each request that a worker has begun."""
+
+    def ended(self: Any, rows: Any) -> Any:
+        rows = list(rows)
+        yield from real(self, rows)
+        for worker, key, _ in rows:
+            self._workers[worker].started.add(key)
+
+    return ended
+
+
+def _held_for_ever(real: Any) -> Any:
+    """A worker keeps each lease."""
+
+    def acknowledged(self: Any, numbers: Any) -> Any:
+        real(self, numbers)
+        return []
+
+    return acknowledged
+
+
+def _damage_costs_all(real: Any) -> Any:
+    """Of a journal with a damaged batch nothing is read."""
+
+    def batches(source: Any, most_bytes: Any) -> Any:
+        tables, gaps = real(source, most_bytes)
+        return ([], gaps) if gaps else (tables, gaps)
+
+    return batches
+
+
+def _cancelled_count_as_failed(real: Any) -> Any:
+    """A summary that takes cancelled requests for failed ones."""
+    return lambda self: self.where(~self.equals("status", OK))
+
+
+def _nobody_was_lost(real: Any) -> Any:
+    """Lost workers are not in the manifest."""
+
+    def close(self: Any, health: Any) -> None:
+        real(self, health)
+        self.prepared.writer.manifest.lost = []
+
+    return close
+
+
 def _nothing_happens(real: Any) -> Any:
     """A call is forgotten."""
     return lambda self: None
+
+
+def _none_is_held_open(_: Any) -> Any:
+    """A phase waits for the records that its own users hold open."""
+    return lambda self: []
 
 
 PLANTED: dict[str, tuple[Mutation, ...]] = {
@@ -174,21 +250,52 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
     "end: the last records are dropped": ((Recorder, "close", _rest_is_dropped), (OpenRequests, "keys", _open_is_empty), (MasterRun, "_name_unrecorded", _nothing_is_named)),
     "end: the recorder closes early": ((Recorder, "close", _rest_is_dropped),),
     "end: the master does not wait": ((WorkerState, "is_flushed", _flushed_by_word),),
+    "end: a worker's lost last word is not said again": ((WorkerRun, "_repeat_last_word", _nothing_happens),),
+    "end: records that tasks hold open are waited for": ((Ledger, "count_held_open", _none_is_held_open),),
     "end: requests begin after it": ((LeaseClient, "close", _nothing_happens),),
+    "start: a lost message is not sent again": ((UnansweredSpawns, "sent", _forgets),),
+    "start: a lost word of a ready worker is not sent again": ((UnansweredReady, "sent", _forgets),),
+    "start: a lost configuration is not asked for": ((WorkerLifecycle, "_ask_for_config", _nothing_happens),),
+    "start: no worker begins": ((WorkerLifecycle, "_begin", _nothing_happens),),
+    "memory: the master keeps begun requests": ((RecordIngest, "_ended", _begun_is_kept),),
+    "memory: a worker keeps its leases": ((Outbox, "acknowledged", _held_for_ever),),
+    "disk: a cut write costs the others": ((journal, "_batches", _damage_costs_all),),
+    "summary: cancelled counts as failed": ((Records, "failed", _cancelled_count_as_failed),),
+    "summary: nobody was lost": ((RunController, "close", _nobody_was_lost),),
 }  # fmt: skip
 
 
 # Faults that show bugs which few seeds show.
 SHOWN_BY: dict[str, list[Fault]] = {
     "acknowledgement: nothing is sent again": [Fault("connections flap", 1.0, 0, 10.0)],
+    "end: a worker's lost last word is not said again": [
+        Fault("SIGTERM to a worker", 2.0, 0, 3.0),
+        Fault("connections reset", 1.0, 0, 1.0, FLUSHED),
+    ],
     "end: requests begin after it": [Fault("Ctrl-C", 2.0, 0, 3.0)],
+    "start: a lost message is not sent again": [
+        Fault("network cut to the worker", 1.0, 0, 10.0),
+        Fault("SIGTERM to a worker", 1.5, 1, 3.0),
+    ],
+    "start: a lost word of a ready worker is not sent again": [
+        Fault("connections reset", 1.0, 0, 1.0, READY)
+    ],
+    "start: a lost configuration is not asked for": [
+        Fault("worker joins", 1.0, 0, 1.0),
+        Fault("connections reset", 1.001, -1, 1.0, RUN),
+        Fault("SIGTERM to a worker", 1.5, 0, 1.0),
+    ],
+    "summary: nobody was lost": [Fault("kill -9", 2.0, 0, 3.0)],
+    "disk: a cut write costs the others": [
+        Fault("kill -9 of the master in a write", 4.0, 0, 3.0)
+    ],
 }
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The code with this bug."""
-    before: list[tuple[type, str, Any]] = []
+    before: list[tuple[Any, str, Any]] = []
     for owner, attribute, mutation in PLANTED[name]:
         real = owner.__dict__[attribute]
         before.append((owner, attribute, real))

@@ -1,8 +1,9 @@
 """An event loop of gevent whose time is virtual: when nothing is ready, it moves to the next timer.
 
-Every wait of the code under test is gevent's (sleep, Event, Timeout, Greenlet.join), so all of it runs unchanged and without waiting.
-Each callback and timer belongs to a machine: of one that is stopped they are held, of one that was killed they are dropped. Calls
-into a thread (disks) run at once, and take virtual time if the machine's disk is slow.
+Every wait of the code under test is gevent's (sleep, Event, Timeout, Greenlet.join), so all of it
+runs unchanged and without waiting. Each callback and timer belongs to a machine: of one that is
+stopped they are held, of one that was killed they are dropped. Calls into a thread (disks) run at
+once, and take virtual time if the machine's disk is slow.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from types import ModuleType
@@ -25,6 +26,8 @@ ROOMS = ("llama_load.swarm.", "llama_load.run.", "llama_load.dispatch.")
 MACHINE = "machine"
 # More turns of the loop than this for one instant are a livelock.
 MOST_TURNS_AT_ONCE = 100_000
+# So many greenlets are started before those that have ended are forgotten.
+FORGET_DEAD_AT = 5_000
 
 
 class Livelock(Exception):
@@ -102,11 +105,15 @@ class VirtualLoop:
     def __init__(self) -> None:
         self.now_ns = 1000 * NS
         self.turns = 0
-        self.greenlets: dict[int, Any] = {}  # that have been started
+        self.greenlets: dict[
+            int, Any
+        ] = {}  # that have been started, dead ones for a while
+        self._forget_at = FORGET_DEAD_AT
         self._ready: deque[Callback] = deque()
         self._timers: list[tuple[int, int, Callback]] = []
         self._number = 0
-        self._machine: Any = None  # on whose behalf something is done now; None: the present greenlet's
+        # on whose behalf something is done now; None: the present greenlet's
+        self._machine: Any = None
 
     # ------------------------------------------------------------------ machines
 
@@ -127,7 +134,9 @@ class VirtualLoop:
         finally:
             self._machine = before
 
-    def spawn_on(self, machine: Any, function: Callable[..., object], *args: Any) -> Any:
+    def spawn_on(
+        self, machine: Any, function: Callable[..., object], *args: Any
+    ) -> Any:
         """A greenlet on that machine; those that it spawns are on it, too."""
         greenlet = gevent.Greenlet(function, *args)
         greenlet.spawn_tree_locals = {MACHINE: machine}
@@ -143,12 +152,29 @@ class VirtualLoop:
         owner = getattr(function, "__self__", None)
         if isinstance(owner, gevent.Greenlet):
             self.greenlets[id(owner)] = owner
+            if len(self.greenlets) > self._forget_at:
+                self._forget_dead()
         self._ready.append(callback)
         return callback
 
     run_callback_threadsafe = run_callback
 
-    def timer(self, after: float, repeat: float = 0.0, ref: bool = True, priority: int | None = None) -> Timer:
+    def _forget_dead(self) -> None:
+        """A run of hours starts a greenlet for each message."""
+        alive = {}
+        for number, greenlet in self.greenlets.items():
+            if not greenlet.dead:
+                alive[number] = greenlet
+        self.greenlets = alive
+        self._forget_at = len(alive) + FORGET_DEAD_AT
+
+    def timer(
+        self,
+        after: float,
+        repeat: float = 0.0,
+        ref: bool = True,
+        priority: int | None = None,
+    ) -> Timer:
         """A timer that has not been started."""
         return Timer(self, after)
 
@@ -183,7 +209,9 @@ class VirtualLoop:
         while self._ready or self._timers:
             turns_at_once += 1
             if turns_at_once > MOST_TURNS_AT_ONCE:
-                raise Livelock(f"{MOST_TURNS_AT_ONCE} turns at {self.now_ns / NS:.3f} s")
+                raise Livelock(
+                    f"{MOST_TURNS_AT_ONCE} turns at {self.now_ns / NS:.3f} s"
+                )
             if not self._ready:
                 due_ns, _, callback = heappop(self._timers)
                 if due_ns > self.now_ns:
@@ -226,13 +254,18 @@ class ThreadPool:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
-    def apply(self, function: Callable[[], Any]) -> Any:
+    def apply(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        keywords: Mapping[str, Any] | None = None,
+    ) -> Any:
         """See gevent's threadpool."""
         machine = self._loop.machine()
         delay_s = 0.0 if machine is None else machine.disk_delay_s()
         if delay_s:
             gevent.sleep(delay_s)
-        return function()
+        return function(*args, **(keywords or {}))
 
 
 class MachineTime(ModuleType):
@@ -245,7 +278,11 @@ class MachineTime(ModuleType):
     def monotonic_ns(self) -> int:
         """The machine's monotonic clock."""
         machine = self._loop.machine()
-        return self._loop.now_ns if machine is None else int(machine.monotonic_ns(self._loop.now_ns))
+        return (
+            self._loop.now_ns
+            if machine is None
+            else int(machine.monotonic_ns(self._loop.now_ns))
+        )
 
     def monotonic(self) -> float:
         """The same in s."""
@@ -254,7 +291,11 @@ class MachineTime(ModuleType):
     def time_ns(self) -> int:
         """The machine's wall clock."""
         machine = self._loop.machine()
-        return self._loop.now_ns if machine is None else int(machine.wall_ns(self._loop.now_ns))
+        return (
+            self._loop.now_ns
+            if machine is None
+            else int(machine.wall_ns(self._loop.now_ns))
+        )
 
     def time(self) -> float:
         """The same in s."""
@@ -267,14 +308,19 @@ class MachineTime(ModuleType):
 
 @contextmanager
 def virtual_time() -> Iterator[VirtualLoop]:
-    """A loop for the block. Its greenlets are ended after it, and clocks and loop are the real ones again."""
+    """A loop for the block. Its greenlets are ended after it, and clocks and loop are the real ones
+    again."""
     loop = VirtualLoop()
     before = get_hub()
     hub = Hub(loop)
     hub._threadpool = ThreadPool(loop)
     set_hub(hub)
     machine_time = MachineTime(loop)
-    changed = [module for name, module in sys.modules.items() if name.startswith(ROOMS) and getattr(module, "time", None) is time]
+    changed = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith(ROOMS) and getattr(module, "time", None) is time
+    ]
     for module in changed:
         module.time = machine_time  # type: ignore[attr-defined]
     try:
@@ -287,7 +333,8 @@ def virtual_time() -> Iterator[VirtualLoop]:
 
 
 def _end_all(loop: VirtualLoop) -> None:
-    """End what still waits, or Python's garbage collector would do so in the middle of another run."""
+    """End what still waits, or Python's garbage collector would do so in the middle of another
+    run."""
     for _ in range(5):
         alive = [greenlet for greenlet in loop.greenlets.values() if not greenlet.dead]
         if not alive:

@@ -1,8 +1,10 @@
-"""A worker's process: the real `WorkerLifecycle`, under a stand-in for Locust's worker runner and its users."""
+"""A worker's process: the real `WorkerLifecycle`, under a stand-in for Locust's worker runner and
+its users."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,15 @@ from locust.exception import StopUser
 from locust.rpc import Message
 from locust.runners import STATE_INIT, STATE_RUNNING, STATE_STOPPED
 
-from benchmarks.swarm_simulation.machines import Connections, Exchange, Machine, Request, Server, VirtualSpool, record_of
+from benchmarks.swarm_simulation.machines import (
+    Connections,
+    Exchange,
+    Machine,
+    Request,
+    Server,
+    VirtualSpool,
+    record_of,
+)
 from benchmarks.swarm_simulation.network import TO_MASTER, Link
 from benchmarks.swarm_simulation.virtual_loop import VirtualLoop
 from llama_load.observed.other_requests import OtherTraffic
@@ -23,18 +33,30 @@ from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.lease_client import LeaseClient
 from llama_load.run.sender import SenderConfig, SenderRuntime
 from llama_load.swarm import messages
+from llama_load.swarm.unanswered_ready import UnansweredReady
 from llama_load.swarm.worker import WorkerLifecycle, WorkerParts
 from llama_load.units import NS_PER_S
 from llama_load.users.session import OpenRecord
 
 HEARTBEAT_S = 1.0
+# Sent by greenlets of a task that holds an answer open.
+INNER_REQUESTS = 2
 WORKLOAD = "chat"
 
 
 class VirtualSender(SenderRuntime):
     """The sender of a worker, without the machine's sensors: its end is the real one."""
 
-    def __init__(self, environment: Any, worker: str, config: SenderConfig, link: Any, heard: Any, *, tls: Any) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        worker: str,
+        config: SenderConfig,
+        link: Any,
+        heard: Any,
+        *,
+        tls: Any,
+    ) -> None:
         idle: Any = SimpleNamespace(
             start=lambda: None,
             stop=lambda: None,
@@ -118,29 +140,45 @@ class Client:
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
         self._waiting: list[Message] = []
+        self.ready = UnansweredReady(lambda: process.now_ns() / NS_PER_S)
         self.is_connected = False
         self.connections = 0
         self.closed_since_s: float | None = None
 
     def send(self, message: Message) -> None:
         """See `Client.send`."""
-        if message.type == "heartbeat" and not self.is_connected:
-            return
+        if message.type == "heartbeat":
+            if not self.is_connected:
+                return
+            ready = self.ready.overdue()
+            if ready is not None:
+                self.send(ready)
+        self.ready.sent(message)
         self._waiting.append(message)
         self.send_waiting()
 
     def send_now(self, message: Message) -> bool:
         """See `Client.send_now`."""
-        return self.is_connected and self.send_waiting() and self._process.send("control", message)
+        return (
+            self.is_connected
+            and self.send_waiting()
+            and self._process.send("control", message)
+        )
 
     def send_batch(self, header: bytes, data: bytes) -> bool:
         """See `Client.send_batch`."""
         body = messages.unpack_batch([header, data])
-        return self.is_connected and self._process.send("records", Message(messages.RECORDS, body, self._process.name))
+        return self.is_connected and self._process.send(
+            "records", Message(messages.RECORDS, body, self._process.name)
+        )
 
     def send_waiting(self) -> bool:
         """Send what waited for a connection."""
-        while self._waiting and self.is_connected and self._process.send("control", self._waiting[0]):
+        while (
+            self._waiting
+            and self.is_connected
+            and self._process.send("control", self._waiting[0])
+        ):
             self._waiting.pop(0)
         return not self._waiting
 
@@ -148,19 +186,30 @@ class Client:
 class WorkerProcess:
     """One worker."""
 
-    def __init__(self, name: str, loop: VirtualLoop, machine: Machine, server: Server, master_machine: Machine) -> None:
+    def __init__(
+        self,
+        name: str,
+        loop: VirtualLoop,
+        machine: Machine,
+        server: Server,
+        master_machine: Machine,
+    ) -> None:
         self.name = name
         self.loop = loop
         self.machine = machine
         self.server = server
         self.link: Link | None = None
         self.requests = 0
+        self.holds_open = False  # its users hold answers open while they send more
         self.is_over = False
         self.was_killed = False
         self._master_machine = master_machine
         self._users = Group()
         self._inbox: Any = Queue()
         self._handlers: dict[str, tuple[Any, bool]] = {}
+        self._newest_spawn = 0
+        machine.kill = self.kill
+        self.lifecycle: WorkerLifecycle | None = None
         self.client = Client(self)
         self.signals = Signals(self.quit)
         # As Locust's runner:
@@ -212,23 +261,35 @@ class WorkerProcess:
 
     def _heartbeat(self) -> None:
         while True:
-            beat = {"state": self.worker_state, "current_cpu_usage": 1.0, "users": len(self._users)}
+            beat = {
+                "state": self.worker_state,
+                "current_cpu_usage": 1.0,
+                "users": len(self._users),
+            }
             self.client.send(Message("heartbeat", beat, self.name))
             gevent.sleep(HEARTBEAT_S)
 
     # ------------------------------------------------------------------ as Locust's worker runner
 
-    def register_message(self, kind: str, listener: Any, concurrent: bool = False) -> None:
+    def register_message(
+        self, kind: str, listener: Any, concurrent: bool = False
+    ) -> None:
         """See Locust."""
         self._handlers[kind] = listener, concurrent
 
-    def send_message(self, kind: str, data: Any = None, client_id: str | None = None) -> None:
+    def send_message(
+        self, kind: str, data: Any = None, client_id: str | None = None
+    ) -> None:
         """See Locust."""
         self.client.send(Message(kind, data, self.name))
 
     def _handle(self, message: Message) -> None:
+        self.client.ready.received(message)
         if message.type == "spawn":
-            self._spawn(message.data)
+            self.client.send(Message("spawning", None, self.name))
+            if message.data["number"] > self._newest_spawn:
+                self._newest_spawn = message.data["number"]
+                self._spawn(message.data["users"])
         elif message.type == "stop":
             self._stop()
             self.client.send(Message("client_stopped", None, self.name))
@@ -268,6 +329,11 @@ class WorkerProcess:
         self.environment.events.quitting.fire(environment=self.environment)
         self.client.send(Message("quit", None, self.name))
         gevent.sleep(0.5)
+        self.die()
+
+    def kill(self) -> None:
+        """By kill -9."""
+        self.was_killed = True
         self.die()
 
     def die(self) -> None:
@@ -332,29 +398,63 @@ class User:
         session = self._environment.llama_load
         try:
             while True:
-                self._send(session, session.take(WORKLOAD))
+                opened = self._send(session, session.take(WORKLOAD))
+                try:
+                    if self._process.holds_open:
+                        self._ask_for_more(session)
+                finally:
+                    opened.publish()
         except StopUser:
             return
 
-    def _send(self, session: Any, ticket: Any) -> None:
+    def _ask_for_more(self, session: Any) -> None:
+        """What a task may do while it holds an answer open: have greenlets of its own send."""
+        inner = [gevent.spawn(self._send_one, session) for _ in range(INNER_REQUESTS)]
+        try:
+            gevent.joinall(inner)
+        finally:
+            gevent.killall(inner, block=False)
+
+    def _send_one(self, session: Any) -> None:
+        with suppress(StopUser):
+            self._send(session, session.take(WORKLOAD)).publish()
+
+    def _send(self, session: Any, ticket: Any) -> OpenRecord:
         process = self._process
         lease = ticket.lease
         process.requests += 1
         began_ns = process.machine.monotonic_ns(process.loop.now_ns)
-        request = Request(lease.key, f"{process.name}-{process.requests}", process.name, process.loop.now_ns)
+        request = Request(
+            lease.key,
+            f"{process.name}-{process.requests}",
+            process.name,
+            process.loop.now_ns,
+        )
         process.server.log.append(request)
         exchange = Exchange(process.server, process.machine, request)
         process.environment.connections.active[exchange] = None
+        was_killed = True
         try:
             exchange.wait()
+            was_killed = False
         finally:
             exchange.cancel()
             process.environment.connections.active.pop(exchange, None)
             now_ns = process.machine.monotonic_ns(process.loop.now_ns)
             status = exchange.status or "cancelled"
             on_worker = Request(request.key, request.request_id, process.name, began_ns)
-            record = record_of(on_worker, status, process.name, now_ns=now_ns, scheduled_ns=lease.scheduled_ns, stage=lease.stage)
+            record = record_of(
+                on_worker,
+                status,
+                process.name,
+                now_ns=now_ns,
+                scheduled_ns=lease.scheduled_ns,
+                stage=lease.stage,
+            )
             session.done(ticket, record)
-            OpenRecord(session, record).publish()
+            opened = OpenRecord(session, record)
+            if was_killed:
+                opened.publish()
         if status != "ok":
             gevent.sleep(0.1)
+        return opened

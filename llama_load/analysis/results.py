@@ -8,32 +8,41 @@ from typing import Any
 
 from llama_load import exit_codes
 from llama_load.analysis.counter_resets import without_resets
-from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage, probes_of
+from llama_load.analysis.gather_evidence import (
+    cut_ns,
+    evidence_of_run,
+    evidence_of_stage,
+    probes_of,
+)
 from llama_load.analysis.keys import flat_result, spoiled
-from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.errors import RunError
-from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
-from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.client_server import SidePair, side_by_side
-from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
+from llama_load.metrics.conversation_figures import conversation_figures, peak_begun
 from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import FailureClass, failure_classes
-from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
-from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.rates import imbalance
-from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.soak import Soak
-from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, window_at_own_load, with_window_rates
+from llama_load.metrics.stage_figures import (
+    StageFigures,
+    completed_within,
+    repeated_prompts,
+    window_at_own_load,
+    with_window_rates,
+)
 from llama_load.metrics.summary import Summary, summarize
-from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
-from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.thresholds import (
+    VERDICT,
+    Threshold,
+    ThresholdResult,
+    evaluate,
+    parse_threshold,
+)
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.token_counts import as_seen, token_counts
 from llama_load.metrics.verdict import Verdict, judge, judge_stage
@@ -42,6 +51,7 @@ from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
 from llama_load.observed.window import Window, window_of
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.topics import Found, TopicInput, found_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,6 @@ class Results:
     by_adapter: dict[str, Summary]  # empty without --adapter
     by_turn: dict[int, Summary]  # without sub-agents
     by_agent_turn: dict[int, Summary]  # of sub-agents
-    conversations: ConversationFigures | None  # None without conversations of several turns
     stages: list[StageFigures]
     repeated_prompts: int  # requests with a prompt of an earlier stage
     verdict: Verdict
@@ -68,18 +77,14 @@ class Results:
     answers: AnswerEnds
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
-    steady: SteadyFigures | None  # None where the load was not constant
-    forms: list[FormFigures]  # of answers; empty where none is forced into one
-    hang_ups: HangUpFigures | None  # None where nobody hung up
-    same_answers: SameAnswers | None  # with --same-answer
-    switching: SwitchFigures | None  # None with one model and adapter
-    affinity: AffinityFigures | None  # None without conversations, or where replicas are not known
-    probes: ProbeFigures | None  # with --probe-rate
-    soak: Soak | None  # None below an hour, or where the load was not constant
+    topics: dict[str, Found[Any]]  # those that the run has something of
 
     @property
     def request_imbalance(self) -> float | None:
-        """How unevenly successful requests were spread over the replicas (see `metrics.rates.imbalance`)."""
+        """How unevenly requests were spread over the replicas (see `metrics.rates.imbalance`).
+
+        Only successful ones count.
+        """
         return imbalance([part.completed for part in self.by_host.values()])
 
     @property
@@ -89,34 +94,57 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """The first that applies: 1 the run was aborted by a threshold; 3 it is incomplete or could not be written; 1 a threshold
-        failed; Locust's --exit-code-on-error where other requests failed or tasks raised exceptions; else 0."""
+        """The first that applies.
+
+        1: the run was aborted by a threshold; 3: it is incomplete or could not be written; 1: a
+        threshold failed; Locust's --exit-code-on-error: other requests failed or tasks raised
+        exceptions; else 0.
+        """
         if self.run.manifest.aborted_by is not None:
             return exit_codes.THRESHOLD_FAILED
         if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
             return exit_codes.INCOMPLETE
         if any(threshold.failed for threshold in self.thresholds):
             return exit_codes.THRESHOLD_FAILED
-        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else exit_codes.GOOD
+        if self.others.failures or self.others.raised:
+            return self.run.manifest.exit_code_on_error
+
+        return exit_codes.GOOD
 
 
 def analyze(run: Run) -> Results:
-    """Compute everything from the run's records and manifest. Raises RunError: the manifest asks for what there is not."""
+    """Compute everything from the run's records and manifest.
+
+    Raises RunError: the manifest asks for what there is not.
+    """
     _check(run.manifest)
     run = without_probes(without_resets(run))
     manifest = run.manifest
-    # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
-    counted = token_counts(run.records, None if manifest.hands_over else manifest.counters)
+    # With --hand-over the counters are about more requests than the measured ones, some of which
+    # were cut.
+    counters = manifest.counters
+    if manifest.hands_over:
+        counters = None
+
+    counted = token_counts(run.records, counters)
     run = replace(run, records=as_seen(run.records, counted))
     measured = run.records.measured()
-    slos = tuple(parse_slo(text) for text in manifest.goodput)
-    window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
+    slos = tuple(map(parse_slo, manifest.goodput))
+
+    # Each stage has its own end.
+    ended_ns = None
+    if not manifest.stages:
+        ended_ns = cut_ns(manifest, measured)
+
+    window = window_of(measured, ended_ns)
     full_load = _full_load(manifest, measured)
 
     def figures(of: Callable[[Records], Records] = lambda records: records) -> Summary:
         """The figures of the measured requests that are chosen; all rates are of the run's time."""
         summary = summarize(of(measured), manifest.percentiles, slos, window)
-        return summary if full_load is None else with_window_rates(summary, of(run.records), full_load, slos)
+        if full_load is None:
+            return summary
+        return with_window_rates(summary, of(run.records), full_load, slos)
 
     total = figures()
 
@@ -129,34 +157,73 @@ def analyze(run: Run) -> Results:
         def of(value: Any) -> Callable[[Records], Records]:
             return lambda records: records.where(records.equals(column, value))
 
-        return {value: figures(of(value)) for value in values}
+        by_value = {}
+        for value in values:
+            by_value[value] = figures(of(value))
+
+        return by_value
 
     def turns(*, of_agents: bool) -> dict[int, Summary]:
         """The figures of each turn of sub-agents, or of all others."""
 
         def of(turn: int) -> Callable[[Records], Records]:
-            return lambda records: records.where(records.equals("turn", turn) & (records.has("agent") == of_agents))
+            return lambda records: records.where(
+                records.equals("turn", turn) & (records.has("agent") == of_agents)
+            )
 
         own = measured.where(measured.has("agent") == of_agents)
-        return {turn: figures(of(turn)) for turn in sorted(own.values_of("turn"))}
+        by_turn = {}
+        for turn in sorted(own.values_of("turn")):
+            by_turn[turn] = figures(of(turn))
+
+        return by_turn
 
     parts = time_parts(run)
     probes = probes_of(run, window)
-    evidence = evidence_of_run(run, measured, total, parts=parts.total, counted=counted, probes=probes)
-    constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
-    stages = [
-        _stage(evidence, slos, number, record, parts.by_stage.get(record.name)) for number, record in enumerate(manifest.stages)
-    ]
-    hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
+    evidence = evidence_of_run(
+        run, measured, total, parts=parts.total, counted=counted, probes=probes
+    )
+    constant = replace(
+        evidence, is_steady=evidence.is_steady and _is_constant(manifest)
+    )
+    stages = []
+    for number, record in enumerate(manifest.stages):
+        parts_of_stage = parts.by_stage.get(record.name)
+        stages.append(_stage(evidence, slos, number, record, parts_of_stage))
+
+    # Including those that got no request.
+    hosts = [str(target["url"]) for target in manifest.targets]
     groups: dict[str, dict[Any, Summary]] = {
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
         "model": grouped("model"),
         "adapter": grouped("adapter"),
-        "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
+    if measured.has("agent").any():
+        groups["turn"] = turns(of_agents=False)
+    else:
+        groups["turn"] = dict(sorted(grouped("turn").items()))
+
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
+    agent_turns = turns(of_agents=True)
+    topics = found_in(
+        TopicInput(
+            run=run,
+            measured=measured,
+            total=total,
+            by_turn=groups["turn"],
+            by_agent_turn=agent_turns,
+            stages=stages,
+            constant=constant,
+            slos=slos,
+            hosts=hosts,
+            probes=probes,
+            verdict=verdict,
+            cut_ns=evidence.cut_ns,
+        )
+    )
+
     return Results(
         run,
         total,
@@ -165,8 +232,7 @@ def analyze(run: Run) -> Results:
         by_model=groups["model"],
         by_adapter=groups["adapter"],
         by_turn=groups["turn"],
-        by_agent_turn=turns(of_agents=True),
-        conversations=conversation_figures(measured, evidence.cut_ns),
+        by_agent_turn=agent_turns,
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
         verdict=verdict,
@@ -178,28 +244,24 @@ def analyze(run: Run) -> Results:
         answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
-        steady=steady_figures(constant, slos),
-        forms=answer_forms(measured),
-        hang_ups=hang_up_figures(measured),
-        same_answers=same_answers(measured) if manifest.same_answer else None,
-        switching=switch_figures(run.records, other_clients=_has_other_clients(verdict)),
-        affinity=affinity_figures(measured, hosts),
-        probes=probes,
-        soak=soak_of(constant, run.telemetry),
+        topics=topics,
     )
 
 
-def _has_other_clients(verdict: Verdict) -> bool:
-    return any(check.name == "other_client_ratio" and not check.ok for check in verdict.checks)
-
-
 def _full_load(manifest: Manifest, measured: Records) -> Window | None:
-    """With --hand-over: from the first to the last start of a measured request. Others were in flight beside them at both ends, so
-    that the rates are those of all requests in this time."""
+    """With --hand-over: from the first to the last start of a measured request.
+
+    Others were in flight beside them at both ends, so that the rates are those of all requests in
+    this time.
+    """
     if not manifest.hands_over or not len(measured):
         return None
+
     started_ns = measured.instants("started_mono_ns")
-    return Window(int(started_ns.min()), int(started_ns.max()), is_cut=True)
+    first_ns = int(started_ns.min())
+    last_ns = int(started_ns.max())
+
+    return Window(first_ns, last_ns, is_cut=True)
 
 
 def _is_constant(manifest: Manifest) -> bool:
@@ -209,17 +271,27 @@ def _is_constant(manifest: Manifest) -> bool:
 
 
 def _check(manifest: Manifest) -> None:
-    """Whether its texts name figures. A run checks its flags; run.json may have been changed since."""
+    """Whether its texts name figures; else a RunError.
+
+    A run checks its flags, but run.json may have been changed since.
+    """
     try:
         for text in manifest.fail_if:
             parse_threshold(text)
+
         if manifest.aborted_by is not None:
             parse_threshold(manifest.aborted_by.text)
     except ValueError as error:
-        raise RunError(f"run.json has a threshold that cannot be read: {error}") from None
+        raise RunError(
+            f"run.json has a threshold that cannot be read: {error}"
+        ) from None
+
     for name in manifest.percentile_metrics:
         if name not in SECTION_KEYS:
-            raise RunError(f"run.json names the latency {name!r}; it must be one of {', '.join(SECTION_KEYS)}")
+            known = ", ".join(SECTION_KEYS)
+            raise RunError(
+                f"run.json names the latency {name!r}; it must be one of {known}"
+            )
 
 
 def _thresholds(
@@ -229,36 +301,84 @@ def _thresholds(
     stages: Sequence[StageFigures],
     verdict: Verdict,
 ) -> list[ThresholdResult]:
-    """Each --fail-if, evaluated against the figures of the run, a part or a stage, or against the verdict; and the --abort-if that
-    ended the run."""
-    flat = {
-        group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}
-        for group, parts in groups.items()
-    }
-    flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
+    """Each --fail-if, evaluated, and the --abort-if that ended the run.
+
+    Against the figures of the run, a part or a stage, or against the verdict.
+    """
+    by_group: dict[str, dict[str, dict[str, Any]]] = {}
+    for group, parts in groups.items():
+        by_name = {}
+        for name, part in parts.items():
+            is_part = part is not total
+            by_name[str(name)] = flat_result(manifest, part, is_part=is_part)
+
+        by_group[group] = by_name
+
+    by_stage = {}
+    for stage in stages:
+        by_stage[stage.name] = flat_result(manifest, stage.figures, stage)
+
+    by_group["stage"] = by_stage
     values = flat_result(manifest, total) | {VERDICT: verdict.words}
-    threshold_results = []
+
+    results = []
+    aborted = manifest.aborted_by
+    if aborted is not None:
+        threshold = parse_threshold(aborted.text)
+        results.append(ThresholdResult(threshold, aborted.value, failed=True))
+
     for text in manifest.fail_if:
         threshold = parse_threshold(text)
-        stage = next((stage for stage in stages if threshold.group == "stage" and stage.name == threshold.member), None)
-        threshold_results.append(evaluate(threshold, values, flat, spoiled(manifest, verdict.checks, stage)))
-    if (aborted := manifest.aborted_by) is not None:
-        threshold_results.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
-    return threshold_results
+        doubts = spoiled(manifest, verdict.checks, _stage_of(threshold, stages))
+        results.append(evaluate(threshold, values, by_group, doubts))
+
+    return results
 
 
-def _stage(run: Evidence, slos: tuple[Slo, ...], number: int, record: StageRecord, parts: TimeParts | None) -> StageFigures:
-    """The figures of a stage, and the checks of it that are not ok. `run`: the evidence of the whole run."""
+def _stage_of(
+    threshold: Threshold, stages: Sequence[StageFigures]
+) -> StageFigures | None:
+    """The stage that a threshold is about; None where it is about no stage."""
+    if threshold.group != "stage":
+        return None
+
+    for stage in stages:
+        if stage.name == threshold.member:
+            return stage
+
+    return None
+
+
+def _stage(
+    run: Evidence,
+    slos: tuple[Slo, ...],
+    number: int,
+    record: StageRecord,
+    parts: TimeParts | None,
+) -> StageFigures:
+    """The figures of a stage, and the checks of it that are not ok.
+
+    `run`: the evidence of the whole run.
+    """
     own, crossing = completed_within(run.records, number, record.ended_mono_ns)
     figures = summarize(own, run.percentiles, slos)
     unsettled_s = 0.0
-    if record.is_timed and record.ended_mono_ns is not None and record.begun_mono_ns is not None:
+    if (
+        record.is_timed
+        and record.ended_mono_ns is not None
+        and record.begun_mono_ns is not None
+    ):
         timed = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
         window = window_at_own_load(run.records, number, timed, record.users)
         unsettled_s = timed.seconds - window.seconds
         figures = with_window_rates(figures, run.records, window, slos)
+
     of_stage = run.records.where(run.records.equals("stage", number))
-    checks = judge_stage(evidence_of_stage(run, of_stage, figures, number=number, record=record, parts=parts))
+    evidence = evidence_of_stage(
+        run, of_stage, figures, number=number, record=record, parts=parts
+    )
+    checks = judge_stage(evidence)
+
     return StageFigures(
         record.name,
         record.users,

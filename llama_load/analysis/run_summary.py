@@ -1,7 +1,8 @@
 """summary.json as it is read: by comparisons, sweeps, searches, the list of runs and the page.
 
-A file may be of any version, damaged, or made by others. So each part is read for itself: what is not as our writer (reports/
-result_json.py) makes it is left out, numbers are checked where they are taken, texts are printable.
+A file may be of any version, damaged, or made by others. So each part is read for itself: what is
+not as our writer (reports/result_json.py) makes it is left out, numbers are checked where they are
+taken, texts are printable.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable_json
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN
 
 SUMMARY = "summary.json"
@@ -32,6 +34,7 @@ class SummaryCheck(msgspec.Struct):
 
     name: str = ""
     ok: bool = True
+    value: object = None  # None: not known
     text: str = ""
     stage: str | None = None
     spoils: list[str] = []
@@ -40,7 +43,9 @@ class SummaryCheck(msgspec.Struct):
     def word(self) -> str | None:
         """The word where it fails; None where this version does not know the check."""
         limit = LIMITS.get(self.name)
-        return None if limit is None else word_of(self.name, self.spoils or limit.spoils)
+        if limit is None:
+            return None
+        return word_of(self.name, self.spoils or limit.spoils)
 
 
 class SummaryVerdict(msgspec.Struct):
@@ -54,56 +59,112 @@ class SummaryVerdict(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A summary."""
+    """A summary.
 
-    figures: Mapping[str, Any]  # its keys at the top level, those of `vllm bench serve`
-    ours: Mapping[str, Any]  # those below llama_load; empty in a result of vLLM's
-    stages: Mapping[str, Mapping[str, Any]]  # figures by stage
-    verdict: SummaryVerdict | None  # None where there is none that can be read
+    `figures`: its keys at the top level, those of `vllm bench serve`; `ours`: those below
+    llama_load, empty in a result of vLLM's; `stages`: figures by stage; `verdict`: None where there
+    is none that can be read.
+    """
+
+    figures: Mapping[str, Any]
+    ours: Mapping[str, Any]
+    stages: Mapping[str, Mapping[str, Any]]
+    verdict: SummaryVerdict | None
 
     @property
     def words(self) -> list[str]:
         """The words of the verdict; empty where it cannot be read."""
-        return [] if self.verdict is None else self.verdict.words or list(filter(None, [self.verdict.word]))
+        verdict = self.verdict
+        if verdict is None:
+            return []
+        if verdict.words:
+            return verdict.words
+        if verdict.word:
+            return [verdict.word]
+        return []
 
     @property
     def shown(self) -> str:
-        """The words as a table shows them; "VALID as far as seen" where main checks are not known. Empty where they cannot be
-        read."""
-        return AS_FAR_AS_SEEN if self.headline.startswith(AS_FAR_AS_SEEN) else ", ".join(self.words)
+        """The words as a table shows them; empty where they cannot be read.
+
+        "VALID as far as seen" where main checks are not known.
+        """
+        if self.headline.startswith(AS_FAR_AS_SEEN):
+            return AS_FAR_AS_SEEN
+        return ", ".join(self.words)
 
     @property
     def headline(self) -> str:
         """The verdict as a sentence, else its words; empty where it cannot be read."""
-        return (self.verdict.headline if self.verdict is not None else "") or ", ".join(self.words)
+        if self.verdict is not None and self.verdict.headline:
+            return self.verdict.headline
+        return ", ".join(self.words)
+
+    @property
+    def disturbed(self) -> str:
+        """What other programs did to the server, if a check of that failed; else empty."""
+        if self.verdict is None:
+            return ""
+
+        for check in self.verdict.checks:
+            if check.name in OF_OTHERS and not check.ok:
+                return check.text
+
+        return ""
+
+    @property
+    def knows_others(self) -> bool:
+        """Whether the run saw what other programs used of the server's machine."""
+        if self.verdict is None:
+            return False
+        return any(
+            check.name in OF_OTHERS and check.value is not None
+            for check in self.verdict.checks
+        )
 
     @property
     def sentences(self) -> list[str]:
-        """What the run found, as its first screen says it; empty in the summaries of other tools."""
+        """What the run found, as its first screen says it; empty in summaries of other tools."""
         found = self.ours.get("sentences")
-        return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+        if not isinstance(found, list):
+            return []
+        return [text for text in found if isinstance(text, str)]
 
     def doubts(self, stage: str = "") -> dict[str, str]:
         """Keys whose number is uncertain, of the run or of a stage, and why."""
-        return {key: str(why) for key, why in _mapping((self.stages[stage] if stage else self.ours).get("uncertain")).items()}
+        figures = self.stages[stage] if stage else self.ours
+        reasons = _mapping(figures.get("uncertain"))
+        return {key: str(why) for key, why in reasons.items()}
 
     def certain(self, stage: str = "") -> dict[str, Any]:
         """All figures of the run or of a stage, flat; those that are uncertain are None."""
-        return certain(self.stages[stage] if stage else {**self.figures, **self.ours}, self.doubts(stage))
+        figures = self.stages[stage] if stage else {**self.figures, **self.ours}
+        return certain(figures, self.doubts(stage))
 
     def numbers(self, *keys: str) -> dict[str, float]:
         """These figures of the run, without those that are uncertain or no number."""
         known = self.certain()
-        return {key: value for key in keys if is_number(value := known.get(key))}
+        numbers = {}
+        for key in keys:
+            value = known.get(key)
+            if is_number(value):
+                numbers[key] = value
+
+        return numbers
 
     def telemetry(self, stage: str = "") -> Mapping[str, Any]:
         """The figures of telemetry of the run or of a stage; empty without telemetry."""
         figures = _mapping(self.ours.get("telemetry"))
-        return _mapping(_mapping(figures.get("by_stage")).get(stage)) if stage else figures
+        if not stage:
+            return figures
+        return _mapping(_mapping(figures.get("by_stage")).get(stage))
 
 
 def read_summary(folder: Path, most_bytes: int = MOST_JSON_BYTES) -> RunSummary:
-    """The summary in a run folder. Raises OSError, and ValueError where it holds no JSON object or is larger than this."""
+    """The summary in a run folder.
+
+    Raises OSError, and ValueError where it holds no JSON object or is larger than this.
+    """
     return summary_of(read_foreign_json(folder / SUMMARY, most_bytes))
 
 
@@ -111,18 +172,27 @@ def summary_of(result: Mapping[str, Any]) -> RunSummary:
     """The summary in an object that was read from JSON."""
     plain = printable_json(result)
     ours = _mapping(plain.pop(OURS, None))
-    stages = {name: part for name, part in _mapping(ours.get("by_stage")).items() if isinstance(part, dict)}
+    stages = {}
+    for name, part in _mapping(ours.get("by_stage")).items():
+        if isinstance(part, dict):
+            stages[name] = part
+
     try:
         verdict = msgspec.convert(ours.get("verdict"), SummaryVerdict)
     except (msgspec.ValidationError, RecursionError):
         verdict = None
+
     return RunSummary(plain, ours, stages, verdict)
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value of JSON is a number that can be shown."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST_NUMBER and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < MOST_NUMBER and math.isfinite(value)
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}

@@ -1,4 +1,4 @@
-"""Where the time of a run went: of all its measured requests, of each workload and of each stage."""
+"""Where the time of a run went: of all its measured requests, and of its workloads and stages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from llama_load.run_folder import Manifest, Run
 
 @dataclass(frozen=True, slots=True)
 class RunTimeParts:
-    """`requests` has one row per record of the run, warm-ups included; the sums are of measured requests (None: none has an E2EL),
-    by stage without those that ended after their stage."""
+    """The parts of the requests' time, and their sums.
+
+    `requests` has one row per record of the run, warm-ups included; the sums are of measured
+    requests (None: none has an E2EL), by stage without those that ended after their stage.
+    """
 
     requests: RequestParts = field(repr=False, compare=False)
     total: TimeParts | None
@@ -26,26 +29,29 @@ class RunTimeParts:
 
 def time_parts(run: Run) -> RunTimeParts:
     """The parts of all requests of the run, and their sums."""
-    records, manifest = run.records, run.manifest
-    parts = request_parts(_with_probes(run), _slots_by_host(manifest))
+    records = run.records
+    parts = request_parts(_with_probes(run), _slots_by_host(run.manifest))
     parts = parts.where(np.arange(len(parts)) < len(records))
     measured = ~records.equals("warmup", True)
-    return RunTimeParts(
-        parts,
-        sum_up(parts.where(measured)),
-        {
-            workload: sum_up(parts.where(measured & records.equals("workload", workload)))
-            for workload in records.values_of("workload")
-        },
-        {
-            stage.name: sum_up(parts.where(measured & completed_within_mask(records, number, stage.ended_mono_ns)))
-            for number, stage in enumerate(manifest.stages)
-        },
-    )
+
+    by_workload = {}
+    for workload in records.values_of("workload"):
+        of_workload = records.equals("workload", workload)
+        by_workload[workload] = sum_up(parts.where(measured & of_workload))
+
+    by_stage = {}
+    for number, stage in enumerate(run.manifest.stages):
+        of_stage = completed_within_mask(records, number, stage.ended_mono_ns)
+        by_stage[stage.name] = sum_up(parts.where(measured & of_stage))
+
+    return RunTimeParts(parts, sum_up(parts.where(measured)), by_workload, by_stage)
 
 
 def _with_probes(run: Run) -> Records:
-    """All requests that used the servers: those of the run first, then the probes, which others may have waited for."""
+    """All requests that used the servers.
+
+    Those of the run first, then the probes, which others may have waited for.
+    """
     if run.probes is None or not len(run.probes):
         return run.records
     import pyarrow as pa
@@ -55,8 +61,9 @@ def _with_probes(run: Run) -> Records:
 
 def _slots_by_host(manifest: Manifest) -> dict[str, int]:
     """The slots of each replica that reports them."""
-    return {
-        str(target.get("url")): slots
-        for target in manifest.targets
-        if isinstance(slots := target.get("slots"), int) and slots > 0 and not isinstance(slots, bool)
-    }
+    by_host = {}
+    for target in manifest.targets:
+        slots = target.get("slots")
+        if isinstance(slots, int) and not isinstance(slots, bool) and slots > 0:
+            by_host[str(target.get("url"))] = slots
+    return by_host

@@ -1,4 +1,5 @@
-"""The `llama-load` command: one function per subcommand, which calls the package that does the work."""
+"""The `llama-load` command: one function per subcommand, which calls the package that does the
+work."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
 from llama_load.cli.compare_command import add_compare
 from llama_load.cli.datasets_command import add_datasets
 from llama_load.cli.files_command import add_files
 from llama_load.cli.parser import Parser
+from llama_load.cli.prompts_command import add_prompts
+from llama_load.cli.record_command import add_record
+from llama_load.cli.run_command import add_run, split_run_words
 from llama_load.cli.search_command import add_search
 from llama_load.cli.serve_command import add_serve, split_server_flags
 from llama_load.cli.server_bench_command import add_server_bench
@@ -32,16 +38,29 @@ from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import keep_secret, printable_lines
 from llama_load.languages import LANGUAGES
+from llama_load.own_modules import module_command
 from llama_load.reports.formats import FORMATS, export
 from llama_load.tables.bounded_console import bounded_console
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
+if TYPE_CHECKING:
+    from llama_load.options.flag import Flag
+
 # Errors caused by the path the user gave, not by the disk.
-NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+NO_SUCH_PATH = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
+# The commands that --help lists, in this order; `llama-load more` lists the others.
+FIRST_COMMANDS = ("demo", "run", "serve", "capacity", "compare", "report")
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
-# Flags that set a load of their own, so that the demo's number of users and of prompts do not apply.
+# Flags that set a load of their own, so that the demo's number of users and of prompts do not
+# apply.
 OTHER_LOADS = ("--stages", "--request-rate", "--trace")
 
 
@@ -55,9 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     make_output_safe()
     words = sys.argv[1:] if argv is None else argv
     keep_secret(secrets_of_words(words))  # before a fault in them is shown
+    if not words:
+        print(parser.format_help(), end="")
+        return 0
     own, server_flags = split_server_flags(words)
+    own, run_words = split_run_words(own)
     arguments, further = parser.parse_known_args(own)
     arguments.server_flags = server_flags
+    arguments.run_words = run_words
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
@@ -71,8 +95,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except OSError as error:  # a disk or file error without a more specific message
         place = f" {str(error.filename)[:100]}:" if error.filename else ""
-        print(f"llama-load:{place} {error.strerror or error}; make room or check the path, then try again", file=sys.stderr)
-        return UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
+        print(
+            f"llama-load:{place} {error.strerror or error}; make room or check the path, then "
+            "try again",
+            file=sys.stderr,
+        )
+        return (
+            UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -81,65 +111,98 @@ def command_parser() -> Parser:
     """The parser of the command, with all subcommands."""
     parser = Parser(
         prog="llama-load",
-        description="Load tests for LLM servers. Locust runs the tests: "
-        "locust -f $(llama-load path sharegpt_chat) --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
-        examples={"A first run, without a server": "llama-load demo", "Examples of a subcommand": "llama-load report --help"},
+        description="Load tests for LLM servers, run by Locust.",
+        examples={
+            "A first run, without a server": "llama-load demo",
+            "Your own server, 8 users, 64 questions": "llama-load run http://127.0.0.1:8080 -u 8 "
+            "-n 64",
+            "Examples of a subcommand": "llama-load report --help",
+        },
     )
-    parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"llama-load {__version__}"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     demo = commands.add_parser(
         "demo",
         help="run a short load test against an embedded llama-server",
-        description="Start an embedded llama-server with a small random model and send it ShareGPT questions; takes under a "
+        description="Start an embedded llama-server with a small random model and send it "
+        "ShareGPT questions; takes under a "
         "minute. Other flags are passed to Locust.",
         examples={
             "8 users, 64 requests": "llama-load demo",
             "Fewer of both": "llama-load demo -u 4 --num-prompts 16",
-            "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 -t 30s",
+            "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 "
+            "-t 30s",
         },
     )
     demo.set_defaults(run=_demo)
 
+    add_run(commands)
     add_serve(commands)
     add_telemetry(commands)
     calibrate = commands.add_parser(
         "calibrate",
-        help="measure how many streams one worker carries on this machine, and how many workers a load needs",
-        description="Send increasing loads to a simulated server on this machine and compare the measured times with its log. "
+        help="measure how many streams one worker carries on this machine, and how many workers "
+        "a load needs",
+        description="Send increasing loads to a simulated server on this machine and compare the "
+        "measured times with its log. "
         "Takes some minutes; stop other programs first.",
         examples={
             "How much does one worker carry?": "llama-load calibrate",
-            "How many workers do 2000 streams of 50 tokens/s need?": "llama-load calibrate --for 2000x50",
+            "How many workers do 2000 streams of 50 tokens/s need?": "llama-load calibrate --for "
+            "2000x50",
         },
     )
     calibrate.add_argument(
-        "--for", dest="load", default="", metavar="STREAMSxTOK/S", help="planned load, such as 2000x50: 2000 streams of 50 tokens/s"
+        "--for",
+        dest="load",
+        default="",
+        metavar="STREAMSxTOK/S",
+        help="planned load, such as 2000x50: 2000 streams of 50 tokens/s",
     )
     calibrate.set_defaults(run=_calibrate)
 
     flags = commands.add_parser(
         "flags",
-        help="list the flags that llama-load adds to locust (locust --help does not show them)",
-        examples={"Which flags set the load?": "llama-load flags | grep -i rate"},
+        help="the flags of a run that are used most; --all: every flag (locust --help does not "
+        "show them)",
+        examples={
+            "The usual flags": "llama-load flags",
+            "Which flags set the load?": "llama-load flags --all | grep -i rate",
+        },
+    )
+    flags.add_argument(
+        "--all", dest="all_flags", action="store_true", help="every flag, by topic"
     )
     flags.set_defaults(run=_flags)
 
     report = commands.add_parser(
         "report",
-        help="write the reports of runs again, or print them in another format; also recovers a run that was killed",
+        help="write the reports of runs again, or print them in another format; also recovers a "
+        "run that was killed",
         examples={
             "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
-            "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
-            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
-            "Chinese headings in report.md and report.html": "llama-load report --lang zh runs/20261121-203500-demo",
-            "A picture of the first screen": "llama-load report runs/20261121-203500-demo --format png --output run.png",
-            "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
-            "llm-d's Benchmark Report": "llama-load report runs/20261121-203500-demo --format llm-d --output report.json",
-            "Spans and histograms for OpenTelemetry": "llama-load report runs/20261121-203500-demo --push http://127.0.0.1:4318",
+            "Add the records that a worker could not deliver": "llama-load report "
+            "runs/20261121-203500-demo --add runs/spool-w1",
+            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo "
+            "--format csv --output a.csv",
+            "Chinese headings in report.md and report.html": "llama-load report --lang zh "
+            "runs/20261121-203500-demo",
+            "A picture of the first screen": "llama-load report runs/20261121-203500-demo "
+            "--format png --output run.png",
+            "A JSON object per request": "llama-load report runs/20261121-203500-demo --format "
+            "jsonl | jq .ttft_ms",
+            "llm-d's Benchmark Report": "llama-load report runs/20261121-203500-demo --format "
+            "llm-d --output report.json",
+            "Spans and histograms for OpenTelemetry": "llama-load report "
+            "runs/20261121-203500-demo --push http://127.0.0.1:4318",
         },
     )
-    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+    report.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="a run folder"
+    )
     report.add_argument(
         "--add",
         type=Path,
@@ -149,22 +212,39 @@ def command_parser() -> Parser:
         help="add the records that a worker of this run could not deliver, from its spool folder",
     )
     report.add_argument(
+        "--block",
+        action="store_true",
+        help="on a terminal, print the block of vllm bench serve with all checks, too",
+    )
+    report.add_argument(
         "--format",
         choices=FORMATS,
-        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report), "
-        "svg or png (a picture of the first screen), llm-d (its Benchmark Report 0.2), aiperf and aiperf-requests (its "
-        "profile_export_aiperf.json and profile_export.jsonl), github-smaller and github-bigger (latencies and rates for "
-        "github-action-benchmark), otlp-traces and otlp-metrics (OpenTelemetry), mlperf (points and regions of MLPerf Endpoints; "
+        help="print the run in this format instead: csv, jsonl or parquet (a row per request), "
+        "json, md or txt (the report), "
+        "svg or png (a picture of the first screen), llm-d (its Benchmark Report 0.2), aiperf "
+        "and aiperf-requests (its "
+        "profile_export_aiperf.json and profile_export.jsonl), github-smaller and github-bigger "
+        "(latencies and rates for "
+        "github-action-benchmark), otlp-traces and otlp-metrics (OpenTelemetry), mlperf (points "
+        "and regions of MLPerf Endpoints; "
         "RUN is then a folder of runs, such as a search's)",
     )
     report.add_argument(
-        "--lang", choices=LANGUAGES, help="language of the headings in report.md and report.html (default: as in the run)"
+        "--lang",
+        choices=LANGUAGES,
+        help="language of the headings in report.md and report.html (default: as in the run)",
     )
-    report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
+    report.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="with --format: write to this file (default: stdout)",
+    )
     report.add_argument(
         "--push",
         metavar="URL",
-        help="send spans and histograms to this OpenTelemetry collector (OTLP over HTTP in JSON); OTEL_EXPORTER_OTLP_HEADERS has "
+        help="send spans and histograms to this OpenTelemetry collector (OTLP over HTTP in "
+        "JSON); OTEL_EXPORTER_OTLP_HEADERS has "
         "its key",
     )
     report.set_defaults(run=_report)
@@ -172,12 +252,23 @@ def command_parser() -> Parser:
     runs = commands.add_parser(
         "runs",
         help="list run folders: date, label, server, headline figures, verdict",
-        examples={"Runs in ./runs": "llama-load runs", "Runs in another folder": "llama-load runs /data/runs"},
+        examples={
+            "Runs in ./runs": "llama-load runs",
+            "Runs in another folder": "llama-load runs /data/runs",
+        },
     )
-    runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
+    runs.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("runs"),
+        metavar="FOLDER",
+        help="where they are (default runs)",
+    )
     runs.set_defaults(run=_runs)
 
     add_verify(commands)
+    add_prompts(commands)
     add_compare(commands)
     add_share(commands)
     add_search(commands)
@@ -185,26 +276,67 @@ def command_parser() -> Parser:
     add_tune(commands)
     add_server_bench(commands)
     add_datasets(commands)
+    add_record(commands)
     add_files(commands)
+    _add_more(commands)
     return parser
+
+
+def _add_more(commands: argparse._SubParsersAction[Parser]) -> None:
+    """`llama-load more`, which lists the commands that --help leaves out from here on."""
+    listed = {action.dest: action for action in commands._choices_actions}
+    others = {
+        name: action.help or ""
+        for name, action in listed.items()
+        if name not in FIRST_COMMANDS
+    }
+    more = commands.add_parser(
+        "more",
+        help=f"the other commands: {', '.join(others)}",
+        examples={"What else is there?": "llama-load more"},
+    )
+    more.set_defaults(run=_more, others=others)
+    of_more = commands._choices_actions[-1]
+    commands._choices_actions[:] = [listed[name] for name in FIRST_COMMANDS] + [of_more]
+
+
+def _more(arguments: argparse.Namespace) -> int:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+    widest = max(map(len, arguments.others))
+    for name, what in arguments.others.items():
+        label = f"{name:<{widest}}  "
+        for line in textwrap.wrap(
+            what,
+            max(width, 40),
+            initial_indent=label,
+            subsequent_indent=" " * len(label),
+        ):
+            print(line)
+    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from llama_load.serving.launch import serving
     from llama_load.targets.servers import ServerSpec
 
-    print("Making a small random model and starting the embedded llama-server …", file=sys.stderr, flush=True)
+    print(
+        "Making a small random model and starting the embedded llama-server …",
+        file=sys.stderr,
+        flush=True,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="llama-load-") as folder,
         serving(ServerSpec(is_for_one_client=True), Path(folder)) as server,
     ):
-        command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
+        locustfile = str(bundled("locustfiles/sharegpt_chat.py"))
+        command = module_command("locust", "-f", locustfile, "--headless")
         command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
         if not any(word.startswith(OTHER_LOADS) for word in arguments.locust_args):
             command += ["-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS)]
         command += arguments.locust_args
         typed = shlex.join(["llama-load", "demo", *arguments.locust_args])
-        # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not SIG_IGN: Locust would inherit it.)
+        # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not
+        # SIG_IGN: Locust would inherit it.)
         previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             return subprocess.call(command, env=os.environ | {STARTED_AS: typed})
@@ -212,37 +344,64 @@ def _demo(arguments: argparse.Namespace) -> int:
             signal.signal(signal.SIGINT, previous)
 
 
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
 def _calibrate(arguments: argparse.Namespace) -> int:
     from llama_load.lab.calibrate import LIMITS_MS, calibrate, parse_load
     from llama_load.preflight.calibration import TOK_PER_S, Step, save
 
     load = parse_load(arguments.load) if arguments.load else None
-    print(f"Increasing numbers of {TOK_PER_S} tokens/s streams on one worker, with a simulated server (takes some minutes):")
-    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6} {'others':>7}", flush=True)
+    print(
+        f"Increasing numbers of {TOK_PER_S} tokens/s streams on one worker, with a simulated "
+        "server (takes some minutes):"
+    )
+
+    def show_row(streams: str, rate: str, error: str, core: str, others: str) -> None:
+        left = f"{streams:>8} {rate:>9} {error:>20}"
+        print(f"{left} {core:>6} {others:>7}", flush=True)
 
     def show(step: Step) -> None:
-        core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
-        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
+        show_row(
+            str(step.streams),
+            str(step.streams * TOK_PER_S),
+            f"{step.ttft_error_p99_ms:.2f}",
+            _percent(step.core_busy),
+            _percent(step.others_busy),
+        )
 
+    show_row("streams", "tokens/s", "TTFT error p99 (ms)", "core", "others")
     calibration = calibrate(show)
     for limit_ms in LIMITS_MS:
         streams = calibration.carried(limit_ms)
-        print(f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error within {limit_ms:g} ms")
+        print(
+            f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error "
+            f"within {limit_ms:g} ms"
+        )
+
     if load is not None:
         workers = calibration.workers_for(*load)
-        enough = (
-            f"need {workers} workers"
-            if workers
-            else f"are too many for this machine: one worker did not carry even {calibration.steps[0].streams} streams"
-        )
-        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
+        streams, rate = load
+        if workers:
+            enough = f"need {workers} workers"
+        else:
+            enough = (
+                "are too many for this machine: one worker did not carry even "
+                f"{calibration.steps[0].streams} streams"
+            )
+        within = f"within {LIMITS_MS[-1]:g} ms"
+        print(f"{streams} streams of {rate:g} tokens/s {within} {enough}")
         if workers and workers > (calibration.cores or 1):
-            print(f"this machine has {calibration.cores} cores: use several machines, with --master and --worker")
+            print(
+                f"this machine has {calibration.cores} cores: use several machines, with "
+                "--master and --worker"
+            )
     print(f"Saved to {save(calibration)}; the preflight of runs uses it.")
     return 0
 
 
-def _flags(_: argparse.Namespace) -> int:
+def _flags(arguments: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
@@ -250,20 +409,38 @@ def _flags(_: argparse.Namespace) -> int:
 
     console = bounded_console()
     console.print(
-        "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
-        "environment as LLAMA_LOAD_NAME. Locust's own flags (locust --help) apply too, above all -u, -t and --host."
+        "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also "
+        "be set in the web UI, or in the "
+        "environment as LLAMA_LOAD_NAME. Locust's own flags (locust --help) apply too, above all "
+        "-u, -t and --host."
     )
-    groups = grouped()
+    groups = grouped() if arguments.all_flags else _usual(grouped())
     widest = max(len(flag.name) for flags in groups.values() for flag in flags)
     for title, flags in groups.items():
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         table.add_column(width=widest)
         for flag in flags:
             default = f" [{flag.default}]" if flag.default else ""
-            table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
+            table.add_row(
+                Text(flag.name, "bold"), Text(flag.help_with_choices + default)
+            )
         console.print(Text(f"\n{title}", "bold underline"))
         console.print(table)
+    if not arguments.all_flags:
+        console.print("\nllama-load flags --all lists the others.")
     return 0
+
+
+def _usual(groups: Mapping[str, list[Flag]]) -> dict[str, list[Flag]]:
+    """The flags that are used most, by topic; topics without any are left out."""
+    from llama_load.options.flags import USUAL
+
+    usual = {}
+    for title, flags in groups.items():
+        chosen = [flag for flag in flags if flag.name in USUAL]
+        if chosen:
+            usual[title] = chosen
+    return usual
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -275,19 +452,26 @@ def _report(arguments: argparse.Namespace) -> int:
         return _push(arguments)
     if arguments.format is not None:
         if arguments.add or len(arguments.runs) > 1:
-            raise UsageError("--format prints one run, without --add; name only that run")
+            raise UsageError(
+                "--format prints one run, without --add; name only that run"
+            )
         export(arguments.runs[0], arguments.format, arguments.output, arguments.lang)
         return 0
     if arguments.output is not None:
         raise UsageError(f"--output needs --format: which of {', '.join(FORMATS)}?")
-    return max(report_again(path, arguments.add, arguments.lang) for path in arguments.runs)
+    return max(
+        report_again(path, arguments.add, arguments.lang, with_block=arguments.block)
+        for path in arguments.runs
+    )
 
 
 def _push(arguments: argparse.Namespace) -> int:
     from llama_load.cli.otlp_push import push_run
 
     if arguments.format is not None or arguments.add:
-        raise UsageError("--push sends runs as they are; give it without --format and --add")
+        raise UsageError(
+            "--push sends runs as they are; give it without --format and --add"
+        )
     for path in arguments.runs:
         print(push_run(path, arguments.push))
     return 0
@@ -297,7 +481,9 @@ def _runs(arguments: argparse.Namespace) -> int:
     from llama_load.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
-        raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
+        raise UsageError(
+            f"there is no folder {arguments.folder}; give the folder that contains the run folders"
+        )
     rows = run_rows(arguments.folder)
     if not rows:
         print(f"No run folder in {arguments.folder}.")

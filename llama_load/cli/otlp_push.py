@@ -1,4 +1,5 @@
-"""`llama-load report RUN --push URL`: a run to a collector of OpenTelemetry, by OTLP over HTTP in JSON."""
+"""`llama-load report RUN --push URL`: a run to a collector of OpenTelemetry, by OTLP over HTTP in
+JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +14,20 @@ import msgspec
 
 from llama_load.bound_headers import bound
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import keep_secret, printable, redacted
 from llama_load.plain_http import NoAnswerError, Session
 from llama_load.wire.address import parse_url
 
-# OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in URLs.
+# OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in
+# URLs.
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 WITHIN_S = 30.0  # of one message
 
 
 def push_run(folder: Path, url: str) -> str:
-    """Send the spans and the histograms of a run; the sentence that says what was taken. Raises UsageError, RunError."""
+    """Send the spans and the histograms of a run; the sentence that says what was taken. Raises
+    UsageError, RunError."""
     from llama_load.analysis.results import analyze
     from llama_load.reports.exports.otlp import metrics, traces
     from llama_load.run_folder import load_run
@@ -36,11 +40,16 @@ def push_run(folder: Path, url: str) -> str:
     results = analyze(load_run(folder))
     sent = 0
     messages: Iterable[tuple[str, Any]] = chain(
-        (("traces", message) for message in traces(results)), [("metrics", metrics(results))]
+        (("traces", message) for message in traces(results)),
+        [("metrics", metrics(results))],
     )
     for kind, message in messages:
         _send(session, f"{base}/v1/{kind}", message, sent)
-        sent += len(message["resourceSpans"][0]["scopeSpans"][0]["spans"]) if kind == "traces" else 0
+        sent += (
+            len(message["resourceSpans"][0]["scopeSpans"][0]["spans"])
+            if kind == "traces"
+            else 0
+        )
     return f"{sent} spans and the histograms of {folder} were taken by {base}"
 
 
@@ -63,17 +72,28 @@ def _send(session: Session, url: str, message: Any, sent: int) -> None:
     except NoAnswerError as error:
         why = printable(str(error), 200)
         raise RunError(
-            f"{url} takes no OTLP: {why}{before}; is it the address of a collector, such as http://127.0.0.1:4318?"
+            f"{url} takes no OTLP: {why}{before}; is it the address of a collector, such as "
+            "http://127.0.0.1:4318?"
         ) from None
     if answer.status != 200:
-        raise RunError(f"{url} answers {answer.status} ({printable(answer.text, 200)}){before}; does it take OTLP in JSON?")
+        raise RunError(
+            f"{url} answers {answer.status} ({printable(answer.text, 200)}){before}; does it "
+            "take OTLP in JSON?"
+        )
     try:
-        partial = msgspec.json.decode(answer.content or b"{}", type=_Answer).partialSuccess
-    except msgspec.DecodeError:
+        partial = decode_foreign(answer.content or b"{}", _Answer).partialSuccess
+    except ValueError:
         return  # a body that is not JSON beside 200, as some gateways send
-    rejected = partial.rejectedSpans if partial.rejectedSpans not in (0, "0") else partial.rejectedDataPoints
+    rejected = (
+        partial.rejectedSpans
+        if partial.rejectedSpans not in (0, "0")
+        else partial.rejectedDataPoints
+    )
     if rejected not in (0, "0"):
-        raise RunError(f"{url} rejected {rejected} of a message: {printable(partial.errorMessage, 200)}{before}")
+        raise RunError(
+            f"{url} rejected {rejected} of a message: "
+            f"{printable(partial.errorMessage, 200)}{before}"
+        )
 
 
 class _Partial(msgspec.Struct):

@@ -18,47 +18,63 @@ LARGEST_SEED = 2**63 - 1
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser, but errors are one sentence without the usage, and --help ends with examples.
+    """argparse's parser, but errors are one sentence without the usage, and --help ends with
+    examples.
 
     Every subcommand has at least one: what it does -> the command.
     """
 
-    def __init__(self, *args: Any, examples: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = dict(examples or {})
 
     def format_help(self) -> str:
         """The help of argparse and the examples, whose commands are not wrapped."""
-        lines = [f"  {does}:\n    {command}\n" for does, command in self.examples.items()]
-        return super().format_help() + ("\nexamples:\n" + "\n".join(lines) if lines else "")
+        lines = [
+            f"  {does}:\n    {command}\n" for does, command in self.examples.items()
+        ]
+        return super().format_help() + (
+            "\nexamples:\n" + "\n".join(lines) if lines else ""
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """A name that is not among the choices: the message suggests those that are spelled alike."""
+        """A name that is not among the choices: the message suggests those that are spelled
+        alike."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
         is_command = action.nargs == argparse.PARSER
-        near = did_you_mean(str(value), choices) or f"; choose one of {', '.join(choices)}"
+        near = (
+            did_you_mean(str(value), choices) or f"; choose one of {', '.join(choices)}"
+        )
         text = f"there is no {'command' if is_command else 'value'} {_short(str(value))}{near}"
         raise argparse.ArgumentError(None if is_command else action, text)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        see = f" See {self.prog} --help" if message.endswith("?") else f"; see {self.prog} --help"
+        see = (
+            f" See {self.prog} --help"
+            if message.endswith("?")
+            else f"; see {self.prog} --help"
+        )
         self.exit(2, f"{self.prog}: {message}{see}\n")
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def whole_between(least: int, most: int) -> Callable[[str], int]:
     """An argparse type: a whole number from `least` to `most`."""
     return _bounded(int, least, most, f"a whole number from {least} to {most}")
 
 
-def number(least: float, most: float) -> Callable[[str], float]:
+def number_between(least: float, most: float) -> Callable[[str], float]:
     """An argparse type: a number from `least` to `most`."""
     return _bounded(float, least, most, f"a number from {least:g} to {most:g}")
 
 
-def _bounded(kind: Callable[[str], N], least: float, most: float, name: str) -> Callable[[str], N]:
+def _bounded(
+    kind: Callable[[str], N], least: float, most: float, name: str
+) -> Callable[[str], N]:
     def read(text: str) -> N:
         with suppress(ValueError):
             if least <= (value := kind(text)) <= most:  # NaN is not

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 def add_yes(parser: Parser) -> None:
     """The flag that answers it."""
-    parser.add_argument("--yes", action="store_true", help=f"start a plan from another folder without asking (or {YES}=1)")
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help=f"start a plan from another folder without asking (or {YES}=1)",
+    )
 
 
 def agree_to(arguments: argparse.Namespace, path: Path, plan: Plan) -> None:
-    """A plan from elsewhere is a stranger's script: say what it would start, and ask. UsageError: the person does not agree, or
-    nobody is there."""
+    """A plan from elsewhere is a stranger's script: say what it would start, and ask. UsageError:
+    the person does not agree, or nobody is there."""
     from llama_load.lab.sweep.plan_origin import is_own, what_it_starts
 
     if arguments.yes or os.environ.get(YES) or is_own(path):
@@ -32,6 +36,8 @@ def agree_to(arguments: argparse.Namespace, path: Path, plan: Plan) -> None:
     for line in what_it_starts(plan):
         say(f"  {line}")
     if not is_there():
-        raise UsageError(f"nothing was started; if you trust {path} add --yes, or set {YES}=1")
+        raise UsageError(
+            f"nothing was started; if you trust {path} add --yes, or set {YES}=1"
+        )
     if not agrees("Start it?"):
         raise UsageError("nothing was started")

@@ -1,4 +1,5 @@
-"""`llama-load share`: a run to show to others, without anything private, shown before it is written."""
+"""`llama-load share`: a run to show to others, without anything private, shown before it is
+written."""
 
 from __future__ import annotations
 
@@ -9,14 +10,21 @@ from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
 
+# The files that are written: for people, for `llama-load compare`, a card to post.
+ENDINGS = ("md", "json", "svg", "png")
+
 
 def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     share = commands.add_parser(
         "share",
-        help="write a run as Markdown and JSON to show to others: figures, verdict, hardware, nothing private",
-        description="Print what would be shared, ask, and write share.md and share.json. There are figures, the verdict, the load, "
-        "the server's kind, build and sizes, and the hardware; no names of hosts, models, files, labels and stages, no addresses, "
+        help="write a run as Markdown and JSON to show to others: figures, verdict, hardware, "
+        "nothing private, and a card to post",
+        description="Print what would be shared, ask, and write share.md, share.json, and a card "
+        "of it as share.svg and share.png. There "
+        "are figures, the verdict, the load, "
+        "the server's kind, build and sizes, and the hardware; no names of hosts, models, files, "
+        "labels and stages, no addresses, "
         "prompts, messages or keys. 'llama-load compare' reads the JSON.",
         examples={
             "Look at it and decide": "llama-load share runs/20261121-203500-demo",
@@ -25,37 +33,57 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     share.add_argument("run_folder", type=Path, metavar="RUN", help="a run folder")
     share.add_argument(
-        "--output", type=Path, default=Path("share"), metavar="NAME", help="write NAME.md and NAME.json (default share)"
+        "--output",
+        type=Path,
+        default=Path("share"),
+        metavar="NAME",
+        help="write NAME.md, NAME.json, NAME.svg and NAME.png (default share)",
     )
-    share.add_argument("--yes", action="store_true", help="write without asking, after it was printed")
-    share.set_defaults(run=_share)
+    share.add_argument(
+        "--yes", action="store_true", help="write without asking, after it was printed"
+    )
+    share.set_defaults(run=_share_run)
 
 
-def _share(arguments: argparse.Namespace) -> int:
+def _share_run(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from llama_load.analysis.results import analyze
     from llama_load.foreign_text import redacted
+    from llama_load.reports.share_card import card_png, card_svg
     from llama_load.reports.shared_run import shared_markdown, shared_run
     from llama_load.run_folder import load_run, write_whole
 
     shared = shared_run(analyze(load_run(arguments.run_folder)))
     text = redacted(shared_markdown(shared))
-    json = redacted(msgspec.json.format(msgspec.json.encode(shared), indent=1).decode()) + "\n"
+    json = (
+        redacted(msgspec.json.format(msgspec.json.encode(shared), indent=1).decode())
+        + "\n"
+    )
     print(f"{text}\n{json}", end="")
-    files = [arguments.output.with_name(f"{arguments.output.name}.{ending}") for ending in ("md", "json")]
-    if not arguments.yes and not _agreed(files):
+    output = arguments.output
+    names = ", ".join(f"{output}.{ending}" for ending in ENDINGS)
+    if not arguments.yes and not _agreed(names):
         print("Nothing was written.")
         return 0
-    for file, content in zip(files, (text, json), strict=True):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, content.encode())
-    print(f"Written to {files[0]} and {files[1]}")
+
+    contents = (
+        text.encode(),
+        json.encode(),
+        redacted(card_svg(shared)).encode(),
+        card_png(shared),
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for ending, content in zip(ENDINGS, contents, strict=True):
+        write_whole(output.with_name(f"{output.name}.{ending}"), content)
+    print(f"Written to {names}")
     return 0
 
 
-def _agreed(files: list[Path]) -> bool:
+def _agreed(names: str) -> bool:
     """Whether the person at the terminal wants these files. UsageError: there is none."""
     if not is_there():
-        raise UsageError("this is all that would be shared; to write it without being asked add --yes")
-    return agrees(f"Write this to {files[0]} and {files[1]}?")
+        raise UsageError(
+            "this is all that would be shared; to write it without being asked add --yes"
+        )
+    return agrees(f"Write this to {names}? (The pictures have a part of it.)")

@@ -1,4 +1,5 @@
-"""`llama-load telemetry`: GPUs, host and meter of this machine, for a load test that runs on another one."""
+"""`llama-load telemetry`: GPUs, host and meter of this machine, for a load test that runs on
+another one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from llama_load.cli.parser import whole
+from llama_load.cli.parser import whole_between
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
 
@@ -23,12 +24,15 @@ def add_telemetry(commands: Any) -> None:
     telemetry = commands.add_parser(
         "telemetry",
         help="serve this machine's GPU, CPU and power figures to a load test on another machine",
-        description="A Prometheus exporter at /metrics: GPUs (NVIDIA, AMD), CPU, memory, network, and a meter. A load test "
-        "elsewhere reads it with --scrape http://THIS-MACHINE:PORT. To listen on other addresses than loopback, set a token in "
+        description="A Prometheus exporter at /metrics: GPUs (NVIDIA, AMD), CPU, memory, "
+        "network, and a meter. A load test "
+        "elsewhere reads it with --scrape http://THIS-MACHINE:PORT. To listen on other addresses "
+        "than loopback, set a token in "
         f"{TOKEN}, here and there.",
         examples={
             "For a load test on this machine": "llama-load telemetry",
-            "For a load test elsewhere (set the token first)": "llama-load telemetry --listen 0.0.0.0:9410 --server-port 8080",
+            "For a load test elsewhere (set the token first)": "llama-load telemetry --listen "
+            "0.0.0.0:9410 --server-port 8080",
             "With a power meter": "llama-load telemetry --power-command 'python3 read_meter.py'",
         },
     )
@@ -46,11 +50,12 @@ def add_telemetry(commands: Any) -> None:
     )
     telemetry.add_argument(
         "--server-port",
-        type=whole(1, 65535),
+        type=whole_between(1, 65535),
         action="append",
         default=[],
         metavar="PORT",
-        help="port of the server under test on this machine, to tell its GPUs, memory and CPU from others'; can be repeated",
+        help="port of the server under test on this machine, to tell its GPUs, memory and CPU "
+        "from others'; can be repeated",
     )
     telemetry.set_defaults(run=_telemetry)
 
@@ -66,24 +71,33 @@ def _telemetry(arguments: argparse.Namespace) -> int:
     token = os.environ.get(TOKEN, "").strip() or None
     if token is None and not is_loopback(host):
         raise UsageError(
-            f"--listen {arguments.listen} is open to other machines: set a token in {TOKEN}, here and where the load test runs"
+            f"--listen {arguments.listen} is open to other machines: set a token in {TOKEN}, "
+            "here and where the load test runs"
         )
     if token is not None and len(token) < LEAST_TOKEN_CHARS:
-        raise UsageError(f"the token in {TOKEN} must have at least {LEAST_TOKEN_CHARS} characters")
+        raise UsageError(
+            f"the token in {TOKEN} must have at least {LEAST_TOKEN_CHARS} characters"
+        )
     keep_secret([token or ""])
     faults: list[str] = []
     command = power_command(arguments.power_command, faults)
     if faults:
         raise UsageError(faults[0])
     servers = ServerProcesses(arguments.server_port) if arguments.server_port else None
-    sources = machine_sources(servers, command, lambda note: print(note, file=sys.stderr, flush=True))
+    sources = machine_sources(
+        servers, command, lambda note: print(note, file=sys.stderr, flush=True)
+    )
     try:
         exporter = Exporter(host, port, Page(sources), token)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot listen on {arguments.listen}: {why}; choose another --listen") from None
+        raise UsageError(
+            f"cannot listen on {arguments.listen}: {why}; choose another --listen"
+        ) from None
     for ends in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ends, lambda *_: threading.Thread(target=exporter.shutdown).start())
+        signal.signal(
+            ends, lambda *_: threading.Thread(target=exporter.shutdown).start()
+        )
     shown = f"[{host}]" if ":" in host else host
     names = ", ".join(source.name for source in sources)
     print(f"{names} at http://{shown}:{exporter.server_address[1]}{PATH}", flush=True)
@@ -97,5 +111,7 @@ def _address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, `[::1]:PORT` or `:PORT` (all addresses)."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, got {text!r}")
+        raise UsageError(
+            f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, got {text!r}"
+        )
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 - asked for, and needs a token

@@ -1,1 +1,2 @@
-"""Which of several set-ups is better: sides of repeated runs, their differences, reasons not to rank them. Pure data."""
+"""Which of several set-ups is better: sides of repeated runs, their differences, reasons not to
+rank them. Pure data."""

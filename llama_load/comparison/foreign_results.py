@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, summary_of
 from llama_load.comparison.compared_metrics import metric_of
+from llama_load.comparison.one_formula import tpot_of
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.level import Level
 from llama_load.metrics.spoiled import spoiled_latencies
 from llama_load.metrics.verdict_words import BLURRED, VALID, WORDS
 from llama_load.targets.apis import APIS, COMPLETIONS
@@ -48,9 +50,11 @@ _SETTINGS = {
     "request_rate": "request rate",
     "burstiness": "burstiness",
 }
-# Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
+# Of these the ones that are the load.
 _LOAD = ("max_concurrency", "request_rate", "burstiness")
-_ENDPOINTS = {api.bench_name: api.name for api in reversed(APIS.values())} | {"vllm": COMPLETIONS.name}  # its earlier name
+# What each endpoint type of vLLM's sends to.
+_ENDPOINTS = {api.bench_name: api.name for api in reversed(APIS.values())}
+_ENDPOINTS["vllm"] = COMPLETIONS.name  # its earlier name
 MOST_SERVERS = 16  # of a shared run
 
 
@@ -61,141 +65,333 @@ def result_run(file: Path, part: str = "") -> MeasuredRun:
 
 def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
     """The run of a result's object. `part`: a stage of it. Raises UsageError where it is none."""
-    if missing := [key for key in _NEEDED if key not in result]:
-        raise UsageError(f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(missing)}")
+    missing = [key for key in _NEEDED if key not in result]
+    if missing:
+        listed = ", no ".join(missing)
+        raise UsageError(
+            f"{name} is no result of llama-load, vllm bench serve or vllm-bench: "
+            f"it has no {listed}"
+        )
+
     if isinstance(result.get(OURS), dict):
         return _own_run(result, summary_of(result), name, part)
     if part:
         raise UsageError(f"{name} has no stages; name it without #{part}")
+
     values = values_of(result)
-    completed, planned = whole(result.get("completed")) or 0, whole(result.get("num_prompts"))
+    completed = count_or_none(result.get("completed")) or 0
+    planned = count_or_none(result.get("num_prompts"))
+    if planned is not None and planned < completed:
+        planned = None
+    setup = {
+        "measured with": f"{VLLM_BENCH_SERVE} or vllm-bench",
+        "client backend": text(result.get("backend")),
+    }
+    endpoint_type = text(result.get("endpoint_type")) or text(result.get("backend"))
     return MeasuredRun(
         name=name,
         values=values,
         tool=VLLM_BENCH_SERVE,
-        planned=None if planned is None or planned < completed else planned,
+        planned=planned,
         samples=_samples(result),
-        setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
-        | _settings(result),
-        load=_settings(result, _LOAD),
-        endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")) or text(result.get("backend")), ""),
+        setup=setup | _load_settings(result),
+        load=_load_settings(result, _LOAD),
+        endpoint=_ENDPOINTS.get(endpoint_type, ""),
         date=text(result.get("date")),
         identity=identity_of(values),
         label=text(result.get("label")),
-        concurrency=whole(result.get("max_concurrency")),
+        concurrency=count_or_none(result.get("max_concurrency")),
     )
 
 
 def stages_in(result: Mapping[str, Any]) -> list[str]:
     """The names of the stages of one of our summaries."""
-    return list(summary_of(result).stages) if isinstance(result.get(OURS), dict) else []
+    if not isinstance(result.get(OURS), dict):
+        return []
+    return list(summary_of(result).stages)
 
 
-def _settings(result: Mapping[str, Any], keys: Collection[str] = _SETTINGS) -> dict[str, str]:
+def _load_settings(
+    result: Mapping[str, Any], keys: Collection[str] = _SETTINGS
+) -> dict[str, str]:
     """The load that a result describes, name to value."""
-    return {_SETTINGS[key]: text(result[key]) for key in keys if result.get(key) is not None}
+    settings = {}
+    for key in keys:
+        value = result.get(key)
+        if value is not None:
+            settings[_SETTINGS[key]] = text(value)
+
+    return settings
 
 
-def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
-    stage = None
-    figures, more = summary.figures, summary.ours
-    if part:
-        if part not in summary.stages:
-            known = f"its stages are {', '.join(map(text, summary.stages))}" if summary.stages else "it has no stages"
-            raise UsageError(f"{name} has no stage {part!r}: {known}")
-        figures = more = stage = summary.stages[part]
-    # TPOT by the tokens between the events, where summary.json has it: its top level has that of vLLM's formula.
-    own_tpot = {key: value for key, value in more.items() if key.endswith(("_tpot_ms", "count_tpot"))}
-    values = values_of({**figures, **own_tpot}) | values_of(summary.telemetry(part))
-    completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
-    ended = completed + failed
-    reused = whole(more.get("reused_connections"))
-    connect = more.get("connect")
-    words, why = _verdict(summary.verdict, part)
-    concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    setup, load = _settings(result) | _shared_setup(result), _settings(result, _LOAD)
+def _own_run(
+    result: Mapping[str, Any], summary: RunSummary, name: str, part: str
+) -> MeasuredRun:
+    """The run of our summary.json, or a stage of it."""
+    stage = _figures_of_stage(summary, name, part)
+    figures = summary.figures
+    ours = summary.ours
+    by_vllm: Any = summary.figures
     if stage is not None:
-        rate = number(stage.get("rate_rps"))
-        load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
-        setup |= {"concurrency": f"{part} (stage)"}
+        figures = stage
+        ours = stage
+        by_vllm = stage.get("vllm_tpot")
+
+    # TPOT by the tokens between the events, where summary.json has it: its top level has that of
+    # vLLM's formula.
+    values = values_of({**figures, **tpot_of(ours)})
+    values |= values_of(summary.telemetry(part))
+
+    vllm_tpot: dict[str, float | None] = {}
+    if isinstance(by_vllm, Mapping):
+        vllm_tpot = values_of(tpot_of(by_vllm))
+
+    completed = count_or_none(figures.get("completed")) or 0
+    failed = count_or_none(figures.get("failed")) or 0
+    ended = completed + failed
+    reused = count_or_none(ours.get("reused_connections"))
+    reused_ratio = None
+    if reused is not None and ended:
+        reused_ratio = reused / ended
+
+    connect_ms = None
+    connect = ours.get("connect")
+    if isinstance(connect, dict):
+        connect_ms = number(connect.get("mean"))
+
+    words, why = _words_and_cause(summary.verdict, part)
+
+    version = text(summary.ours.get("version"))
+    setup = {"measured with": f"{LLAMA_LOAD} {version}".strip()}
+    setup |= _load_settings(result) | _shared_setup(result)
+    load = _load_settings(result, _LOAD)
+    concurrency = count_or_none(result.get("max_concurrency"))
+    if stage is not None:
+        concurrency = count_or_none(stage.get("users"))
+        load = _load_of_stage(stage)
+        setup["concurrency"] = f"{part} (stage)"
         setup.pop("requests", None)
+
+    if part:
+        name = f"{name}#{part}"
+
     return MeasuredRun(
-        name=f"{name}#{part}" if part else name,
+        name=name,
         values=values,
         tool=LLAMA_LOAD,
         words=words,
         why=why,
         spoiled=_spoiled(summary.verdict, part),
-        cached_tokens=whole(more.get("total_cached_tokens")),
-        reused_ratio=reused / ended if reused is not None and ended else None,
-        connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
-        setup={"measured with": f"{LLAMA_LOAD} {text(summary.ours.get('version'))}".strip()} | setup,
+        cached_tokens=count_or_none(ours.get("total_cached_tokens")),
+        reused_ratio=reused_ratio,
+        connect_ms=connect_ms,
+        setup=setup,
         load=load,
         endpoint=_ENDPOINTS.get(text(result.get("endpoint_type")), ""),
         date=text(result.get("date")),
         identity=identity_of(values, part),
         label=text(result.get("label")),
         concurrency=concurrency,
+        vllm_tpot=vllm_tpot,
+        levels=_levels(summary, part),
     )
+
+
+def _levels(summary: RunSummary, part: str) -> list[Level]:
+    """The stages whose load is known, for charts; of a part the one that it is."""
+    levels = []
+    for name, stage in summary.stages.items():
+        if part not in ("", name):
+            continue
+
+        rate_rps = number(stage.get("rate_rps"))
+        users = number(stage.get("users"))
+        load = users if rate_rps is None else rate_rps
+        if load is None:
+            continue
+
+        doubts = summary.doubts(name)
+        level = Level(
+            load,
+            rate_rps is not None,
+            number(stage.get("median_ttft_ms")),
+            number(stage.get("output_throughput")),
+            is_ttft_sure="median_ttft_ms" not in doubts,
+            is_rate_sure="output_throughput" not in doubts,
+        )
+        levels.append(level)
+
+    return levels
+
+
+def _figures_of_stage(
+    summary: RunSummary, name: str, part: str
+) -> Mapping[str, Any] | None:
+    """The figures of the stage `part`; None for the whole run. UsageError: there is none."""
+    if not part:
+        return None
+    if part in summary.stages:
+        return summary.stages[part]
+    known = "it has no stages"
+    if summary.stages:
+        known = f"its stages are {', '.join(map(text, summary.stages))}"
+    raise UsageError(f"{name} has no stage {part!r}: {known}")
+
+
+def _load_of_stage(stage: Mapping[str, Any]) -> dict[str, str]:
+    rate = number(stage.get("rate_rps"))
+    if rate is not None:
+        return {"request rate": f"{rate:g}"}
+    return {"concurrency": str(count_or_none(stage.get("users")))}
 
 
 def _shared_setup(result: Mapping[str, Any]) -> dict[str, str]:
     """What a file of `llama-load share` says of hardware, server and load, name to value."""
     share = result.get("share")
-    parts = {name: share.get(name) for name in ("hardware", "server", "load")} if isinstance(share, dict) else {}
-    return {
-        text(f"{part} {name}".replace("_", " ")): text(msgspec.json.encode(value).decode() if isinstance(value, list) else value)
-        for part, values in parts.items()
-        for name, value in _named(values)
-        if value is not None
-    }
+    if not isinstance(share, dict):
+        return {}
+
+    setup = {}
+    for part in ("hardware", "server", "load"):
+        for name, value in _named_fields(share.get(part)):
+            if value is None:
+                continue
+            if isinstance(value, list):
+                value = msgspec.json.encode(value).decode()
+
+            words = f"{part} {name}".replace("_", " ")
+            setup[text(words)] = text(value)
+
+    return setup
 
 
-def _named(values: object) -> list[tuple[str, Any]]:
+def _named_fields(values: object) -> list[tuple[str, Any]]:
     """The fields of an object, or of the objects in a list, of which several are numbered."""
     if isinstance(values, dict):
         return list(values.items())
-    several = values[:MOST_SERVERS] if isinstance(values, list) else []
-    return [
-        (f"{number} {name}" if len(several) > 1 else name, value)
-        for number, fields in enumerate(several, 1)
-        if isinstance(fields, dict)
-        for name, value in fields.items()
-    ]
+    if not isinstance(values, list):
+        return []
+
+    objects = values[:MOST_SERVERS]
+    fields = []
+    for number_of, members in enumerate(objects, 1):
+        if not isinstance(members, dict):
+            continue
+
+        for name, value in members.items():
+            if len(objects) > 1:
+                name = f"{number_of} {name}"
+
+            fields.append((name, value))
+
+    return fields
 
 
-def _verdict(verdict: SummaryVerdict | None, part: str) -> tuple[tuple[str, ...], str]:
-    """The words but VALID, and their cause; of a stage those of its own checks and of the whole run's."""
+def _words_and_cause(
+    verdict: SummaryVerdict | None, part: str
+) -> tuple[tuple[str, ...], str]:
+    """The words but VALID, and their cause.
+
+    Of a stage those of its own checks and of the whole run's.
+    """
     if verdict is None:
-        return ("without a verdict",), "its summary.json has no verdict that can be read"
+        why = "its summary.json has no verdict that can be read"
+        return ("without a verdict",), why
+
     if not part:
-        return tuple(word for word in verdict.words if word in WORDS and word != VALID), text(verdict.headline)
-    bad = [check for check in verdict.checks if not check.ok and check.stage in (None, part) and check.word is not None]
-    words = {check.word for check in bad}
-    return tuple(word for word in WORDS if word in words), text(bad[0].text if bad else "")
+        words = []
+        for word in verdict.words:
+            if word in WORDS and word != VALID:
+                words.append(word)
+
+        return tuple(words), text(verdict.headline)
+
+    failed = []
+    for check in verdict.checks:
+        if not check.ok and check.word is not None and check.stage in (None, part):
+            failed.append(check)
+    if not failed:
+        return (), ""
+
+    of_checks = {check.word for check in failed}
+    gravest_first = tuple(word for word in WORDS if word in of_checks)
+
+    return gravest_first, text(failed[0].text)
 
 
 def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Values in ms of each latency in a detailed result (`--save-detailed`), whose times are in seconds. Failed requests have
-    no output."""
+    """Values in ms of each latency in a detailed result (`--save-detailed`).
+
+    Its times are in seconds. Failed requests have no output.
+    """
+    ttfts = result.get("ttfts")
+    outputs = result.get("output_lens")
+    itls = result.get("itls")
+    latencies = result.get("latencies")
+
     samples = {}
-    ttfts, outputs, itls, latencies = (result.get(key) for key in ("ttfts", "output_lens", "itls", "latencies"))
-    if isinstance(ttfts, list) and isinstance(outputs, list) and len(ttfts) == len(outputs):
-        samples["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
+    if (
+        isinstance(ttfts, list)
+        and isinstance(outputs, list)
+        and len(ttfts) == len(outputs)
+    ):
+        answered = []
+        for ttft, tokens in zip(ttfts, outputs, strict=True):
+            if tokens:
+                answered.append(ttft)
+
+        samples["ttft"] = _ms(answered)
+
     if isinstance(itls, list):
-        lists = [[gap for gap in map(number, gaps) if gap is not None] if isinstance(gaps, list) else [] for gaps in itls]
-        samples["itl"] = _ms([gap for gaps in lists for gap in gaps])
-        if isinstance(outputs, list) and len(outputs) == len(lists):
-            counts = [whole(tokens) or 0 for tokens in outputs]
-            samples["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
+        gaps_of_requests = list(map(_numbers, itls))
+        all_gaps: list[float] = []
+        for gaps in gaps_of_requests:
+            all_gaps += gaps
+
+        samples["itl"] = _ms(all_gaps)
+        if isinstance(outputs, list) and len(outputs) == len(gaps_of_requests):
+            tpots = _tpots(gaps_of_requests, outputs)
+            samples["tpot"] = _ms(tpots)
+
     if isinstance(latencies, list):
         samples["e2el"] = _ms(latencies)
-    return {key: values for key, values in samples.items() if len(values)}
+
+    known = {}
+    for latency, values in samples.items():
+        if len(values):
+            known[latency] = values
+
+    return known
+
+
+def _numbers(values: Any) -> list[float]:
+    """The usable numbers of a list; none of anything else."""
+    if not isinstance(values, list):
+        return []
+
+    numbers = []
+    for value in values:
+        figure = number(value)
+        if figure is not None:
+            numbers.append(figure)
+
+    return numbers
+
+
+def _tpots(
+    gaps_of_requests: Sequence[Sequence[float]], outputs: Sequence[Any]
+) -> list[float]:
+    """Of each request the sum of its gaps / (output tokens - 1)."""
+    tpots = []
+    for gaps, output in zip(gaps_of_requests, outputs, strict=True):
+        tokens = count_or_none(output) or 0
+        if tokens > 1:
+            tpots.append(sum(gaps) / (tokens - 1))
+    return tpots
 
 
 def _ms(seconds: list[Any]) -> NDArray[np.float64]:
-    known = [value for value in map(number, seconds) if value is not None and math.isfinite(value)]
-    return np.asarray(known, dtype=np.float64) * 1e3
+    return np.asarray(_numbers(seconds), dtype=np.float64) * 1e3
 
 
 # ---------------------------------------------------------------------- values of JSON
@@ -211,45 +407,71 @@ def read_json(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
         why = printable(str(error), 200)
-        raise UsageError(f"{file} is no result: {why}; name a summary.json, or what vllm bench serve --save-result wrote") from None
+        raise UsageError(
+            f"{file} is no result: {why}; "
+            "name a summary.json, or what vllm bench serve --save-result wrote"
+        ) from None
 
 
 def values_of(result: Mapping[str, Any]) -> dict[str, float | None]:
     """Its figures and counts, by key; None where it has no usable number."""
-    return {key: number(value) for key, value in result.items() if metric_of(key) is not None or _COUNT.fullmatch(key)}
+    values = {}
+    for key, value in result.items():
+        if metric_of(key) is not None or _COUNT.fullmatch(key):
+            values[key] = number(value)
+    return values
 
 
 def number(value: object) -> float | None:
     """A finite number that is not negative; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    if not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
 
 
-def whole(value: object) -> int | None:
+def count_or_none(value: object) -> int | None:
     """A count; None for anything else."""
     figure = number(value)
-    return None if figure is None else int(figure)
+    if figure is None:
+        return None
+    return int(figure)
 
 
 def text(value: object) -> str:
     """A text for a table or a message; empty where there is none."""
-    return "" if value is None else printable(str(value), MOST_CHARS)
+    if value is None:
+        return ""
+    return printable(str(value), MOST_CHARS)
 
 
 def identity_of(values: Mapping[str, float | None], part: str = "") -> str:
-    """Equal for the same run read twice, from its folder or a result file: by figures that both have. No two runs last equally long
-    and have the same mean TTFT and TPOT."""
+    """Equal for the same run read twice, from its folder or a result file.
+
+    By figures that both have. No two runs last equally long and have the same mean TTFT and TPOT.
+    """
     figures = [values.get(key) for key in _IDENTIFYING]
-    return hashlib.sha256(json.dumps([figures, part]).encode()).hexdigest() if any(figures) else ""
+    if not any(figures):
+        return ""
+
+    identifying = json.dumps([figures, part])
+
+    return hashlib.sha256(identifying.encode()).hexdigest()
 
 
 def _spoiled(verdict: SummaryVerdict | None, part: str) -> tuple[str, ...]:
     """The latencies that failed checks spoil, where the run can be compared otherwise.
 
-    Of a stage: by its own checks and those of the whole run."""
-    checks = [] if verdict is None else verdict.checks
-    failed = [check for check in checks if check.word == BLURRED and not check.ok]
-    own = [check for check in failed if not part or check.stage in (None, part)]
-    keys = [key for check in own for key in spoiled_latencies(check.spoils or LIMITS[check.name].spoils)]
-    return tuple(dict.fromkeys(keys))
+    Of a stage: by its own checks and those of the whole run.
+    """
+    if verdict is None:
+        return ()
+
+    spoiled: dict[str, None] = {}
+    for check in verdict.checks:
+        is_of_part = not part or check.stage in (None, part)
+        if check.word == BLURRED and not check.ok and is_of_part:
+            spoils = check.spoils or LIMITS[check.name].spoils
+            spoiled |= dict.fromkeys(spoiled_latencies(spoils))
+    return tuple(spoiled)

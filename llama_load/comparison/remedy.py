@@ -14,7 +14,8 @@ from llama_load.options.flags import flags_with
 PASSES = 3
 # Used for runs of other tools, whose command is not known.
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
-# Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
+# Flags of Locust and ours that are given anew for each run, with the number of words that follow
+# them.
 _RENEWED = {flag.name: 1 for flag in flags_with(Role.NAME)}
 # Commands with one of these have decided what is cached.
 _CACHE_FLAGS = {flag.name for flag in flags_with(Role.CACHE)}
@@ -22,37 +23,64 @@ _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 
 
-def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, is_proof: bool) -> list[str]:
-    """The lines of a shell command: a loop that runs the sides in the order A B B A, with the flags that the reasons ask for,
-    then the comparison. Of many sides each different command once. `is_proof`: the sides have repeats that took turns. Empty
-    where nothing is to be repeated."""
-    if len(sides) < 2 or (not reasons and is_proof):
+def next_commands(
+    sides: Sequence[Side], reasons: Sequence[Reason], *, is_proof: bool
+) -> list[str]:
+    """The lines of a shell command, then the comparison.
+
+    A loop that runs the sides in the order A B B A, with the flags that the reasons ask for. Of
+    many sides each different command once. `is_proof`: the sides have repeats that took turns.
+    Empty where nothing is to be repeated.
+    """
+    if len(sides) < 2:
         return []
-    flags = [flag for reason in reasons for flag in reason.flags]
+    if is_proof and not reasons:
+        return []
+
+    flags: list[str] = []
+    for reason in reasons:
+        flags += reason.flags
     commands = [_command(side, flags) for side in sides]
+
+    there = []
+    back = []
     if len(sides) > _MOST_COMMANDS:
-        different = [(command, "NAME", "") for command in dict.fromkeys(commands)]
         folders = "runs/NAME …"
+        for command in dict.fromkeys(commands):
+            there.append(f"  {command} --run-dir runs/NAME/${{i}}a")
+            back.append(f"  {command} --run-dir runs/NAME/${{i}}b")
     else:
-        names = [f"side-{number}" for number in range(1, len(sides) + 1)]
-        notes = [f"  # {side.label}" for side in sides]
-        different = list(zip(commands, names, notes, strict=True))
-        folders = " ".join(f"runs/{name}" for name in names)
-    there = [f"  {command} --run-dir runs/{name}/${{i}}a{note}" for command, name, note in different]
-    back = [f"  {command} --run-dir runs/{name}/${{i}}b{note}" for command, name, note in reversed(different)]
-    return [f"for i in $(seq {PASSES}); do", *there, *back, "done", f"llama-load compare {folders}"]
+        named = []
+        for number, side in enumerate(sides, 1):
+            folder = f"runs/side-{number}"
+            command = commands[number - 1]
+            named.append(folder)
+            there.append(f"  {command} --run-dir {folder}/${{i}}a  # {side.label}")
+            back.append(f"  {command} --run-dir {folder}/${{i}}b  # {side.label}")
+        folders = " ".join(named)
+
+    loop = f"for i in $(seq {PASSES}); do"
+    return [loop, *there, *reversed(back), "done", f"llama-load compare {folders}"]
 
 
 def _command(side: Side, flags: Sequence[str]) -> str:
     """The command of a side with these flags."""
     run = side.runs[0]
     words = _words(run.command)
-    if words[:1] != ["locust"]:
-        words = ["locust", "-f", _LOCUSTFILE, "--headless", "--host", _HOST, "-u", str(run.concurrency or 1)]
-        words += ["--num-prompts", str(run.planned or run.count("completed"))]
+    if words[:1] != ["locust"] and words[:2] != ["llama-load", "run"]:
+        users = str(run.concurrency or 1)
+        prompts = str(run.planned or run.count("completed"))
+        words = ["locust", "-f", _LOCUSTFILE, "--headless", "--host", _HOST]
+        words += ["-u", users, "--num-prompts", prompts]
+
     # A repeat sends the prompts of the run before: without this a server answers it from its cache.
-    uncached = [] if _CACHE_FLAGS & {word.partition("=")[0] for word in words} else ["--bust-prefix-cache"]
-    return shlex.join(_with(words, [*flags, *uncached]))
+    given = {word.partition("=")[0] for word in words}
+    if not _CACHE_FLAGS & given:
+        flags = [*flags, "--bust-prefix-cache"]
+
+    renewed = _with(words, flags)
+
+    return shlex.join(renewed)
 
 
 def _words(command: str) -> list[str]:
@@ -63,7 +91,10 @@ def _words(command: str) -> list[str]:
 
 
 def _with(words: list[str], flags: Sequence[str]) -> list[str]:
-    """The words without the flags that are renewed or set anew, then the flags; the first value of each counts."""
+    """The words without the flags that are renewed or set anew, then the flags.
+
+    The first value of each flag counts.
+    """
     values_of: dict[str, list[str]] = {}
     name = ""
     for flag in flags:
@@ -72,7 +103,11 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
             values_of.setdefault(flag, [])
         elif not values_of[name]:
             values_of[name].append(flag)
-    dropped = {**_RENEWED, **{flag: len(values) for flag, values in values_of.items()}}
+
+    dropped = dict(_RENEWED)
+    for flag, values in values_of.items():
+        dropped[flag] = len(values)
+
     kept: list[str] = []
     skip = 0
     for word in words:
@@ -80,7 +115,13 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
         if skip:
             skip -= 1
         elif plain in dropped:
-            skip = 0 if sign else dropped[plain]
+            # The value of `--flag=value` is in the same word.
+            if not sign:
+                skip = dropped[plain]
         else:
             kept.append(word)
-    return kept + [word for flag, values in values_of.items() for word in (flag, *values)]
+
+    for flag, values in values_of.items():
+        kept += [flag, *values]
+
+    return kept

@@ -11,24 +11,32 @@ from numpy.typing import NDArray
 
 from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, ratio_of
 from llama_load.comparison.compared_metrics import Metric
+from llama_load.comparison.request_answers import Answers
+from llama_load.metrics.level import Level
 
 # What measured a run.
-LLAMA_LOAD, VLLM_BENCH_SERVE = "llama-load", "vllm bench serve"
+LLAMA_LOAD = "llama-load"
+VLLM_BENCH_SERVE = "vllm bench serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """One run: its figures and what is needed to judge whether they can be compared.
 
-    `values`: by key of summary.json, None where not measured. `planned`: requests that were to be sent (None: unknown, or limited
-    by time). `words` and `why`: the verdict's words but VALID, and its sentence. `spoiled`: latencies that are not what they
-    seem. `samples`: values of a latency, one per request (ms), for charts. `prompts`: hashes of the prompts sent, None if
-    unknown or if each run has its own beginnings; `plan`: equal for runs
-    that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
-    value, as far as it is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value. `identity`:
-    equal for two readings of the same run. `label`: its own name, where it has one. `concurrency`: most requests in flight, None
-    if there was no limit. `client`: the machine that measured it. `replaced`: planned
-    prompts that did not fit a slot and were replaced by others, None if unknown. `command`: how to repeat it.
+    `values`: by key of summary.json, None where not measured. `planned`: requests that were to be
+    sent (None: unknown, or limited by time). `words` and `why`: the verdict's words but VALID, and
+    its sentence. `spoiled`: latencies that are not what they seem. `samples`: values of a latency,
+    one per request (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown or if
+    each run has its own beginnings; `plan`: equal for runs that were to send the same prompts, but
+    for such beginnings. `load`: concurrency, request rate and the like, name to value, as far as it
+    is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value.
+    `identity`: equal for two readings of the same run. `label`: its own name, where it has one.
+    `concurrency`: most requests in flight, None if there was no limit. `client`: the machine that
+    measured it. `replaced`: planned prompts that did not fit a slot and were replaced by others,
+    None if unknown. `command`: how to repeat it. `vllm_tpot`: of a run of ours, the keys of TPOT by
+    vLLM's formula. `answers`: which of its requests were answered, None if unknown.
+    `judged_of`: of how many requests the `completed` ones are those that it is judged by, although
+    others failed; None where it is judged by all. `levels`: its stages, for charts.
     """
 
     name: str
@@ -55,6 +63,10 @@ class MeasuredRun:
     client: str = ""
     replaced: int | None = None
     command: str = ""
+    vllm_tpot: Mapping[str, float | None] = field(default_factory=dict)
+    answers: Answers | None = None
+    judged_of: int | None = None
+    levels: Sequence[Level] = ()
 
     def value(self, key: str) -> float | None:
         """A figure; None where it was not measured."""
@@ -67,7 +79,10 @@ class MeasuredRun:
     @property
     def failed(self) -> int:
         """Requests without a complete answer: those reported, or planned ones without a result."""
-        missing = self.planned - self.count("completed") if self.planned is not None else 0
+        missing = 0
+        if self.planned is not None:
+            missing = self.planned - self.count("completed")
+
         return max(self.count("failed"), missing, 0)
 
     @property
@@ -84,20 +99,31 @@ class MeasuredRun:
     def cached_ratio(self) -> float | None:
         """Cached prompt tokens / prompt tokens, 0 to 1."""
         total = self.value("total_input_tokens")
-        return self.cached_tokens / total if self.cached_tokens is not None and total else None
+        if self.cached_tokens is None or not total:
+            return None
+        return self.cached_tokens / total
 
     def values_behind(self, latency: str | None) -> int:
-        """How many values a latency's percentile is taken from; for pooled gaps the output tokens after the first."""
+        """How many values a latency's percentile is taken from.
+
+        For pooled gaps the output tokens after the first.
+        """
+        completed = self.count("completed")
         if latency is None:
-            return self.count("completed")
-        if (known := self.value(f"count_{latency}")) is not None:
+            return completed
+        known = self.value(f"count_{latency}")
+        if known is not None:
             return int(known)
-        tokens = self.count("total_output_tokens") - self.count("completed")
-        return max(tokens, 0) if latency == "itl" else self.count("completed")
+        if latency == "itl":
+            return max(self.count("total_output_tokens") - completed, 0)
+        return completed
 
     def _each(self, key: str) -> float | None:
-        total, completed = self.value(key), self.count("completed")
-        return total / completed if total is not None and completed else None
+        total = self.value(key)
+        completed = self.count("completed")
+        if total is None or not completed:
+            return None
+        return total / completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,39 +133,102 @@ class Side:
     label: str
     runs: Sequence[MeasuredRun]
 
+    @property
+    def identities(self) -> set[str]:
+        """Those of its runs; empty texts where not known, as in the following."""
+        return {run.identity for run in self.runs}
+
+    @property
+    def endpoints(self) -> set[str]:
+        """What its runs were sent to."""
+        return {run.endpoint for run in self.runs}
+
+    @property
+    def plans(self) -> set[str]:
+        """The plans of its runs' prompts."""
+        return {run.plan for run in self.runs}
+
+    @property
+    def clients(self) -> set[str]:
+        """The machines that measured its runs."""
+        return {run.client for run in self.runs}
+
+    @property
+    def dates(self) -> list[str]:
+        """When each run was taken."""
+        return [run.date for run in self.runs]
+
     def without_copies(self) -> Side:
         """The side with each run once: a copy is no repeat."""
-        first = {run.identity: number for number, run in reversed(list(enumerate(self.runs)))}
-        return replace(
-            self, runs=[run for number, run in enumerate(self.runs) if not run.identity or first[run.identity] == number]
-        )
+        runs = []
+        seen = set()
+        for run in self.runs:
+            if run.identity in seen:
+                continue
+            runs.append(run)
+            if run.identity:
+                seen.add(run.identity)
+        return replace(self, runs=runs)
 
     def values(self, key: str) -> list[float]:
         """A figure of every run that measured it."""
-        values = (run.value(key) for run in self.runs)
-        return [float(value) for value in values if value is not None and math.isfinite(value)]
+        values = []
+        for run in self.runs:
+            value = run.value(key)
+            if value is not None and math.isfinite(value):
+                values.append(float(value))
+        return values
 
     def mean(self, key: str) -> float | None:
         """Mean over the runs; None where no run measured it."""
-        values = self.values(key)
-        return math.fsum(values) / len(values) if values else None
+        return _mean_or_none(self.values(key))
 
     def std(self, key: str) -> float | None:
         """Standard deviation over the runs (ddof 1); None with fewer than two."""
         values = self.values(key)
-        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+        if len(values) < 2:
+            return None
+        return float(np.std(values, ddof=1))
 
     def mean_of(self, name: str) -> float | None:
-        """Mean over the runs of a property of a run, such as `mean_output`; None where no run has it."""
-        values = [value for run in self.runs if (value := getattr(run, name)) is not None]
-        return math.fsum(values) / len(values) if values else None
+        """Mean over the runs of a property of a run, such as `mean_output`.
+
+        None where no run has it.
+        """
+        values = []
+        for run in self.runs:
+            value = getattr(run, name)
+            if value is not None:
+                values.append(value)
+        return _mean_or_none(values)
+
+
+def runs_of(sides: Sequence[Side]) -> list[MeasuredRun]:
+    """The runs of all these sides, in order."""
+    runs: list[MeasuredRun] = []
+    for side in sides:
+        runs += side.runs
+    return runs
+
+
+def _mean_or_none(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return math.fsum(values) / len(values)
 
 
 def ratio_between(base: Side, other: Side, key: str) -> Ratio | RatioWithZeros | None:
-    """The ratio other / base of a figure; None with fewer than two runs a side (see `intervals.ratio_of`)."""
+    """The ratio other / base of a figure; see `change_intervals.ratio_of`.
+
+    None with fewer than two runs a side.
+    """
     return ratio_of(base.values(key), other.values(key))
 
 
 def is_thin(metric: Metric, *sides: Side) -> bool:
-    """Whether a run of these sides has too few values for this percentile, which then is close to their maximum."""
-    return any(run.values_behind(metric.latency) < metric.least_count for side in sides for run in side.runs)
+    """Whether a run of these sides has too few values for this percentile.
+
+    The percentile then is close to their maximum.
+    """
+    least = min(run.values_behind(metric.latency) for run in runs_of(sides))
+    return least < metric.least_count

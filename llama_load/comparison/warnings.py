@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 from llama_load.comparison.llama_bench import BenchTest, decode_speeds, quantization
 from llama_load.comparison.order import against_order
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.units import quantity
 
-# A server decodes one stream a little slower than llama-bench (its context is longer, and it samples): 1 to 6 % in the runs that
-# docs/compare.md shows. Beyond this it runs something else.
+# A server decodes one stream a little slower than llama-bench (its context is longer, and it
+# samples): 1 to 6 % in the runs that docs/compare.md shows. Beyond this it runs something else.
 MOST_SLOWER = 0.15
-# Two files of different quantization never decode this alike while also generating the same number of tokens.
+# Two files of different quantization never decode this alike while also generating the same number
+# of tokens.
 SAME_SPEED = 0.01
 _FILE = "model file"
+# What names llama.cpp in a label, or in what a server says of itself.
+_LLAMA_NAMES = ("llama.cpp", "llama-server", "llama-cpp", ".gguf")
 
 
 def warnings_about(sides: Sequence[Side], bench: Sequence[BenchTest] = ()) -> list[str]:
@@ -33,110 +36,188 @@ def replaced_in(sides: Sequence[Side]) -> list[str]:
     """A sentence for each side whose server could not take all planned prompts."""
     sentences = []
     for side in sides:
-        replaced = sum(run.replaced or 0 for run in side.runs)
+        replaced = 0
+        for run in side.runs:
+            replaced += run.replaced or 0
+
         if replaced:
-            text = (
-                f"{side.label}: {quantity(replaced, 'planned prompt')} did not fit a slot and {_was(replaced)} replaced by others"
+            prompts = quantity(replaced, "planned prompt")
+            were = "was" if replaced == 1 else "were"
+            sentences.append(
+                f"{side.label}: {prompts} did not fit a slot and {were} replaced by others"
             )
-            sentences.append(text)
     return sentences
-
-
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
 
 
 def copies_in(sides: Sequence[Side]) -> list[str]:
     """A sentence for each side that has a run more than once."""
-    copies = [(side, len(side.runs) - len(side.without_copies().runs)) for side in sides]
-    return [
-        f"{side.label} has {quantity(count, 'copy', 'copies')} of its runs: each run counts once" for side, count in copies if count
-    ]
+    sentences = []
+    for side in sides:
+        count = len(side.runs) - len(side.without_copies().runs)
+        if count:
+            copies = quantity(count, "copy", "copies")
+            sentences.append(
+                f"{side.label} has {copies} of its runs: each run counts once"
+            )
+    return sentences
 
 
 def _other_file(sides: Sequence[Side]) -> Iterator[str]:
     """One label, but different models."""
     for side in sides:
         yield from _files_under_one_name(side.label, side.runs)
-    labels = dict.fromkeys(run.label for side in sides for run in side.runs if run.label)
-    for label in labels:
-        named = [side for side in sides if any(run.label == label for run in side.runs)]
-        if len(named) > 1:
-            yield from _files_under_one_name(label, [run for side in named for run in side.runs if run.label == label])
+
+    runs_of: dict[str, list[MeasuredRun]] = {}
+    sides_of: dict[str, set[int]] = {}
+    for number, side in enumerate(sides):
+        for run in side.runs:
+            if run.label:
+                runs_of.setdefault(run.label, []).append(run)
+                sides_of.setdefault(run.label, set()).add(number)
+
+    for label, runs in runs_of.items():
+        if len(sides_of[label]) > 1:
+            yield from _files_under_one_name(label, runs)
 
 
 def _files_under_one_name(label: str, runs: Sequence[MeasuredRun]) -> Iterator[str]:
     for what in (_FILE, "model"):
-        files = list(dict.fromkeys(run.setup[what] for run in runs if run.setup.get(what)))
+        files: dict[str, None] = {}
+        for run in runs:
+            file = run.setup.get(what)
+            if file:
+                files[file] = None
+
         if len(files) > 1:
-            yield f"runs under one label, {label}, have different {what}s: {', '.join(files)}"
+            listed = ", ".join(files)
+            yield f"runs under one label, {label}, have different {what}s: {listed}"
             return
 
 
 def _same_file(sides: Sequence[Side]) -> Iterator[str]:
-    """Labels that name different quantizations, but one served file: by what the servers report, or by the figures."""
+    """Labels that name different quantizations, but one served file.
+
+    By what the servers report, or by the figures.
+    """
     for a, b in combinations(sides, 2):
-        names = _named(a), _named(b)
-        if None in names or names[0] == names[1]:
+        named_a = _named(a)
+        named_b = _named(b)
+        if named_a is None or named_b is None or named_a == named_b:
             continue
-        files = [{run.setup[_FILE] for run in side.runs if run.setup.get(_FILE)} for side in (a, b)]
+
         labels = f"{a.label} and {b.label} name different quantizations"
-        if files[0] and files[0] == files[1]:
-            yield f"{labels}, but both servers report the model file {', '.join(sorted(files[0]))}"
-        elif (tokens := _same_tokens(a.runs, b.runs)) is not None:
-            speeds = " and ".join(f"{side.mean('mean_tpot_ms') or 0:.2f}" for side in (a, b))
-            text = f"{labels}, but both generated {tokens} tokens at one speed (mean TPOT {speeds} ms)"
-            yield f"{text}: one file may have been served twice"
+        files = _files_of(a)
+        tokens = _same_tokens(a.runs, b.runs)
+        if files and files == _files_of(b):
+            yield f"{labels}, but both servers report the model file {', '.join(sorted(files))}"
+        elif tokens is not None:
+            tpot_a = a.mean("mean_tpot_ms") or 0
+            tpot_b = b.mean("mean_tpot_ms") or 0
+            yield (
+                f"{labels}, but both generated {tokens} tokens at one speed "
+                f"(mean TPOT {tpot_a:.2f} and {tpot_b:.2f} ms): one file may have been served twice"
+            )
+
+
+def _files_of(side: Side) -> set[str]:
+    """The model files that the servers of a side report."""
+    files = set()
+    for run in side.runs:
+        file = run.setup.get(_FILE)
+        if file:
+            files.add(file)
+
+    return files
 
 
 def _named(side: Side) -> str | None:
     """The quantization that its label names, else its model."""
-    return quantization(side.label) or next(
-        (name_part for run in side.runs if (name_part := quantization(run.setup.get("model", "")))), None
-    )
+    texts = [side.label]
+    for run in side.runs:
+        texts.append(run.setup.get("model", ""))
+
+    for text in texts:
+        named = quantization(text)
+        if named:
+            return named
+    return None
 
 
 def _same_tokens(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> int | None:
-    """The output tokens of two runs of the same load, if they are equal to the token although answers end by themselves, and the
-    speeds are equal too; else None."""
-    for one in a:
-        for other in b:
-            tokens, completed = one.count("total_output_tokens"), one.count("completed")
-            counts = tokens, completed, one.concurrency
-            if counts != (other.count("total_output_tokens"), other.count("completed"), other.concurrency) or not completed:
-                continue
-            # Answers of one length each have equal totals whatever the model.
-            is_fixed = one.fixed_lengths or other.fixed_lengths or tokens % completed == 0
-            speeds = one.value("mean_tpot_ms"), other.value("mean_tpot_ms")
-            if not is_fixed and all(speeds) and abs((speeds[0] or 0) / (speeds[1] or 1) - 1) <= SAME_SPEED:
-                return tokens
+    """The output tokens of two runs of the same load, if they and the speeds are equal.
+
+    To the token, although answers end by themselves; else None.
+    """
+    for one, other in product(a, b):
+        tokens = one.count("total_output_tokens")
+        completed = one.count("completed")
+        if not completed or completed != other.count("completed"):
+            continue
+        if (
+            tokens != other.count("total_output_tokens")
+            or one.concurrency != other.concurrency
+        ):
+            continue
+        # Answers of one length each have equal totals whatever the model.
+        if one.fixed_lengths or other.fixed_lengths or tokens % completed == 0:
+            continue
+
+        tpot_one = one.value("mean_tpot_ms")
+        tpot_other = other.value("mean_tpot_ms")
+        if tpot_one and tpot_other and abs(tpot_one / tpot_other - 1) <= SAME_SPEED:
+            return tokens
     return None
 
 
 def _against_bench(sides: Sequence[Side], bench: Sequence[BenchTest]) -> Iterator[str]:
-    """A llama.cpp server that decodes a single stream slower or faster than llama-bench does with the same quantization."""
+    """A llama.cpp server that decodes slower or faster than llama-bench.
+
+    A single stream, with the same quantization.
+    """
     speeds = decode_speeds(bench)
     for side in sides:
         name = _named(side)
         tpot_ms = side.mean("mean_tpot_ms")
-        if name is None or name not in speeds or not tpot_ms or not _is_single_llama(side):
+        if (
+            name is None
+            or name not in speeds
+            or not tpot_ms
+            or not _is_single_llama(side)
+        ):
             continue
-        served, test = 1000 / tpot_ms, speeds[name]
-        if abs(served / test.avg_ts - 1) <= MOST_SLOWER:
+        served = 1000 / tpot_ms
+        test = speeds[name]
+        if _apart(served, test) <= MOST_SLOWER:
             continue
-        bench_speed = f"llama-bench {test.avg_ts:.1f} ({test.name}) with {test.model_type}"
-        text = f"{side.label} decodes {served:.1f} tok/s for one user, {bench_speed}"
-        alike = [other for key, other in speeds.items() if key != name and abs(served / other.avg_ts - 1) <= MOST_SLOWER / 2]
-        closest = min(alike, key=lambda other: abs(served / other.avg_ts - 1), default=None)
-        likely = "" if closest is None else f"; it has {closest.avg_ts:.1f} for {closest.model_type}: was that file served?"
-        yield text + likely
+
+        text = (
+            f"{side.label} decodes {served:.1f} tok/s for one user, "
+            f"llama-bench {test.avg_ts:.1f} ({test.name}) with {test.model_type}"
+        )
+        others = dict(speeds)
+        del others[name]
+        closest = min(
+            others.values(), key=lambda other: _apart(served, other), default=None
+        )
+        if closest is not None and _apart(served, closest) <= MOST_SLOWER / 2:
+            text += f"; it has {closest.avg_ts:.1f} for {closest.model_type}: was that file served?"
+        yield text
+
+
+def _apart(served: float, test: BenchTest) -> float:
+    """How much faster or slower than a test a server decodes, relative to the test."""
+    return abs(served / test.avg_ts - 1)
 
 
 def _is_single_llama(side: Side) -> bool:
     """Whether it is llama.cpp with one request at a time."""
     for run in side.runs:
-        names = " ".join((side.label, run.setup.get("server", ""), run.setup.get("model", ""), run.setup.get(_FILE, ""))).lower()
-        if run.concurrency != 1 or not any(name in names for name in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
+        texts = [side.label]
+        for what in ("server", "model", _FILE):
+            texts.append(run.setup.get(what, ""))
+
+        names = " ".join(texts).lower()
+        if run.concurrency != 1 or not any(name in names for name in _LLAMA_NAMES):
             return False
     return True
 
@@ -144,5 +225,6 @@ def _is_single_llama(side: Side) -> bool:
 def _in_blocks(sides: Sequence[Side]) -> Iterator[str]:
     """Repeats that did not take turns with those of the first side."""
     for side in sides[1:]:
-        if (text := against_order(sides[0], side)) is not None:
+        text = against_order(sides[0], side)
+        if text is not None:
             yield text

@@ -1,1 +1,2 @@
-"""Assigns requests to workers: leases, phases, the dispatcher. Pure: no Locust, no gevent, no network."""
+"""Assigns requests to workers: leases, phases, the dispatcher. Pure: no Locust, no gevent, no
+network."""

@@ -1,4 +1,5 @@
-"""Which request is leased next, and to whom: phases, their schedules and limits, the places in the plans."""
+"""Which request is leased next, and to whom: phases, their schedules and limits, the places in the
+plans."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from llama_load.dispatch.phases import Phase
 from llama_load.units import NS_PER_S
 from llama_load.workloads.prompt import Plan
 
-# Lease a request this long before its scheduled time: longer than a message takes, short enough that few users wait.
+# Lease a request this long before its scheduled time: longer than a message takes, short enough
+# that few users wait.
 AHEAD_NS = NS_PER_S // 2
 
 
@@ -24,8 +26,12 @@ class Assigner:
         self._ledger = ledger
         self._now_ns = ledger.now_ns
         self._phases: list[Phase] = []
-        self._chain: list[Phase] = []  # the present phase, after those whose slots it takes over
-        self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(lambda: IndexPool(None))
+        self._chain: list[
+            Phase
+        ] = []  # the present phase, after those whose slots it takes over
+        self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(
+            lambda: IndexPool(None)
+        )
         self._is_full = False  # the next request waits for the limit
         self._room_ns = 0  # when it last stopped to
 
@@ -39,11 +45,17 @@ class Assigner:
 
     def _enter(self, phase: Phase, begun_ns: int) -> None:
         phase.begun_ns = begun_ns
-        earlier = [before.pool.next for before in self._phases if before.warmup == phase.warmup]
-        phase.pool = IndexPool(phase.total, max(earlier, default=0))
+        first = 0
+        for before in self._phases:
+            if before.warmup == phase.warmup:
+                first = max(first, before.pool.next)
+        phase.pool = IndexPool(phase.total, first)
+
         for key, pool in self._plan_indices.items():
-            if key[0] == phase.warmup:  # not the rest of a conversation whose beginning was sent before
-                self._plan_indices[key] = IndexPool(None, 0 if phase.repeats else pool.next)
+            # not the rest of a conversation whose beginning was sent before
+            if key[0] == phase.warmup:
+                first_of_plan = 0 if phase.repeats else pool.next
+                self._plan_indices[key] = IndexPool(None, first_of_plan)
         self._phases.append(phase)
         self._chain.append(phase)
 
@@ -77,10 +89,13 @@ class Assigner:
 
     @property
     def overdue(self) -> int:
-        """How many requests of a schedule should have been sent and wait for the limit of requests in flight, or for users."""
+        """How many requests of a schedule should have been sent and wait for the limit of requests
+        in flight, or for users."""
         if not self.has_begun or self.phase.scheduled_ns is None:
             return 0
-        due = bisect_right(self.phase.scheduled_ns, self._now_ns() - self.phase.begun_ns)
+        due = bisect_right(
+            self.phase.scheduled_ns, self._now_ns() - self.phase.begun_ns
+        )
         return max(0, due - self.phase.pool.taken)
 
     # ------------------------------------------------------------------ ends
@@ -98,13 +113,18 @@ class Assigner:
             self._plan_indices[lease.warmup, lease.workload].give_back(lease.plan_index)
 
     def drop_overdue(self) -> None:
-        """Drop requests whose scheduled time has come while the limit is reached. To be called before a request ends."""
+        """Drop requests whose scheduled time has come while the limit is reached. To be called
+        before a request ends."""
         phase = self.phase
         if not phase.drops or phase.scheduled_ns is None or phase.workload_of is None:
             return
         now_ns = self._now_ns()
         limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
-        while limit is not None and self._ledger.in_flight >= limit and (index := phase.pool.peek()) is not None:
+        while (
+            limit is not None
+            and self._ledger.in_flight >= limit
+            and (index := phase.pool.peek()) is not None
+        ):
             number = index - phase.pool.first
             if phase.begun_ns + phase.scheduled_ns[number] > now_ns:
                 return
@@ -114,35 +134,53 @@ class Assigner:
                 phase.pool.ended += 1
 
     def _pool_of(self, key: Key) -> IndexPool:
-        return next(phase.pool for phase in reversed(self._phases) if phase.warmup == key[0] and phase.pool.first <= key[1])
+        warmup, index = key
+        for phase in reversed(self._phases):
+            if phase.warmup == warmup and phase.pool.first <= index:
+                return phase.pool
+        raise LookupError(f"no phase has request {key}")
 
     # ------------------------------------------------------------------ the next request
 
     def next_leases(self) -> tuple[str, list[Lease]] | None:
-        """The next request with the further turns of its conversation, and its worker; None if none may be sent now."""
-        phase, now_ns = self._leasing(), self._now_ns()
-        index = None if phase is None else phase.pool.peek()
-        if phase is None or index is None:
+        """The next request with the further turns of its conversation, and its worker; None if none
+        may be sent now."""
+        phase = self._leasing()
+        if phase is None:
             return None
+        index = phase.pool.peek()
+        if index is None:
+            return None
+
+        now_ns = self._now_ns()
         number = index - phase.pool.first
-        scheduled_ns = None if phase.scheduled_ns is None else phase.begun_ns + phase.scheduled_ns[number]
-        if scheduled_ns is not None and scheduled_ns > now_ns + AHEAD_NS:
-            return None
+        scheduled_ns = None
+        if phase.scheduled_ns is not None:
+            scheduled_ns = phase.begun_ns + phase.scheduled_ns[number]
+            if scheduled_ns > now_ns + AHEAD_NS:
+                return None
+
         limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
         if limit is not None and self._ledger.in_flight >= limit:
             self.drop_overdue()
             self._is_full = True
             return None
         if self._is_full:
-            self._is_full, self._room_ns = False, now_ns
+            self._is_full = False
+            self._room_ns = now_ns
+
         if phase.workload_of is None:
             worker, workload = self._ledger.wants.next
         else:
-            worker, workload = self._ledger.workers.idlest(), phase.workload_of(number)
-        return None if worker is None else (worker, self._leases(phase, workload, number, scheduled_ns))
+            worker = self._ledger.workers.idlest()
+            workload = phase.workload_of(number)
+        if worker is None:
+            return None
+        return worker, self._leases(phase, workload, number, scheduled_ns)
 
     def _leasing(self) -> Phase | None:
-        """The first phase of the chain that has requests to lease. When none has, the next one enters with the first free slot."""
+        """The first phase of the chain that has requests to lease. When none has, the next one
+        enters with the first free slot."""
         for phase in self._chain:
             if phase.pool.peek() is not None:
                 return phase
@@ -155,16 +193,30 @@ class Assigner:
         self._enter(following, self._now_ns())
         return following
 
-    def _leases(self, phase: Phase, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
-        """Leases of request `number` of the phase, the next one of this workload, and of the further turns of its conversation."""
+    def _leases(
+        self, phase: Phase, workload: str, number: int, scheduled_ns: int | None
+    ) -> list[Lease]:
+        """Leases of request `number` of the phase, the next one of this workload, and of the
+        further turns of its conversation."""
         plan = self._plans.get(workload)
         stage = self._stage_of(phase, number)
-        allowed_ns = self._room_ns if scheduled_ns is not None and self._room_ns > scheduled_ns else None
+        allowed_ns = None
+        if scheduled_ns is not None and self._room_ns > scheduled_ns:
+            allowed_ns = self._room_ns
+
         indices = self._next_indices(phase, workload)
-        if phase.by_conversation and plan is not None and indices and not plan.begins_at(indices[0][1]):
-            scheduled_ns = allowed_ns = None  # the rest of a conversation that has arrived before
+        if (
+            phase.by_conversation
+            and plan is not None
+            and indices
+            and not plan.begins_at(indices[0][1])
+        ):
+            # the rest of a conversation that has arrived before
+            scheduled_ns = allowed_ns = None
+
         leases: list[Lease] = []
-        for (index, place), replica in zip(indices, self._ledger.balancer.choose(len(indices)), strict=True):
+        replicas = self._ledger.balancer.choose(len(indices))
+        for (index, place), replica in zip(indices, replicas, strict=True):
             first = not leases
             leases.append(
                 Lease(
@@ -184,10 +236,13 @@ class Assigner:
         return leases
 
     def _next_indices(self, phase: Phase, workload: str) -> list[tuple[int, int]]:
-        """The next request of this workload and the further turns of its conversation: (number in the run, place in the plan)."""
+        """The next request of this workload and the further turns of its conversation: (number in
+        the run, place in the plan)."""
         plan = self._plans.get(workload)
         pool = self._plan_indices[phase.warmup, workload]
-        plan_indices = pool.take_run(plan.turns_from if plan and not phase.warmup else lambda _: 1)
+        plan_indices = pool.take_run(
+            plan.turns_from if plan and not phase.warmup else lambda _: 1
+        )
         indices = phase.pool.take(len(plan_indices))
         for plan_index in plan_indices[len(indices) :]:
             pool.give_back(plan_index)

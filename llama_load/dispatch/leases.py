@@ -1,7 +1,8 @@
-"""Leases of requests, from one pool for all workers: every request is sent once, at any number of users and workers.
+"""Leases of requests, from one pool for all workers: every request is sent once, at any number of
+users and workers.
 
-Indices are leased on demand. With a static split, 8 users on 5 workers would take 53 % longer than one client, and with fewer
-users than workers some requests would never be sent.
+Indices are leased on demand. With a static split, 8 users on 5 workers would take 53 % longer than
+one client, and with fewer users than workers some requests would never be sent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from llama_load.workloads.prompt import Prompt
 
 Key = tuple[bool, int]  # identifies a request of the run: (warm-up?, index)
 
-# The most users per process for a schedule that the server cannot keep up with; then requests are late, and the verdict reports it.
+# The most users per process for a schedule that the server cannot keep up with; then requests are
+# late, and the verdict reports it.
 MOST_USERS_A_PROCESS = 5000
 
 
@@ -22,10 +24,11 @@ MOST_USERS_A_PROCESS = 5000
 class Lease:
     """Permission to send one request of a phase, with its prompt if the workload has prompts.
 
-    `index` counts the run's requests, `plan_index` those of its workload (the same, unless a run has several).
-    `follows`: it is a further turn of the previous lease's conversation. `scheduled_ns`: when the request is scheduled (None:
-    now); `allowed_ns`: when the limit of requests in flight allowed it, if later. `replica`: the server's number among the
-    run's targets. `unasked`: no user waits for it; the worker starts one if none is free.
+    `index` counts the run's requests, `plan_index` those of its workload (the same, unless a run
+    has several). `follows`: it is a further turn of the previous lease's conversation.
+    `scheduled_ns`: when the request is scheduled (None: now); `allowed_ns`: when the limit of
+    requests in flight allowed it, if later. `replica`: the server's number among the run's targets.
+    `unasked`: no user waits for it; the worker starts one if none is free.
     """
 
     index: int
@@ -77,7 +80,8 @@ class IndexPool:
         return batch
 
     def take_run(self, length: Callable[[int], int]) -> list[int]:
-        """Take the lowest free index, and the `length(index) - 1` indices after it that belong to it, if they are free."""
+        """Take the lowest free index, and the `length(index) - 1` indices after it that belong to
+        it, if they are free."""
         run = self.take(1)
         for _ in range(length(run[0]) - 1 if run else 0):
             following = run[-1] + 1
@@ -105,7 +109,9 @@ class IndexPool:
 
     @property
     def _all_given(self) -> bool:
-        return self.is_closed or (self.total is not None and self.next >= self.first + self.total)
+        return self.is_closed or (
+            self.total is not None and self.next >= self.first + self.total
+        )
 
     @property
     def finished(self) -> bool:

@@ -1,26 +1,41 @@
-"""Who has which leases: the workers, their waiting users, and what became of the workers that went away. Knows no phases."""
+"""Who has which leases: the workers, their waiting users, and what became of the workers that went
+away. Knows no phases."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.dispatch.workers import HeldLease, Wants, WorkerLeases, Workers, could_have_begun, possibly_sent
+from llama_load.dispatch.workers import (
+    HeldLease,
+    Wants,
+    WorkerLeases,
+    Workers,
+    could_have_begun,
+    possibly_sent,
+)
 from llama_load.observed.losses import LostWorker
 from llama_load.targets.balance import Balancer
 from llama_load.units import NS_PER_S
 
-# A worker may have begun requests this long after its last message: it reports them ten times a second.
+# A worker may have begun requests this long after its last message: it reports them ten times a
+# second.
 UNSAID_NS = NS_PER_S // 4
+# So long nothing has happened, while users wait and the records that are missing are held open by
+# tasks, which may still reject their answers.
+HELD_OPEN_NS = NS_PER_S
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The leases of all workers. `in_flight` counts users with leases, and requests that returned workers still have in flight.
+    """The leases of all workers. `in_flight` counts users with leases, and requests that returned
+    workers still have in flight.
 
-    `departures`: for each worker that was lost or left, when it was last heard of, and when that was noticed, ns.
+    `departures`: for each worker that was lost or left, when it was last heard of, and when that
+    was noticed, ns.
     """
 
     balancer: Balancer = field(default_factory=Balancer)
@@ -31,6 +46,11 @@ class Ledger:
     lost: list[LostWorker] = field(default_factory=list)
     departures: list[tuple[int, int]] = field(default_factory=list)
     is_closed: bool = False
+    # Those of `lost` that name a request of a worker. A worker may name a million of them: looking
+    # through their lists for each key of a message would block the master for hours.
+    _losses: dict[tuple[str, Key], list[LostWorker]] = field(default_factory=dict)
+    # When a lease was last given, its request ended, or its record was stored.
+    _changed_ns: int = 0
 
     # ------------------------------------------------------------------ what there is
 
@@ -38,10 +58,15 @@ class Ledger:
     def under_way(self) -> int:
         """How many users with leases have a request whose scheduled time has come."""
         now_ns = self.now_ns()
-        return self.in_flight - sum(1 for entry in self.workers.leases if (entry.lease.scheduled_ns or now_ns) > now_ns)
+        under_way = self.in_flight
+        for entry in self.workers.leases:
+            if (entry.lease.scheduled_ns or now_ns) > now_ns:
+                under_way -= 1
+        return under_way
 
     def requests_under_way(self) -> list[Lease]:
-        """The lease that each user with a request under way uses now. (Of a conversation all turns are leased at once.)"""
+        """The lease that each user with a request under way uses now. (Of a conversation all turns
+        are leased at once.)"""
         now_ns = self.now_ns()
         present: dict[int, Lease] = {}  # by holder
         for entry in self.workers.leases:
@@ -54,8 +79,9 @@ class Ledger:
         return key in self.workers[worker].leases
 
     def accepts_record(self, worker: str, key: Key) -> bool:
-        """Whether this record counts: the worker has the lease, or was lost with it and the request was not repeated."""
-        return self.has_lease(worker, key) or self._loss_of(worker, key) is not None
+        """Whether this record counts: the worker has the lease, or was lost with it and the request
+        was not repeated."""
+        return self.has_lease(worker, key) or self._is_lost(worker, key)
 
     # ------------------------------------------------------------------ workers and their users
 
@@ -83,7 +109,8 @@ class Ledger:
 
     def assign(self, worker: str, leases: list[Lease]) -> None:
         """One user of this worker gets these leases, with the next delivery."""
-        self.workers[worker].hold(leases, self.now_ns())
+        self._changed_ns = self.now_ns()
+        self.workers[worker].hold(leases, self._changed_ns)
         self.in_flight += 1
         self.wants.satisfied(worker, leases[0].workload)
 
@@ -97,14 +124,32 @@ class Ledger:
             self._end_stray(worker, key)
 
     def record_stored(self, worker: str, key: Key, *, refused: bool = False) -> bool:
-        """The record of this request is stored. Whether a lease has ended with it; else the request of a lost worker has."""
+        """The record of this request is stored. Whether a lease has ended with it; else the request
+        of a lost worker has, or the request was counted before."""
+        self._changed_ns = self.now_ns()
         if (entry := self.workers[worker].leases.pop(key, None)) is not None:
             self._free_user(entry, refused=refused)
-            return True
-        if (loss := self._loss_of(worker, key)) is not None:
+            return not entry.is_counted
+        if self._is_lost(worker, key):
+            loss = self._losses[worker, key].pop(0)
             possibly_sent(loss, key).remove(key[1])
             self._end_stray(worker, key)
         return False
+
+    def count_held_open(self) -> list[Key]:
+        """The requests whose records are held open by tasks that wait for requests themselves (see
+        `HELD_OPEN_NS`), each once. A phase that waited for them would never end."""
+        if self.in_flight or not self.wants.count:
+            return []
+        if self.now_ns() - self._changed_ns < HELD_OPEN_NS:
+            return []
+
+        held_open = []
+        for entry in self.workers.leases:
+            if entry.is_open and not entry.is_counted:
+                entry.is_counted = True
+                held_open.append(entry.lease.key)
+        return held_open
 
     def take_back(self, worker: str, keys: Iterable[Key]) -> list[Lease]:
         """Take these leases from the worker; those that it had."""
@@ -112,25 +157,54 @@ class Ledger:
         for key in keys:
             if (entry := self.workers[worker].leases.pop(key, None)) is not None:
                 self._free_user(entry)
-                taken.append(entry.lease)
+                if not entry.is_counted:
+                    taken.append(entry.lease)
         return taken
 
-    def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> list[Lease]:
+    def reconcile(
+        self,
+        worker: str,
+        delivered: int,
+        holds: Iterable[Key],
+        wants: Mapping[str, int],
+        held_open: Iterable[Key],
+    ) -> list[Lease]:
         """See `Dispatcher.reconcile`. Takes back the leases that were lost on their way."""
         self.join(worker)
-        entry, holds = self.workers[worker], set(holds)
-        strays = {key for key in holds if self._loss_of(worker, key) is not None}
+        entry = self.workers[worker]
+        held = set(holds)
+        ended = set(held_open)
+        strays = {key for key in held - ended if self._is_lost(worker, key)}
         self.in_flight += len(strays) - len(entry.strays)
         entry.strays = strays
-        self.wants.forget(worker)
-        leases = entry.leases
-        coming = [lease.lease.workload for lease in leases.values() if lease.delivery > delivered and not lease.lease.follows]
-        for workload, count in wants.items():
-            self.want(worker, workload, count - coming.count(workload))
-        return self.take_back(worker, [key for key, lease in leases.items() if lease.delivery <= delivered and key not in holds])
+        # They have ended: the worker's word of it may have got lost with a connection.
+        for key in entry.leases.keys() & ended:
+            entry.leases[key].is_open = True
+            self._free_user(entry.leases[key])
 
-    def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None, *, may_return: bool) -> tuple[set[Key], list[Lease]]:
-        """See `Dispatcher.lose`. The requests that may have been sent, and the leases that others may get."""
+        lost = []
+        coming: Counter[str] = Counter()
+        for key, lease in entry.leases.items():
+            if lease.delivery > delivered:
+                coming[lease.lease.workload] += not lease.lease.follows
+            elif key not in held:
+                lost.append(key)
+
+        self.wants.forget(worker)
+        for workload, count in wants.items():
+            self.want(worker, workload, count - coming[workload])
+        return self.take_back(worker, lost)
+
+    def lose(
+        self,
+        worker: str,
+        started: Iterable[Key],
+        heard_ns: int | None,
+        *,
+        may_return: bool,
+    ) -> tuple[set[Key], list[Lease]]:
+        """See `Dispatcher.lose`. The requests that may have been sent and were not counted before,
+        and the leases that others may get."""
         self._note_departure(worker, heard_ns)
         leases = self.workers[worker].leases
         sent = {key for key in started if key in leases}
@@ -138,25 +212,23 @@ class Ledger:
             sent = set(leases)
         elif heard_ns is not None:
             sent |= could_have_begun(leases, sent, heard_ns + UNSAID_NS)
-        measured, warmup = (sorted(index for is_warmup, index in sent if is_warmup == which) for which in (False, True))
-        self.lost.append(LostWorker(worker, measured, len(leases) - len(sent), warmup))
-        for key in sent:
-            self._free_user(leases.pop(key))
-        return sent, self._release(worker)
+
+        measured, warmup = _by_kind(sent)
+        gone = LostWorker(worker, measured, len(leases) - len(sent), warmup)
+        self._note_loss(gone, sent)
+        return self._end(leases, sent), self._release(worker)
 
     def give_up(self, worker: str, keys: Iterable[Key]) -> set[Key]:
-        """The worker has begun these requests and will deliver no record of them. Those whose leases it still had."""
-        unnamed = [key for key in keys if self._loss_of(worker, key) is None]
+        """The worker has begun these requests and will deliver no record of them. Those whose
+        leases it still had, and which were not counted before."""
+        unnamed = [key for key in keys if not self._is_lost(worker, key)]
         if unnamed:
-            measured = sorted(index for is_warmup, index in unnamed if not is_warmup)
-            warmup = sorted(index for is_warmup, index in unnamed if is_warmup)
-            self.lost.append(LostWorker(worker, measured, 0, warmup, gave_up=True))
+            measured, warmup = _by_kind(unnamed)
+            gone = LostWorker(worker, measured, 0, warmup, gave_up=True)
+            self._note_loss(gone, unnamed)
 
         leases = self.workers[worker].leases
-        held = leases.keys() & set(unnamed)
-        for key in held:
-            self._free_user(leases.pop(key))
-        return held
+        return self._end(leases, leases.keys() & set(unnamed))
 
     def leave(self, worker: str) -> list[Lease]:
         """The worker takes no more leases. Those on their way to it go to others."""
@@ -172,17 +244,29 @@ class Ledger:
     def _release(self, worker: str) -> list[Lease]:
         """Give this worker no more leases, and take back those that it has."""
         entry: WorkerLeases = self.workers[worker]
-        entry.is_ready, entry.is_gone = False, True
+        entry.is_ready = False
+        entry.is_gone = True
         self.wants.forget(worker)
         self.in_flight -= len(entry.strays)
         entry.strays.clear()
         return self.take_back(worker, list(entry.leases))
 
+    def _end(self, leases: dict[Key, HeldLease], keys: Iterable[Key]) -> set[Key]:
+        ended = set()
+        for key in keys:
+            entry = leases.pop(key)
+            self._free_user(entry)
+            if not entry.is_counted:
+                ended.add(key)
+        return ended
+
     def _free_user(self, entry: HeldLease, *, refused: bool = False) -> None:
-        """The request of this lease has ended, or will not be sent: its user has one less to send."""
+        """The request of this lease has ended, or will not be sent: its user has one less to
+        send."""
         if entry.has_ended:
             return
         entry.has_ended = True
+        self._changed_ns = self.now_ns()
         if refused:
             self.balancer.refused(entry.lease.replica)
         holder = entry.holder
@@ -197,6 +281,23 @@ class Ledger:
             self.workers[worker].strays.remove(key)
             self.in_flight -= 1
 
-    def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
-        missing = (gone for gone in self.lost if gone.worker == worker and key[1] in possibly_sent(gone, key))
-        return next(missing, None)
+    def _note_loss(self, gone: LostWorker, keys: Iterable[Key]) -> None:
+        self.lost.append(gone)
+        for key in keys:
+            self._losses.setdefault((gone.worker, key), []).append(gone)
+
+    def _is_lost(self, worker: str, key: Key) -> bool:
+        """Whether this request was lost with this worker."""
+        return bool(self._losses.get((worker, key)))
+
+
+def _by_kind(keys: Iterable[Key]) -> tuple[list[int], list[int]]:
+    """The numbers of measured requests and those of the warm-up, each sorted."""
+    measured = []
+    warmup = []
+    for is_warmup, index in sorted(keys):
+        if is_warmup:
+            warmup.append(index)
+        else:
+            measured.append(index)
+    return measured, warmup

@@ -1,7 +1,8 @@
 """The process that starts Locust runs one after the other: `python -m llama_load.lab.run_forker`.
 
-It imports once what every run imports, and forks for each run, which saves a second of CPU time. It reads an `Order` per run as a
-line of JSON from stdin, and writes an `End` per run to stdout. It ends when stdin does; a run that goes on then is ended first.
+It imports once what every run imports, and forks for each run, which saves a second of CPU time. It
+reads an `Order` per run as a line of JSON from stdin, and writes an `End` per run to stdout. It
+ends when stdin does; a run that goes on then is ended first.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.run_cell import Order
 
-# What a run imports, also for its report. Locust first: it must patch the standard library before others import it.
+# What a run imports, also for its report. Locust first: it must patch the standard library before
+# others import it.
 IMPORTED = (
     "locust.main",
     "llama_load.users.user",
@@ -52,7 +55,7 @@ def _serve(answers: int) -> Order | None:
     from llama_load.processes import end_with_parent
 
     own = os.getpid()
-    for line in _lines():
+    for line in _lines_of_stdin():
         order = msgspec.json.decode(line, type=Order)
         sys.stdout.flush()  # what an import printed would be in the log of every run
         pid = fork_gevent()
@@ -61,34 +64,51 @@ def _serve(answers: int) -> Order | None:
             os.setsid()
             end_with_parent(signal.SIGKILL, own)
             return order
+
         # No order comes meanwhile: stdin is readable when it was closed, which ends the run, too.
         code = _code_of(pid, order.limit_s, STDIN)
         is_late = code is None
         if code is None:
             os.kill(pid, signal.SIGINT)
             code = _code_of(pid, ENDS_WITHIN_S)
+
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # the run, if it goes on, and processes that it has left behind
+            # the run, if it goes on, and processes that it has left behind
+            os.killpg(pid, signal.SIGKILL)
         if code is None:
             code = _code_of(pid, ENDS_WITHIN_S)
-        os.write(answers, msgspec.json.encode(End(-signal.SIGKILL if code is None else code, is_late)) + b"\n")
+        if code is None:
+            code = -signal.SIGKILL
+
+        os.write(answers, msgspec.json.encode(End(code, is_late)) + b"\n")
     return None
 
 
 def _code_of(pid: int, within_s: float, *interrupting: int) -> int | None:
-    """The exit code of a run; None if it goes on after this time, or when one of these descriptors is readable."""
+    """The exit code of a run.
+
+    None if it goes on after this time, or when one of these descriptors is readable.
+    """
     from gevent.monkey import get_original
 
-    # Locust patches the functions that wait: ours must not start gevent's event loop in the process that forks.
-    select, waitpid = get_original("select", "select"), get_original("os", "waitpid")
+    # Locust patches the functions that wait: ours must not start gevent's event loop in the process
+    # that forks.
+    select = get_original("select", "select")
+    waitpid = get_original("os", "waitpid")
+
     deadline = time.monotonic() + within_s
-    while (ended := waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline or select(interrupting, [], [], LOOKS_EVERY_S)[0]:
+    while True:
+        ended, status = waitpid(pid, os.WNOHANG)
+        if ended != 0:
+            return int(os.waitstatus_to_exitcode(status))
+        if time.monotonic() > deadline:
             return None
-    return int(os.waitstatus_to_exitcode(ended[1]))
+        readable, _, _ = select(interrupting, [], [], LOOKS_EVERY_S)
+        if readable:
+            return None
 
 
-def _lines() -> Iterator[bytes]:
+def _lines_of_stdin() -> Iterator[bytes]:
     """The lines of stdin."""
     pending = b""
     while data := os.read(STDIN, 65536):
@@ -104,16 +124,25 @@ def _become_locust(order: Order) -> None:
     from llama_load.swarm.signals import SIGNALS
     from llama_load.terminal import make_output_safe
 
-    for descriptor, path, flags in ((STDIN, os.devnull, os.O_RDONLY), (1, order.log, os.O_WRONLY | os.O_APPEND)):
-        opened = os.open(path, flags)
-        os.dup2(opened, descriptor)
-        os.close(opened)
+    _redirect(STDIN, os.devnull, os.O_RDONLY)
+    _redirect(1, order.log, os.O_WRONLY | os.O_APPEND)
     os.dup2(1, 2)
-    np.random.seed()  # locustfiles may draw from it; Python's own generator is seeded anew at a fork
+
+    # locustfiles may draw from it; Python's own generator is seeded anew at a fork
+    np.random.seed()
     SIGNALS.take()
     make_output_safe()
-    sys.argv = [os.path.join(os.path.dirname(locust.__file__), "__main__.py"), *order.words]  # noqa: PTH118, PTH120 (a text)
+
+    program = Path(locust.__file__).with_name("__main__.py")
+    sys.argv = [str(program), *order.words]
     locust.main.main()
+
+
+def _redirect(descriptor: int, path: str, flags: int) -> None:
+    """Open a file in the place of a descriptor."""
+    opened = os.open(path, flags)
+    os.dup2(opened, descriptor)
+    os.close(opened)
 
 
 if __name__ == "__main__":

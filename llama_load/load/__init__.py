@@ -1,1 +1,2 @@
-"""When requests are scheduled: stages, schedules, segments. Pure functions: no sending, no waiting, no Locust."""
+"""When requests are scheduled: stages, schedules, segments. Pure functions: no sending, no waiting,
+no Locust."""

@@ -4,12 +4,14 @@
     1:16,8:128          the same with a number of prompts each
     1:30s,8:2m          or a time each
     2/s,4/s:600         request rates (open loop)
-    1-16:60s            a ramp from 1 to 16 in flight within 60 s; 1/s-10/s:60s is a ramp of the rate
-    spike:4-32:30s      4 in flight, then 32, then 4 again, each for 30 s, without a pause between them
+    1-16:60s            a ramp from 1 to 16 in flight within 60 s; 1/s-10/s:60s is a ramp of the
+                        rate
+    spike:4-32:30s      4 in flight, then 32, then 4 again, each for 30 s, without a pause between
+                        them
     soak:8:1h           8 in flight for an hour, reported in six windows to show drift
 
-A stage without an amount uses --num-prompts or -t. Before every stage, except one that continues the stage before it, all
-requests in flight end and a warm-up is sent.
+A stage without an amount uses --num-prompts or -t. Before every stage, except one that continues
+the stage before it, all requests in flight end and a warm-up is sent.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ EXAMPLES = "1,8,16 or 1:16,8:128 or 2/s,4/s or 1-16:60s or spike:4-32:30s or soa
 class Stage:
     """A part of a run with one load: `users` requests in flight, or `rate_rps` arrivals per second.
 
-    `start` is where a ramp begins, in the same unit. It ends after `count` requests or `seconds`; None: after the run's amount.
-    `goes_on`: it follows the previous stage without a pause.
+    `start` is where a ramp begins, in the same unit. It ends after `count` requests or `seconds`;
+    None: after the run's amount. `goes_on`: it follows the previous stage without a pause.
     """
 
     name: str
@@ -43,7 +45,8 @@ class Stage:
     goes_on: bool = False
 
     def users_at(self, elapsed_s: float) -> int | None:
-        """Maximum requests in flight at this time after the stage's start; None with a rate or without a limit.
+        """Maximum requests in flight at this time after the stage's start; None with a rate or
+        without a limit.
 
         A ramp from 1 to 16 in 60 s: 1, after 30 s 9, at the end 16.
         """
@@ -54,14 +57,19 @@ class Stage:
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Read the value of --stages (see above). ValueError has the message. Names are unique: 8, 8 (2)."""
-    stages = [stage for element in text.split(",") for stage in _element(element.strip())]
+    """Read the value of --stages (see above). ValueError has the message. Names are unique: 8, 8
+    (2)."""
+    stages = []
+    for element in text.split(","):
+        stages += _element(element.strip())
+
     seen: Counter[str] = Counter()
     named = []
     for stage in stages:
         seen[stage.name] += 1
         times = seen[stage.name]
-        named.append(stage if times == 1 else replace(stage, name=f"{stage.name} ({times})"))
+        name = stage.name if times == 1 else f"{stage.name} ({times})"
+        named.append(replace(stage, name=name))
     return tuple(named)
 
 
@@ -73,15 +81,21 @@ def _element(text: str) -> list[Stage]:
         return _soak(text, rest)
     level, colon, amount = _parted(text, ":")
     first, dash, last = _parted(level, "-")
-    count, seconds = _amount(text, amount) if colon else (None, None)
+    count = None
+    seconds = None
+    if colon:
+        count, seconds = _amount(text, amount)
     if not dash:
         return [_at(text, level, name=level, count=count, seconds=seconds)]
     if seconds is None:
         raise _wrong(text, "a ramp needs a time, such as 1-16:60s")
-    start, end = _at(text, first), _at(text, last, name=f"{first}-{last}", seconds=seconds)
-    if (start.users is None) != (end.users is None):
+
+    begin = _at(text, first)
+    end = _at(text, last, name=f"{first}-{last}", seconds=seconds)
+    if (begin.users is None) != (end.users is None):
         raise _wrong(text, "both ends of a ramp must be rates, or neither")
-    return [replace(end, start=start.rate_rps if start.users is None else start.users)]
+    start = begin.rate_rps if begin.users is None else begin.users
+    return [replace(end, start=start)]
 
 
 def _spike(text: str, rest: str) -> list[Stage]:
@@ -103,38 +117,71 @@ def _soak(text: str, rest: str) -> list[Stage]:
     if seconds is None:
         raise _wrong(text, "a soak looks like soak:8:1h")
     return [
-        _at(text, level, name=f"{level} {number + 1}/{SOAK_WINDOWS}", seconds=seconds / SOAK_WINDOWS, goes_on=number > 0)
+        _at(
+            text,
+            level,
+            name=f"{level} {number + 1}/{SOAK_WINDOWS}",
+            seconds=seconds / SOAK_WINDOWS,
+            goes_on=number > 0,
+        )
         for number in range(SOAK_WINDOWS)
     ]
 
 
 def _at(
-    text: str, level: str, name: str = "", *, count: int | None = None, seconds: float | None = None, goes_on: bool = False
+    text: str,
+    level: str,
+    name: str = "",
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    goes_on: bool = False,
 ) -> Stage:
     """A stage from its load as written: 8 or 2.5/s."""
-    users, rate = None, None
+    users = None
+    rate = None
     try:
-        if level.split() != [level]:  # float() accepts surrounding space, which would get into the name
+        # float() accepts surrounding space, which would get into the name
+        if level.split() != [level]:
             raise ValueError
         if level.endswith("/s"):
             rate = float(level.removesuffix("/s"))
-            if not 1 / MOST <= rate <= MOST:
-                raise ValueError
-        elif not 1 <= (users := int(level)) <= MOST:
+            is_possible = 1 / MOST <= rate <= MOST
+        else:
+            users = int(level)
+            is_possible = 1 <= users <= MOST
+        if not is_possible:
             raise ValueError
     except ValueError:
-        raise _wrong(text, "a load is a number of requests in flight, such as 8, or a rate, such as 2.5/s") from None
-    return Stage(name=name, users=users, rate_rps=rate, count=count, seconds=seconds, goes_on=goes_on)
+        raise _wrong(
+            text,
+            "a load is a number of requests in flight, such as 8, or a rate, such as 2.5/s",
+        ) from None
+    return Stage(
+        name=name,
+        users=users,
+        rate_rps=rate,
+        count=count,
+        seconds=seconds,
+        goes_on=goes_on,
+    )
 
 
 def _amount(text: str, amount: str) -> tuple[int | None, float | None]:
     """A number of prompts or a time in s: 64 -> (64, None), 1m30s -> (None, 90.0)."""
     if amount.isdecimal() and len(amount) <= len(str(MOST)) and 0 < int(amount) <= MOST:
         return int(amount), None
-    match = _TIME.fullmatch(amount) if amount else None
-    seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+
+    seconds = 0.0
+    match = _TIME.fullmatch(amount)
+    if match is not None:
+        hours, minutes, rest = match.groups(default="0")
+        seconds = 3600 * float(hours) + 60 * float(minutes) + float(rest)
     if not 0 < seconds <= MOST:
-        raise _wrong(text, "an amount is a number of prompts, such as 64, or a time, such as 30s, 5m or 1h")
+        raise _wrong(
+            text,
+            "an amount is a number of prompts, such as 64, or a time, such as 30s, 5m or 1h",
+        )
     return None, seconds
 
 

@@ -1,7 +1,9 @@
-"""Thresholds that abort a run (--abort-if), checked during the run against the measured requests that have ended.
+"""Thresholds that abort a run (--abort-if), checked during the run against the measured requests
+that have ended.
 
-failure_ratio, failed                         once 20 requests have ended
-mean_, median_ and pN_ of ttft, tpot, e2el    once the percentile has enough values (p99: 100), at least 20
+    failure_ratio, failed                         once 20 requests have ended
+    mean_, median_ and pN_ of ttft, tpot, e2el    once the percentile has enough values (p99: 100),
+                                                  at least 20
 """
 
 from __future__ import annotations
@@ -14,13 +16,20 @@ from copy import deepcopy
 import numpy as np
 
 from llama_load.metrics.statistics import least_count
-from llama_load.metrics.thresholds import Threshold, ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.thresholds import (
+    Threshold,
+    ThresholdResult,
+    evaluate,
+    parse_threshold,
+)
 from llama_load.observed.record import OK
 
 LATENCIES = ("ttft", "tpot", "e2el")
 # One failure or one slow answer among few requests must not end a run.
 LEAST = 20
-_KEY = re.compile(rf"failure_ratio|failed|(?P<what>mean|median|p(?P<p>\d{{1,2}}(?:\.\d+)?))_(?P<latency>{'|'.join(LATENCIES)})_ms")
+_KEY = re.compile(
+    rf"failure_ratio|failed|(?P<what>mean|median|p(?P<p>\d{{1,2}}(?:\.\d+)?))_(?P<latency>{'|'.join(LATENCIES)})_ms"
+)
 
 
 def parse_abort(text: str) -> Threshold:
@@ -38,19 +47,23 @@ def parse_abort(text: str) -> Threshold:
 
 
 class RunningFigures:
-    """The measured requests that have ended: their number, how many failed, and the latencies of the others in ms."""
+    """The measured requests that have ended: their number, how many failed, and the latencies of
+    the others in ms."""
 
     def __init__(self) -> None:
         self.ended = self.failed = 0
         self._latencies = {name: array("d") for name in LATENCIES}
 
     def add(self, status: str, latencies_ms: Sequence[float | None]) -> None:
-        """Add a request that has ended. Latencies in the order of `LATENCIES`, None where it has none."""
+        """Add a request that has ended. Latencies in the order of `LATENCIES`, None where it has
+        none."""
         self.ended += 1
         if status != OK:
             self.failed += 1
             return
-        for values, value_ms in zip(self._latencies.values(), latencies_ms, strict=True):
+        for values, value_ms in zip(
+            self._latencies.values(), latencies_ms, strict=True
+        ):
             if value_ms is not None:
                 values.append(value_ms)
 
@@ -62,7 +75,10 @@ class RunningFigures:
         """The first threshold that is exceeded; None if none is."""
         for threshold in thresholds:
             value = self._value(threshold.key)
-            if value is not None and (result := evaluate(threshold, {threshold.key: value})).failed:
+            if (
+                value is not None
+                and (result := evaluate(threshold, {threshold.key: value})).failed
+            ):
                 return result
         return None
 
@@ -77,4 +93,6 @@ class RunningFigures:
         p = 50.0 if match["p"] is None else float(match["p"])
         if len(values) < max(LEAST, least_count(p)):
             return None
-        return float(np.mean(values) if match["what"] == "mean" else np.percentile(values, p))
+        return float(
+            np.mean(values) if match["what"] == "mean" else np.percentile(values, p)
+        )

@@ -12,7 +12,8 @@ Instants = NDArray[np.int64]
 
 # Windows for the variance of the growth.
 WINDOWS = 16
-# A growth of this many standard deviations is no chance; a server at exactly 100 % load passes it in about 1 of 100 runs.
+# A growth of this many standard deviations is no chance; a server at exactly 100 % load passes it
+# in about 1 of 100 runs.
 SURELY = 1.645  # the standard normal quantile of 95 %
 Z_GROWTH = 2.6
 # Fewer arrivals show nothing.
@@ -21,7 +22,8 @@ FEWEST = 32
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Requests that were scheduled and not completed, from `since_ns` to `until_ns` (the last arrival)."""
+    """Requests that were scheduled and not completed, from `since_ns` to `until_ns` (the last
+    arrival)."""
 
     since_ns: int
     until_ns: int
@@ -38,7 +40,8 @@ class Backlog:
 
     @property
     def deficit(self) -> float:
-        """The share of the arrivals that the server fell behind: growth / arrivals, at least 0. 100 arrive, 80 complete: 0.2."""
+        """The share of the arrivals that the server fell behind: growth / arrivals, at least 0. 100
+        arrive, 80 complete: 0.2."""
         return max(0.0, self.growth / self.arrivals) if self.arrivals else 0.0
 
     @property
@@ -48,24 +51,31 @@ class Backlog:
 
     @property
     def detects(self) -> float:
-        """The detection limit: the deficit of an overloaded server that would have been called too high with 95 %.
+        """The detection limit: the deficit of an overloaded server that would have been called too
+        high with 95 %.
 
-        Its growth scatters by sqrt(2 n) with Poisson arrivals and exponential services, more than that of a server with time to
-        spare, so (2.6 + 1.64) sqrt(2 n) + 2 requests. 1000 arrivals: 0.19; simulated queues at 125 % of their capacity (0.2) are
-        called out in 99 of 100 runs (docs/verdict.md).
+        Its growth scatters by sqrt(2 n) with Poisson arrivals and exponential services, more than
+        that of a server with time to spare, so (2.6 + 1.64) sqrt(2 n) + 2 requests. 1000 arrivals:
+        0.19; simulated queues at 125 % of their capacity (0.2) are called out in 99 of 100 runs
+        (benchmarks/verdict_rates.md).
         """
         if not self.arrivals:
             return math.inf
         return ((Z_GROWTH + SURELY) * math.sqrt(2 * self.arrivals) + 2) / self.arrivals
 
 
-def backlog(scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0) -> Backlog | None:
-    """The growth of the backlog from when the first requests had been answered to the last arrival; None: too few arrivals.
+def backlog(
+    scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0
+) -> Backlog | None:
+    """The growth of the backlog from when the first requests had been answered to the last arrival;
+    None: too few arrivals.
 
-    It counts from twice the 90th percentile of the first tenth's time in the system, at most from half of the time: a run starts on
-    an idle server, and until then the requests in flight grow at any rate. The standard deviation of the growth is estimated from
-    16 windows of equal time, sqrt(16) s with s the standard deviation of (arrivals - completions) of a window, because neighbours
-    in a queue are correlated; chance is 2.6 of them and 2 requests. `unsent`: arrivals before the end that were never sent.
+    It counts from twice the 90th percentile of the first tenth's time in the system, at most from
+    half of the time: a run starts on an idle server, and until then the requests in flight grow at
+    any rate. The standard deviation of the growth is estimated from 16 windows of equal time,
+    sqrt(16) s with s the standard deviation of (arrivals - completions) of a window, because
+    neighbours in a queue are correlated; chance is 2.6 of them and 2 requests. `unsent`: arrivals
+    before the end that were never sent.
 
     At exactly 100 % load a backlog grows like the root of the time; it is then not called too high.
     Source: D. Iglehart, W. Whitt, "Multiple channel queues in heavy traffic", 1970.
@@ -73,7 +83,8 @@ def backlog(scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0) -> B
     n = len(scheduled_ns)
     if n < FEWEST:
         return None
-    begun, until = int(scheduled_ns.min()), int(scheduled_ns.max())
+    begun = int(scheduled_ns.min())
+    until = int(scheduled_ns.max())
     order = np.argsort(scheduled_ns, kind="stable")
     early = order[: max(10, n // 10)]
     in_system = float(np.percentile((ended_ns - scheduled_ns)[early], 90))

@@ -1,4 +1,5 @@
-"""Whether a server was the same all the time: the part of a run in which a series differs from the rest, in either direction."""
+"""Whether a server was the same all the time: the part of a run in which a series differs from the
+rest, in either direction."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from llama_load.metrics.slices import Instants, Slices, Values
 from llama_load.metrics.trend import Z_TREND, mann_kendall, ranked, theil_sen
 
 # Slices of a run: with fewer chance explains any change, more are too small.
-FEWEST_SLICES, MOST_SLICES = 8, 24
-# A slice shorter than two of the intervals that it averages has nearly the values of its neighbours.
+FEWEST_SLICES = 8
+MOST_SLICES = 24
+# A slice shorter than two of the intervals that it averages has nearly the values of its
+# neighbours.
 INTERVALS_A_SLICE = 2.0
 # Requests per slice, on average.
 REQUESTS_A_SLICE = 4
@@ -20,12 +23,15 @@ REQUESTS_A_SLICE = 4
 SHORTEST = 2
 # Up to this share of the time, the part before a single change is a slow (or fast) start.
 LONGEST_START = 0.4
-# Differences of logarithms below this are noise of a clock: a part must not be called different because the rest is exactly equal.
+# Differences of logarithms below this are noise of a clock: a part must not be called different
+# because the rest is exactly equal.
 LEAST_SD = 0.02
 # Of the rank-sum test between the requests in the part and the others.
-LEAST_Z, LEAST_Z_OF_WAITS = 3.3, 4.5
+LEAST_Z = 3.3
+LEAST_Z_OF_WAITS = 4.5
 WAITS_FACTOR = 1.3
-# 99.8 % quantiles of the largest t of all parts of 8, 9, … 24 independent normal slices, from 100,000 series each.
+# 99.8 % quantiles of the largest t of all parts of 8, 9, … 24 independent normal slices, from
+# 100,000 series each.
 # fmt: off
 LARGEST_T = (8.31, 7.65, 7.13, 7.04, 6.65, 6.4, 6.14, 6.05, 5.97, 5.83, 5.73, 5.72, 5.6, 5.51, 5.5, 5.49, 5.41)
 # fmt: on
@@ -33,7 +39,8 @@ LARGEST_T = (8.31, 7.65, 7.13, 7.04, 6.65, 6.4, 6.14, 6.05, 5.97, 5.83, 5.73, 5.
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part of the time in which a series differed from the rest; or an even change over all of it, from `outside` to `inside`."""
+    """A part of the time in which a series differed from the rest; or an even change over all of
+    it, from `outside` to `inside`."""
 
     begin_ns: int
     end_ns: int
@@ -53,49 +60,74 @@ class Change:
         return max(self.factor, 1 / self.factor) if self.factor > 0 else math.inf
 
 
-def slices_of(begin_ns: int, end_ns: int, from_ns: Instants, to_ns: Instants) -> Slices | None:
+def slices_of(
+    begin_ns: int, end_ns: int, from_ns: Instants, to_ns: Instants
+) -> Slices | None:
     """Slices for values that belong to these intervals; None: too few."""
     if not len(from_ns):
         return None
     lasted = max(1.0, float(np.median(to_ns - from_ns)))
-    count = min(MOST_SLICES, int((end_ns - begin_ns) / lasted / INTERVALS_A_SLICE), len(from_ns) // REQUESTS_A_SLICE)
+    count = min(
+        MOST_SLICES,
+        int((end_ns - begin_ns) / lasted / INTERVALS_A_SLICE),
+        len(from_ns) // REQUESTS_A_SLICE,
+    )
     return Slices(begin_ns, end_ns, count) if count >= FEWEST_SLICES else None
 
 
-def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> Change | None:
+def find_change(
+    slices: Slices, series: Values, *, has_waits: bool = False
+) -> Change | None:
     """The part whose mean logarithm differs most from the rest's, if that is significant.
 
-    For each part of at least 2 slices (with a rest of at least 2), t = |mean inside - mean outside| / its standard error, from the
-    scatter within both and its correlation from slice to slice; the largest must exceed `LARGEST_T`, which allows for the choice of
-    the part; 1.3 x as much for a series with `has_waits` (see `is_confirmed`). Of a single change, the part before it is named
-    where it is less than 40 % of the time, else the part after it. Slices without a value are left out.
+    For each part of at least 2 slices (with a rest of at least 2), t = |mean inside - mean outside|
+    / its standard error, from the scatter within both and its correlation from slice to slice; the
+    largest must exceed `LARGEST_T`, which allows for the choice of the part; 1.3 x as much for a
+    series with `has_waits` (see `is_confirmed`). Of a single change, the part before it is named
+    where it is less than 40 % of the time, else the part after it. Slices without a value are left
+    out.
     """
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     count = len(known)
     if count < FEWEST_SLICES:
         return None
     logs = np.log(series[known])
-    first, last = (grid.ravel() for grid in np.meshgrid(np.arange(count), np.arange(1, count + 1), indexing="ij"))
+    first, last = (
+        grid.ravel()
+        for grid in np.meshgrid(
+            np.arange(count), np.arange(1, count + 1), indexing="ij"
+        )
+    )
     inside = last - first
     allowed = (inside >= SHORTEST) & (count - inside >= SHORTEST)
-    first, last, inside = first[allowed], last[allowed], inside[allowed]
+    first = first[allowed]
+    last = last[allowed]
+    inside = inside[allowed]
     summed = np.concatenate(([0.0], np.cumsum(logs)))
     within = summed[last] - summed[first]
     steps = within / inside - (summed[-1] - within) / (count - inside)
     scale = 1 / inside + 1 / (count - inside)
     best = int(np.argmax(steps**2 / scale))
-    begin, end, step = int(first[best]), int(last[best]), float(steps[best])
+    begin = int(first[best])
+    end = int(last[best])
+    step = float(steps[best])
     is_in = np.zeros(count, dtype=np.bool_)
     is_in[begin:end] = True
     residuals = logs - np.where(is_in, logs[is_in].mean(), logs[~is_in].mean())
-    variance = max(float(residuals @ residuals) / (count - 2), LEAST_SD**2) * correlation_factor(residuals)
+    variance = max(
+        float(residuals @ residuals) / (count - 2), LEAST_SD**2
+    ) * correlation_factor(residuals)
     least = LARGEST_T[count - FEWEST_SLICES] * (WAITS_FACTOR if has_waits else 1.0)
     if abs(step) <= least * math.sqrt(variance * float(scale[best])):
         return None
     if begin == 0 and end > LONGEST_START * count:
-        begin, end, is_in = end, count, ~is_in
+        begin = end
+        end = count
+        is_in = ~is_in
     elif end == count and begin <= LONGEST_START * count:
-        begin, end, is_in = 0, begin, ~is_in
+        is_in = ~is_in
+        end = begin
+        begin = 0
     return Change(
         slices.edge_ns(int(known[begin]) if begin else 0),
         slices.edge_ns(int(known[end]) if end < count else slices.count),
@@ -106,8 +138,11 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     )
 
 
-def find_trend(slices: Slices, series: Values, *, has_waits: bool = False) -> Change | None:
-    """An even change over all the time, by Theil-Sen's slope, if it is significant by Mann-Kendall (1 %; with waits |z| > 3.3)."""
+def find_trend(
+    slices: Slices, series: Values, *, has_waits: bool = False
+) -> Change | None:
+    """An even change over all the time, by Theil-Sen's slope, if it is significant by Mann-Kendall
+    (1 %; with waits |z| > 3.3)."""
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     if len(known) < FEWEST_SLICES:
         return None
@@ -116,35 +151,48 @@ def find_trend(slices: Slices, series: Values, *, has_waits: bool = False) -> Ch
         return None
     slope, intercept = theil_sen(known.astype(np.float64), levels)
     least = float(levels.min())  # a line may cross zero
-    begin, end = max(least, intercept), max(least, intercept + slope * (slices.count - 1))
-    return Change(slices.begin_ns, slices.end_ns, end, begin, at_begin=True, at_end=True)
+    begin = max(least, intercept)
+    end = max(least, intercept + slope * (slices.count - 1))
+    return Change(
+        slices.begin_ns, slices.end_ns, end, begin, at_begin=True, at_end=True
+    )
 
 
-def is_confirmed(change: Change, values: Values, middle_ns: Instants, *, has_waits: bool = False) -> bool:
-    """Whether the requests with their middle in the part differ from the others, in the same direction: rank-sum test, |z| > 3.3.
-    Of an even change, those of the second half of the time from those of the first. `has_waits`: the values contain waits in a
-    queue, which are long for many neighbours at once; then |z| > 4.5.
+def is_confirmed(
+    change: Change, values: Values, middle_ns: Instants, *, has_waits: bool = False
+) -> bool:
+    """Whether the requests with their middle in the part differ from the others, in the same
+    direction: rank-sum test, |z| > 3.3. Of an even change, those of the second half of the time
+    from those of the first. `has_waits`: the values contain waits in a queue, which are long for
+    many neighbours at once; then |z| > 4.5.
 
-    A single long request fills several slices alone; four that all differ from 80 others are the fewest that pass.
-    Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger", 1947.
+    A single long request fills several slices alone; four that all differ from 80 others are the
+    fewest that pass. Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random
+    Variables is Stochastically Larger", 1947.
     """
     is_even = change.at_begin and change.at_end
     begin_ns = (change.begin_ns + change.end_ns) // 2 if is_even else change.begin_ns
     is_in = (middle_ns >= begin_ns) & (middle_ns < change.end_ns)
-    m, n = int(is_in.sum()), int((~is_in).sum())
+    m = int(is_in.sum())
+    n = int((~is_in).sum())
     if not m or not n:
         return False
-    above = float(ranked(values)[is_in].sum()) - m * (m + 1) / 2 - m * n / 2
+    ranks = float(ranked(values)[is_in].sum())
+    above = ranks - m * (m + 1) / 2 - m * n / 2
     z = above / math.sqrt(m * n * (m + n + 1) / 12)
-    return (z if change.factor > 1 else -z) > (LEAST_Z_OF_WAITS if has_waits else LEAST_Z)
+    if change.factor <= 1:
+        z = -z
+    return z > (LEAST_Z_OF_WAITS if has_waits else LEAST_Z)
 
 
 def correlation_factor(residuals: Values) -> float:
-    """By how much the correlation of neighbours widens the variance of a mean: (1 + r) / (1 - r), r of lag 1, from 0 to 0.7.
+    """By how much the correlation of neighbours widens the variance of a mean: (1 + r) / (1 - r), r
+    of lag 1, from 0 to 0.7.
 
     The fit takes a part of the correlation with it: about 2 / n, which is added again."""
     total = float(residuals @ residuals)
     if total <= 0:
         return 1.0
-    r = min(0.7, max(0.0, float(residuals[1:] @ residuals[:-1]) / total + 2 / len(residuals)))
+    of_fit = float(residuals[1:] @ residuals[:-1]) / total
+    r = min(0.7, max(0.0, of_fit + 2 / len(residuals)))
     return (1 + r) / (1 - r)

@@ -1,4 +1,5 @@
-"""A check of a result: a value, the limit that it must not exceed (see `metrics.check_limits`), and a sentence."""
+"""A check of a result: a value, the limit that it must not exceed (see `metrics.check_limits`), and
+a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from llama_load.metrics.spoiled import are_whole
 from llama_load.metrics.verdict_words import BLURRED, NOT_COMPARABLE
 from llama_load.units import plain_number
 
-PASSED, NOT_PASSED, UNKNOWN, NO_MARK = "✓", "✗", "?", " "
+PASSED = "✓"
+NOT_PASSED = "✗"
+UNKNOWN = "?"
+NO_MARK = " "
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,17 @@ class Check:
     ok: bool
     text: str
     stage: str | None = None  # the checked stage; None: the whole run
-    advice: str | None = None  # instead of the general remedy of its limit; "": the sentence has it
-    detects: float | None = None  # detection limit: the smallest value that it would have named with 95 %; None: exact
-    spoils: tuple[str, ...] = ()  # the figures that its failure spoils (see `metrics.spoiled`)
+    # instead of the general remedy of its limit; "": the sentence has it
+    advice: str | None = None
+    # detection limit: the smallest value that it would have named with 95 %; None: exact
+    detects: float | None = None
+    spoils: tuple[
+        str, ...
+    ] = ()  # the figures that its failure spoils (see `metrics.spoiled`)
 
     def __post_init__(self) -> None:
-        """Numpy's numbers become Python's, which every writer takes; what is not a number (NaN) is unknown."""
+        """Numpy's numbers become Python's, which every writer takes; what is not a number (NaN) is
+        unknown."""
         object.__setattr__(self, "value", plain_number(self.value))
         object.__setattr__(self, "limit", plain_number(self.limit))
         object.__setattr__(self, "detects", plain_number(self.detects))
@@ -57,7 +66,9 @@ class Check:
         """Whether there is evidence, and enough to see a flaw that matters."""
         if self.value is None or self.limit is None:
             return False
-        return self.detects is None or self.detects <= max(self.limit, LIMITS[self.name].most_detects)
+        return self.detects is None or self.detects <= max(
+            self.limit, LIMITS[self.name].most_detects
+        )
 
     @property
     def passed(self) -> bool:
@@ -73,8 +84,8 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """✓ passed, ✗ failed, ? unknown: without evidence, or without enough to see a flaw that matters; a space for
-        information."""
+        """✓ passed, ✗ failed, ? unknown: without evidence, or without enough to see a flaw that
+        matters; a space for information."""
         if self.limit is None:
             return NO_MARK
         if not self.ok:
@@ -89,12 +100,14 @@ class Check:
     @property
     def sentence(self) -> str:
         """The text, with the remedy where the check is not ok."""
-        return self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"
+        return (
+            self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"
+        )
 
 
 def word_of(name: str, spoils: Collection[str]) -> str:
-    """The verdict's word where the check of this name fails. Where some figures are spoiled and the others can be compared, the run
-    is not NOT COMPARABLE but BLURRED."""
+    """The verdict's word where the check of this name fails. Where some figures are spoiled and the
+    others can be compared, the run is not NOT COMPARABLE but BLURRED."""
     word = LIMITS[name].word
     is_partial = word == NOT_COMPARABLE and not are_whole(spoils)
     return BLURRED if is_partial else word
@@ -110,16 +123,18 @@ def limited(
     detects: float | None = None,
     spoils: tuple[str, ...] | None = None,
 ) -> Check:
-    """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value (None) is ok; its sentence
-    must say which evidence is missing.
+    """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value
+    (None) is ok; its sentence must say which evidence is missing.
 
-    `detects`: the detection limit, the smallest value that it would have named at this sample with 95 % probability; None for an
-    exact count. `spoils`: instead of the figures in `LIMITS`."""
+    `detects`: the detection limit, the smallest value that it would have named at this sample with
+    95 % probability; None for an exact count. `spoils`: instead of the figures in `LIMITS`."""
     row = LIMITS[name]
     limit = row.limit if limit is None else max(limit, row.limit)
     ok = value is None or bool(value <= limit)
     spoils = row.spoils if spoils is None else spoils
-    return Check(name, value, limit, ok, text, advice=advice, detects=detects, spoils=spoils)
+    return Check(
+        name, value, limit, ok, text, advice=advice, detects=detects, spoils=spoils
+    )
 
 
 def information(name: str, value: float | None, text: str) -> Check:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llama_load.metrics.spoiled import ALL, COMPARISON, COUNTS, E2EL, ITL, PROBES, RATES, TPOT, TTFT, UPPER
+from llama_load.metrics.spoiled import (
+    ALL,
+    COMPARISON,
+    COUNTS,
+    E2EL,
+    ITL,
+    PROBES,
+    RATES,
+    TPOT,
+    TTFT,
+    UPPER,
+)
 from llama_load.metrics.verdict_words import (
     ALIVE,
     ALONE,
@@ -19,18 +30,21 @@ from llama_load.metrics.verdict_words import (
     SEEN,
 )
 
-# The client's own delays may reach this share of the measured latency: figures are then accurate to 1 %.
+# The client's own delays may reach this share of the measured latency: figures are then accurate to
+# 1 %.
 OWN_SHARE = 0.01
 UNCACHED = "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A check's word, its limit (the value must not exceed it), the statement that it tests, the reason for the number, what to do
-    where the check fails, and the figures that its failure spoils (see `metrics.spoiled`).
+    """A check's word, its limit (the value must not exceed it), the statement that it tests, the
+    reason for the number, what to do where the check fails, and the figures that its failure spoils
+    (see `metrics.spoiled`).
 
-    `is_main`: its statement holds only if this check passed with evidence. `matters`: a statistical check whose detection limit is
-    higher than this shows nothing by passing; None: the limit itself.
+    `is_main`: its statement holds only if this check passed with evidence. `matters`: a statistical
+    check whose detection limit is higher than this shows nothing by passing; None: the limit
+    itself.
     """
 
     word: str
@@ -224,7 +238,7 @@ LIMITS = {
     "cold_start_ratio": Limit(NOT_COMPARABLE, 3.0, SAME,
         "first requests this slow are the start of the server, not its speed, and they are the highest percentiles",
         "raise --warmup",
-        (TTFT, E2EL, UPPER, COMPARISON)),
+        (TTFT, E2EL, UPPER, COMPARISON), matters=10.0),
     "outlier_shift": Limit(NOT_COMPARABLE, 0.05, SAME,
         "a mean that one request makes is the time of none",
         "read the median, or find what this request waited for and run again",
@@ -253,10 +267,10 @@ LIMITS = {
         "turns without their session may go to any replica, and find nothing cached",
         "look for the header of --session-header in the answers: in ASCII, below 1000 characters",
         (ALL,)),
-    "replica_difference": Limit(NOT_COMPARABLE, 1.5, SAME,
-        "the figures mix two servers; equal replicas differ by less",
+    "replica_difference": Limit(NOT_COMPARABLE, 1.25, SAME,
+        "a third of the replicas this much slower moves a mean by 8 %: the figures mix two servers",
         "see what slows the replica (other programs, clocks, settings), or measure it alone",
-        (ALL,)),
+        (ALL,), is_main=True),
     "in_flight_imbalance": Limit(NOT_COMPARABLE, 0.6, SAME,
         "0 is even, 1 is all on one replica; chance alone stays below 0.5",
         "use --balance least-in-flight; check the replicas",
@@ -281,6 +295,10 @@ LIMITS = {
         "a server that computes on CPUs is slowed down by as much as others take of them",
         "stop the other programs; --shared-machine declares that they belong to the measurement",
         (ALL,), is_main=True),
+    "server_wait_ratio": Limit(NOT_COMPARABLE, 0.05, ALONE,
+        "a server that waits for a core, because other programs have it, is slower by as much",
+        "stop the other programs; --shared-machine declares that they belong to the measurement",
+        (ALL,)),
     "unexplained_ratio": Limit(NOT_COMPARABLE, 0.25, ALONE,
         "time that nothing explains is another program's, such as a proxy's",
         "look for a proxy, another client or a slow network",
@@ -290,13 +308,13 @@ LIMITS = {
         "turn buffering off in the proxy (nginx: proxy_buffering off)",
         (TTFT, TPOT, ITL, COMPARISON)),
     "held_back_ratio": Limit(BLURRED, 0.02, ALONE,
-        "the first token of an answer that was held back comes with later ones: TTFT is too large, TPOT too small",
+        "the first token of an answer that was held back comes with later ones: TTFT is too large, TPOT too small; its end makes E2EL too large",
         "see which program reads answers before it sends them (a guardrail, a gateway)",
         (TTFT, TPOT, ITL)),
     "stretched_stream_ratio": Limit(BLURRED, 0.05, ALONE,
         "time between tokens that the server did not need is another program's",
         "look for a proxy that paces or filters streams, or a slow network",
-        (TPOT, ITL, E2EL, RATES)),
+        (TPOT, ITL, E2EL, RATES), is_main=True),
     "excess_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, COUNTED,
         "input tokens, throughput and cost count tokens that were not sent",
         "see which program rewrites usage or adds to the prompts; give the model's --tokenizer",

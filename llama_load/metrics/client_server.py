@@ -17,21 +17,28 @@ E2EL = "E2EL (ms)"
 
 @dataclass(frozen=True, slots=True)
 class SidePair:
-    """A figure as the client measured it and as the server reports it; None where one side does not know it."""
+    """A figure as the client measured it and as the server reports it; None where one side does not
+    know it."""
 
     name: str
     client: float | None
     server: float | None
-    coarse: bool = False  # the server's is from its counters, which include all its clients
+    # the server's is from its counters, which include all its clients
+    coarse: bool = False
 
     @property
     def difference(self) -> float | None:
         """Client - server."""
-        return None if self.client is None or self.server is None else self.client - self.server
+        return (
+            None
+            if self.client is None or self.server is None
+            else self.client - self.server
+        )
 
 
 def side_by_side(records: Records, counters: ServerCounters | None) -> list[SidePair]:
-    """Mean times in ms, then numbers of tokens and requests, that the server reports; empty where it reports nothing."""
+    """Mean times in ms, then numbers of tokens and requests, that the server reports; empty where
+    it reports nothing."""
     ok = records.ok()
     pairs = [pair for pair in _of_answers(ok) if pair.server is not None]
     if counters is None:
@@ -50,32 +57,64 @@ def side_by_side(records: Records, counters: ServerCounters | None) -> list[Side
 
 
 def _of_answers(ok: Records) -> list[SidePair]:
-    """From llama-server's `timings` in each answer; prefill only where the headers show when it began."""
-    prefill_ms, prompt_ms = ok.numbers("ttft_ms") - _until_headers_ms(ok), ok.numbers("server_prompt_ms")
-    decode_ms, predict_ms = _decode_ms(ok), ok.numbers("server_predict_ms")
+    """From llama-server's `timings` in each answer; prefill only where the headers show when it
+    began."""
+    prefill_ms = ok.numbers("ttft_ms") - _until_headers_ms(ok)
+    prompt_ms = ok.numbers("server_prompt_ms")
+    decode_ms = _decode_ms(ok)
+    predict_ms = ok.numbers("server_predict_ms")
     both = ~np.isnan(prefill_ms) & ~np.isnan(prompt_ms)
     decoded = ~np.isnan(decode_ms) & ~np.isnan(predict_ms)
     return [
-        SidePair("headers to first token (ms)", mean(prefill_ms[both]), mean(prompt_ms[both])),
-        SidePair("first to last token (ms)", mean(decode_ms[decoded]), mean(predict_ms[decoded])),
+        SidePair(
+            "headers to first token (ms)", mean(prefill_ms[both]), mean(prompt_ms[both])
+        ),
+        SidePair(
+            "first to last token (ms)",
+            mean(decode_ms[decoded]),
+            mean(predict_ms[decoded]),
+        ),
     ]
 
 
 def _of_histograms(ok: Records, times: ServerTimes) -> list[SidePair]:
-    """From vLLM's histograms: sums / requests. The client's times are without connecting, which the server does not see."""
-    connect_ms = np.nan_to_num(ok.numbers("connect_ms")) + np.nan_to_num(ok.numbers("tls_ms"))
+    """From vLLM's histograms: sums / requests. The client's times are without connecting, which the
+    server does not see."""
+    connect_ms = np.nan_to_num(ok.numbers("connect_ms")) + np.nan_to_num(
+        ok.numbers("tls_ms")
+    )
     return [
-        SidePair("TTFT (ms)", mean(ok.numbers("ttft_ms") - connect_ms), times.ttft_ms / times.requests, coarse=True),
-        SidePair(E2EL, mean(ok.numbers("e2el_ms") - connect_ms), times.e2el_ms / times.requests, coarse=True),
-        SidePair("first to last token (ms)", mean(_decode_ms(ok)), times.decode_ms / times.requests, coarse=True),
-        SidePair("wait in the queue (ms)", None, times.queue_ms / times.requests, coarse=True),
+        SidePair(
+            "TTFT (ms)",
+            mean(ok.numbers("ttft_ms") - connect_ms),
+            times.ttft_ms / times.requests,
+            coarse=True,
+        ),
+        SidePair(
+            E2EL,
+            mean(ok.numbers("e2el_ms") - connect_ms),
+            times.e2el_ms / times.requests,
+            coarse=True,
+        ),
+        SidePair(
+            "first to last token (ms)",
+            mean(_decode_ms(ok)),
+            times.decode_ms / times.requests,
+            coarse=True,
+        ),
+        SidePair(
+            "wait in the queue (ms)", None, times.queue_ms / times.requests, coarse=True
+        ),
         SidePair("prefill (ms)", None, times.prefill_ms / times.requests, coarse=True),
     ]
 
 
 def _until_headers_ms(ok: Records) -> Durations:
-    sent, started = ok.optional_instants("sent_mono_ns"), ok.optional_instants("started_mono_ns")
-    return np.where(sent < 0, np.nan, (sent - started) / NS_PER_MS + ok.numbers("queue_ms"))
+    sent = ok.optional_instants("sent_mono_ns")
+    started = ok.optional_instants("started_mono_ns")
+    return np.where(
+        sent < 0, np.nan, (sent - started) / NS_PER_MS + ok.numbers("queue_ms")
+    )
 
 
 def _decode_ms(ok: Records) -> Durations:

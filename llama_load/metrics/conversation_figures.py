@@ -1,4 +1,5 @@
-"""Figures by conversation: how long one takes, how many ended or had failures, and how many are alive at once."""
+"""Figures by conversation: how long one takes, how many ended or had failures, and how many are
+alive at once."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ Instants = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ConversationFigures:
-    """Figures of conversations, alive from their first start to their last end, waits included. None: unknown, or none ended.
+    """Figures of conversations, alive from their first start to their last end, waits included.
+    None: unknown, or none ended.
 
-    Two conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one at a time: mean 1.5, peak 2, 0.6
-    requests in flight, waiting 0.6.
+    Two conversations from 0 to 10 s and from 5 to 10 s, with a request in flight for 3 s each, one
+    at a time: mean 1.5, peak 2, 0.6 requests in flight, waiting 0.6.
     """
 
     count: int
@@ -34,52 +36,74 @@ class ConversationFigures:
     peak: int  # alive at once
     mean_alive: float | None  # over the time of all of them
     mean_in_flight: float | None  # requests
-    waiting_ratio: float | None  # share of this time in which a conversation has no request in flight
+    # share of this time in which a conversation has no request in flight
+    waiting_ratio: float | None
     turns: float | None  # of a conversation that ended, as tokens and cached share
     prompt_tokens: float | None
     output_tokens: float | None
     cached_ratio: float | None
-    duration_s: dict[str, float | None]  # percentiles of the time alive, see `_percentiles`
-    without_waits_s: dict[str, float | None]  # of the part of it with a request in flight
+    duration_s: dict[
+        str, float | None
+    ]  # percentiles of the time alive, see `_percentiles`
+    without_waits_s: dict[
+        str, float | None
+    ]  # of the part of it with a request in flight
 
 
 def peak_begun(measured: Records) -> int:
-    """The most conversations alive at once, a single request counting as one: how many users of a closed loop had work."""
-    started_ns, ended_ns = measured.instants("started_mono_ns"), measured.instants("ended_mono_ns")
+    """The most conversations alive at once, a single request counting as one: how many users of a
+    closed loop had work."""
+    started_ns = measured.instants("started_mono_ns")
+    ended_ns = measured.instants("ended_mono_ns")
     if not len(measured):
         return 0
     of_several = _conversations(measured)
     alone = np.ones(len(measured), dtype=np.bool_)
     for places in of_several:
         alone[places] = False
-    begun = [started_ns[alone], np.array([started_ns[places].min() for places in of_several], dtype=np.int64)]
-    over = [ended_ns[alone], np.array([ended_ns[places].max() for places in of_several], dtype=np.int64)]
+    begun = [
+        started_ns[alone],
+        np.array([started_ns[places].min() for places in of_several], dtype=np.int64),
+    ]
+    over = [
+        ended_ns[alone],
+        np.array([ended_ns[places].max() for places in of_several], dtype=np.int64),
+    ]
     return most_at_once(np.concatenate(begun), np.concatenate(over))
 
 
-def conversation_figures(measured: Records, cut_ns: int | None = None) -> ConversationFigures | None:
-    """The figures of the conversations of several turns; None without any. `cut_ns`: when the run was cut off; conversations with
-    turns left are alive until then."""
+def conversation_figures(
+    measured: Records, cut_ns: int | None = None
+) -> ConversationFigures | None:
+    """The figures of the conversations of several turns; None without any. `cut_ns`: when the run
+    was cut off; conversations with turns left are alive until then."""
     chats = _conversations(measured)
     if not chats:
         return None
-    started_ns, ended_ns = measured.instants("started_mono_ns"), measured.instants("ended_mono_ns")
-    planned, is_cut, is_failed = measured.numbers("turns"), measured.equals("status", CANCELLED), measured.is_failed()
-    ended = np.array([(~is_cut[places]).sum() >= planned[places[0]] for places in chats], dtype=np.bool_)
+    started_ns = measured.instants("started_mono_ns")
+    ended_ns = measured.instants("ended_mono_ns")
+    planned = measured.numbers("turns")
+    is_cut = measured.equals("status", CANCELLED)
+    is_failed = measured.is_failed()
+    ended = np.array(
+        [(~is_cut[places]).sum() >= planned[places[0]] for places in chats],
+        dtype=np.bool_,
+    )
     begun = np.array([started_ns[places].min() for places in chats], dtype=np.int64)
     last = np.array([ended_ns[places].max() for places in chats], dtype=np.int64)
     over = last if cut_ns is None else np.where(ended, last, np.maximum(last, cut_ns))
-    busy = np.array([_union_ns(started_ns[places], ended_ns[places]) for places in chats], dtype=np.int64)
-    request_ns = int((ended_ns - started_ns)[np.concatenate(chats)].sum())
-    span_ns, alive_ns = int(over.max() - begun.min()), int((over - begun).sum())
-    whole = [places for places, is_over in zip(chats, ended, strict=True) if is_over]
-    turns, prompt, output, cached = (
-        _mean(values, whole)
-        for values in (
-            np.ones(len(measured)),
-            *(measured.numbers(name) for name in ("prompt_tokens", "output_tokens", "cached_tokens")),
-        )
+    busy = np.array(
+        [_union_ns(started_ns[places], ended_ns[places]) for places in chats],
+        dtype=np.int64,
     )
+    request_ns = int((ended_ns - started_ns)[np.concatenate(chats)].sum())
+    span_ns = int(over.max() - begun.min())
+    alive_ns = int((over - begun).sum())
+    whole = [places for places, is_over in zip(chats, ended, strict=True) if is_over]
+    turns = _mean_sum(np.ones(len(measured)), whole)
+    prompt = _mean_sum(measured.numbers("prompt_tokens"), whole)
+    output = _mean_sum(measured.numbers("output_tokens"), whole)
+    cached = _mean_sum(measured.numbers("cached_tokens"), whole)
     return ConversationFigures(
         count=len(chats),
         ended=int(ended.sum()),
@@ -97,11 +121,17 @@ def conversation_figures(measured: Records, cut_ns: int | None = None) -> Conver
     )
 
 
-def _percentiles(lengths: NDArray[np.float64], ended: NDArray[np.bool_]) -> dict[str, float | None]:
-    """Percentiles of lengths of which some are cut off, by Kaplan and Meier; None where one lies beyond what was observed. Without
-    those cut off they would be too small, because long conversations are cut off most often."""
+def _percentiles(
+    lengths: NDArray[np.float64], ended: NDArray[np.bool_]
+) -> dict[str, float | None]:
+    """Percentiles of lengths of which some are cut off, by Kaplan and Meier; None where one lies
+    beyond what was observed. Without those cut off they would be too small, because long
+    conversations are cut off most often."""
     estimate = ProductLimit(lengths[ended], lengths[~ended])
-    return {f"p{p:g}": value if math.isfinite(value := estimate.percentile(p)) else None for p in PERCENTILES}
+    return {
+        f"p{p:g}": value if math.isfinite(value := estimate.percentile(p)) else None
+        for p in PERCENTILES
+    }
 
 
 def _conversations(measured: Records) -> list[NDArray[np.int64]]:
@@ -114,7 +144,9 @@ def _conversations(measured: Records) -> list[NDArray[np.int64]]:
 def rows_by_conversation(records: Records) -> list[NDArray[np.int64]]:
     """The rows of every conversation, ascending; requests outside of conversations are in none."""
     rows: dict[tuple[str, int], list[int]] = defaultdict(list)
-    names = zip(records.strings("workload"), records.strings("conversation_start"), strict=True)
+    names = zip(
+        records.strings("workload"), records.strings("conversation_start"), strict=True
+    )
     for row, (workload, start) in enumerate(names):
         if start is not None:
             rows[workload, start].append(row)
@@ -124,11 +156,15 @@ def rows_by_conversation(records: Records) -> list[NDArray[np.int64]]:
 def _union_ns(started_ns: Instants, ended_ns: Instants) -> int:
     """The time with at least one request in flight: 0 to 4 s and 3 to 5 s are 5 s."""
     order = np.argsort(started_ns, kind="stable")
-    starts, ends = started_ns[order], np.maximum.accumulate(ended_ns[order])
-    return int((ends - np.maximum(starts, np.concatenate([starts[:1], ends[:-1]]))).sum())
+    starts = started_ns[order]
+    ends = np.maximum.accumulate(ended_ns[order])
+    earlier_ends = np.concatenate([starts[:1], ends[:-1]])
+    return int((ends - np.maximum(starts, earlier_ends)).sum())
 
 
-def _mean(values: NDArray[np.float64], conversations: list[NDArray[np.int64]]) -> float | None:
+def _mean_sum(
+    values: NDArray[np.float64], conversations: list[NDArray[np.int64]]
+) -> float | None:
     """The mean sum of a conversation; None without any, or where a value is unknown."""
     whole = total(values[np.concatenate(conversations)]) if conversations else None
     return None if whole is None else whole / len(conversations)

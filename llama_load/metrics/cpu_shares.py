@@ -1,6 +1,8 @@
-"""Who used the CPU of the client's machine while the client measured: the client, the servers under test, other programs.
+"""Who used the CPU of the client's machine while the client measured: the client, the servers under
+test, other programs.
 
-This is the account by time used. What the kernel says of time spent waiting for a CPU belongs here too.
+This is the account by time used. What the kernel says of time spent waiting for a CPU belongs here
+too.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from dataclasses import dataclass
 
 from llama_load.observed.worker_health import WorkerHealth
 
-CLIENT, SERVER, OTHERS = "client", "server", "others"
+CLIENT = "client"
+SERVER = "server"
+OTHERS = "others"
 # A machine with more idle time than this was not taken by anybody.
 LEAST_BUSY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class CpuShares:
-    """Shares of all cores' time of the busiest client machine, 0 to 1. `server` is None where none runs on it."""
+    """Shares of all cores' time of the busiest client machine, 0 to 1. `server` is None where none
+    runs on it."""
 
     machine: float
     client: float
@@ -25,9 +30,11 @@ class CpuShares:
 
     @classmethod
     def of(cls, workers: Sequence[WorkerHealth]) -> CpuShares | None:
-        """The shares on the machine of these workers, by the one that saw it busiest; None where none measured them.
+        """The shares on the machine of these workers, by the one that saw it busiest; None where
+        none measured them.
 
-        The client's share: what a worker saw of all the client's processes there, and at least the sum of the workers' own."""
+        The client's share: what a worker saw of all the client's processes there, and at least the
+        sum of the workers' own."""
         known = [worker for worker in workers if worker.machine_busy is not None]
         if not known:
             return None
@@ -43,7 +50,8 @@ class CpuShares:
 
     @property
     def taken_by(self) -> str | None:
-        """Who used most of a busy machine: `client`, `server` or `others`; None where it was not busy."""
+        """Who used most of a busy machine: `client`, `server` or `others`; None where it was not
+        busy."""
         if self.machine < LEAST_BUSY:
             return None
         shares = {CLIENT: self.client, SERVER: self.server or 0.0, OTHERS: self.others}
@@ -58,7 +66,8 @@ class CpuShares:
 
     @property
     def advice(self) -> str | None:
-        """What to do where other programs or the servers took the machine; None where it was the client, or nobody."""
+        """What to do where other programs or the servers took the machine; None where it was the
+        client, or nobody."""
         if self.taken_by == OTHERS:
             return f"other programs took {self.others:.0%} of the client's machine: stop them"
         if self.taken_by == SERVER:
@@ -68,7 +77,11 @@ class CpuShares:
 
 def cpu_shares(health: Sequence[WorkerHealth]) -> CpuShares | None:
     """The shares on the busiest machine of the workers; None where they were not measured."""
-    every = [shares for workers in machines(health) if (shares := CpuShares.of(workers)) is not None]
+    every = [
+        shares
+        for workers in machines(health)
+        if (shares := CpuShares.of(workers)) is not None
+    ]
     return max(every, key=lambda shares: shares.machine, default=None)
 
 

@@ -1,7 +1,8 @@
 """The table of metrics: the name of each, where it is computed, and where it is shown.
 
-Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new latency needs a column in
-`llama_load.observed.record`, a function in `llama_load.metrics.latencies` and a row in `LATENCIES`.
+Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new
+latency needs a column in `llama_load.observed.record`, a function in `llama_load.metrics.latencies`
+and a row in `LATENCIES`.
 """
 
 from __future__ import annotations
@@ -18,19 +19,26 @@ if TYPE_CHECKING:  # help texts need this table without numpy
 
     from llama_load.observed.records import Records
 
-# The groups of latencies: of every request; of scheduled requests (open loop); details of the connection, the server, the answer.
-EVERY, SCHEDULED = "every", "scheduled"
-CONNECTION, SERVER, ANSWER = DETAILS = ("connection", "server", "answer")
+# The groups of latencies: of every request; of scheduled requests (open loop); details of the
+# connection, the server, the answer.
+EVERY = "every"
+SCHEDULED = "scheduled"
+CONNECTION = "connection"
+SERVER = "server"
+ANSWER = "answer"
+DETAILS = (CONNECTION, SERVER, ANSWER)
 
 # Which of two values of a figure is the better one. Of every latency it is the lower one.
-HIGHER, LOWER = "higher", "lower"
+HIGHER = "higher"
+LOWER = "lower"
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
     """A latency of a request, in ms; a run has its distribution.
 
-    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its docstring.
+    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its
+    docstring.
     """
 
     key: str  # its name in flags and JSON: mean_ttft_ms, p99_ttft_ms, count_ttft
@@ -38,11 +46,14 @@ class Latency:
     title: str = ""  # the headline of its section there; empty: no section
     _: KW_ONLY
     open_loop: str = ""  # its name in the open-loop section; empty: not shown there
-    sum_of: tuple[str, ...] = ()  # the columns whose sum it is, where it has no column KEY_ms
+    sum_of: tuple[
+        str, ...
+    ] = ()  # the columns whose sum it is, where it has no column KEY_ms
     group: str = EVERY
     is_objective: bool = False  # --goodput accepts it
     is_always_shown: bool = False  # even where a detail has no values
-    differs_from: str = ""  # a detail that is shown only if its mean differs from that latency's
+    # a detail that is shown only if its mean differs from that latency's
+    differs_from: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -61,17 +72,22 @@ class Latency:
         return self.key == "itl"
 
     def of_each(self, ok: Records) -> NDArray[np.float64]:
-        """Its value for each request, ms, NaN where a request has none. Not for one that is pooled."""
+        """Its value for each request, ms, NaN where a request has none. Not for one that is
+        pooled."""
         first, *others = map(ok.numbers, self.columns)
         return sum(others, first)
 
 
 LATENCIES = (
     Latency("ttft", "TTFT", "Time to First Token", is_objective=True),
-    Latency("tpot", "TPOT", "Time per Output Token (excl. 1st token)", is_objective=True),
+    Latency(
+        "tpot", "TPOT", "Time per Output Token (excl. 1st token)", is_objective=True
+    ),
     Latency("itl", "ITL", "Inter-token Latency"),
     Latency("e2el", "E2EL", "End-to-end Latency", is_objective=True),
-    Latency("client_queue", "Client Queue Time", "Client-side Queueing", group=SCHEDULED),
+    Latency(
+        "client_queue", "Client Queue Time", "Client-side Queueing", group=SCHEDULED
+    ),
     Latency(
         "scheduled_ttft",
         "TTFT from schedule",
@@ -88,7 +104,9 @@ LATENCIES = (
         group=SCHEDULED,
     ),
     Latency("late", "lateness", open_loop="lateness", group=SCHEDULED),
-    Latency("answer_ttft", "time to first answer token", group=ANSWER, differs_from="ttft"),
+    Latency(
+        "answer_ttft", "time to first answer token", group=ANSWER, differs_from="ttft"
+    ),
     Latency("connect", "connect time", group=CONNECTION, is_always_shown=True),
     Latency("tls", "TLS handshake", group=CONNECTION),
     Latency("queue", "time to headers", group=SERVER),
@@ -117,7 +135,8 @@ class Figure:
     attribute: str = ""  # of `Summary`, where it is not the key
     is_rate: bool = False  # per second of the run's or stage's time
     is_count: bool = False  # shown without decimals
-    known: str = ""  # attribute with the known part of a count, shown where the whole is unknown
+    # attribute with the known part of a count, shown where the whole is unknown
+    known: str = ""
     better: str = ""  # HIGHER, LOWER, or empty where neither is
 
     def of(self, figures: object) -> Any:

@@ -20,7 +20,8 @@ Pieces = Callable[[], Iterable[NDArray[np.floating[Any]]]]
 
 @dataclass(frozen=True, slots=True)
 class Ecdf:
-    """An empirical distribution function: all values of a small sample, of a large one as many as a curve needs, each exact."""
+    """An empirical distribution function: all values of a small sample, of a large one as many as a
+    curve needs, each exact."""
 
     x: NDArray[np.float64]  # ascending; the last one is the maximum
     share: NDArray[np.float64]  # of the values that are at most x, 0 to 1
@@ -30,24 +31,26 @@ class Ecdf:
 def ecdf(pieces: Pieces) -> Ecdf | None:
     """The distribution function of all values; None if there are none. NaN values are left out.
 
-    `pieces` returns the values in pieces, the same at every call; only one piece is in memory at a time. [1, 2, 2, 4]: x 1, 2, 4,
-    share 0.25, 0.75, 1.
+    `pieces` returns the values in pieces, the same at every call; only one piece is in memory at a
+    time. [1, 2, 2, 4]: x 1, 2, 4, share 0.25, 0.75, 1.
     """
     count = sum(len(values) for values in map(known, pieces()))
     if not count:
         return None
     grid = _grid(pieces, count)
     at_most = np.zeros(len(grid), dtype=np.int64)
-    for values in map(known, pieces()):  # sorting them takes a twentieth of looking each up in the grid
+    # sorting them takes a twentieth of looking each up in the grid
+    for values in map(known, pieces()):
         at_most += np.searchsorted(np.sort(values), grid, side="right")
     return Ecdf(grid, at_most / count, count)
 
 
 def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
-    """The x of the curve: all values of a small sample; else evenly spaced quantiles of a sample, more of them in the tail, and
-    minimum and maximum."""
+    """The x of the curve: all values of a small sample; else evenly spaced quantiles of a sample,
+    more of them in the tail, and minimum and maximum."""
     step = -(-count // MOST_SAMPLED)
-    sampled, ends = [], []
+    sampled = []
+    ends = []
     offset = 0
     for values in map(known, pieces()):
         sampled.append(values[offset::step].copy())  # a view would keep the whole piece
@@ -59,4 +62,11 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
         return sample
     tail = 1 - np.geomspace(0.05, 1e-5, MOST_POINTS // 4)
     shares = np.concatenate((np.linspace(0, 0.95, 3 * MOST_POINTS // 4), tail))
-    return np.unique(np.concatenate((np.quantile(np.concatenate(sampled), shares, method="lower"), [min(ends), max(ends)])))
+    return np.unique(
+        np.concatenate(
+            (
+                np.quantile(np.concatenate(sampled), shares, method="lower"),
+                [min(ends), max(ends)],
+            )
+        )
+    )

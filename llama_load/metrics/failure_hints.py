@@ -1,4 +1,5 @@
-"""What a failure class means in words, and what to change, with the numbers of the run. One function for all reports: `hint`."""
+"""What a failure class means in words, and what to change, with the numbers of the run. One
+function for all reports: `hint`."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ class FailureContext:
     slots: int | None = None  # of all replicas
     slots_each: int | None = None  # of one
     ctx_per_slot: int | None = None  # tokens
-    is_shared: bool | None = None  # the slots of a server share one KV cache (--kv-unified)
+    # the slots of a server share one KV cache (--kv-unified)
+    is_shared: bool | None = None
     backend: str | None = None
-    limits_s: Mapping[str, float] = field(default_factory=dict)  # the time limits by failure class
+    limits_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # the time limits by failure class
     last_words: str | None = None  # of a server that ended during the run
 
 
@@ -54,8 +58,9 @@ def meaning(kind: str, context: FailureContext | None = None) -> str:
 def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
     """What to change so that requests no longer fail in this way; empty where nothing is known.
 
-    15 prompts of up to 5000 tokens, answers of 128, four slots of 4096 tokens: "the longest needs 5128 tokens with its answer, a
-    slot has 4096: start the server with -c 21504 or more (4 slots x 5376), or shorten the prompts".
+    15 prompts of up to 5000 tokens, answers of 128, four slots of 4096 tokens: "the longest needs
+    5128 tokens with its answer, a slot has 4096: start the server with -c 21504 or more (4 slots x
+    5376), or shorten the prompts".
     """
     if _MEMORY.search(failed.message):
         return MEMORY_HINT
@@ -72,13 +77,18 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
 
 
 def hint_of_an_end(last_words: str) -> str:
-    """What to change where a server ended during the run, by its last words (see `serving.last_words`)."""
+    """What to change where a server ended during the run, by its last words (see
+    `serving.last_words`)."""
     if "RPC worker was lost" in last_words:
         return RPC_HINT
     if _MEMORY.search(last_words):
         return MEMORY_HINT
     reason = reason_of_an_end(last_words)
-    return reason if reason.startswith("the server ended") else f"the server ended during the run: {reason}"
+    return (
+        reason
+        if reason.startswith("the server ended")
+        else f"the server ended during the run: {reason}"
+    )
 
 
 def reason_of_an_end(last_words: str) -> str:
@@ -89,13 +99,17 @@ def reason_of_an_end(last_words: str) -> str:
 
 MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ngl), a smaller -c, or --cache-type-k q8_0"
 RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
-_MEMORY = re.compile(r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory", re.IGNORECASE)
+_MEMORY = re.compile(
+    r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory",
+    re.IGNORECASE,
+)
 _BATCH = re.compile(r"input \((\d{1,9}) tokens\) is too large to process")
 
 
 def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     """The numbers: what the longest prompt needs, what a slot has, and the -c that is enough."""
-    prompt, slot = failed.longest_prompt, context.ctx_per_slot
+    prompt = failed.longest_prompt
+    slot = context.ctx_per_slot
     if prompt is None or slot is None:
         return FailureKind.CONTEXT_EXCEEDED.hint
     kind = kind_named(context.backend)
@@ -109,17 +123,21 @@ def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
 
 def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
     """The tokens that all requests in flight may need together."""
-    counts = [count for count in (context.users, context.slots_each) if count is not None]
+    counts = [
+        count for count in (context.users, context.slots_each) if count is not None
+    ]
     if failed.longest_prompt is None or not counts:
         return FailureKind.KV_POOL_FULL.hint
-    in_flight, length = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
+    in_flight = min(counts)
+    length = failed.longest_prompt + (failed.longest_answer or 1)
     has = "" if context.ctx_per_slot is None else f", it has {context.ctx_per_slot}"
     text = f"the slots share one KV cache: {quantity(in_flight, 'request')} of up to {length} tokens need {in_flight * length}{has}"
     return f"{text}: start the server with -c {in_flight * length} or more, or lower the load"
 
 
 def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str:
-    users, slots = context.users, context.slots
+    users = context.users
+    slots = context.slots
     if users is None or slots is None or users <= slots:
         return FailureKind.FIRST_TOKEN_TIMEOUT.hint
     is_shown = kind_named(context.backend).holds_headers and failed.without_headers
@@ -131,7 +149,9 @@ def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
     if "loading model" in failed.message.lower():
         return "the server was still loading its model: wait until /health answers 200"
     slots = (
-        "" if context.slots is None or context.users is None else f" ({context.users} users on {quantity(context.slots, 'slot')})"
+        ""
+        if context.slots is None or context.users is None
+        else f" ({context.users} users on {quantity(context.slots, 'slot')})"
     )
     return f"the server's queue was full{slots}: lower the load, raise the queue's limit, or send again with --retry N"
 

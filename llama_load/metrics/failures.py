@@ -38,13 +38,20 @@ def failure_classes(evidence: Evidence) -> list[FailureClass]:
         return []
     begun_ns = int(records.instants("started_mono_ns").min())
     counts = Counter(failed.strings("status"))
-    return [_class(kind, failed.where(failed.equals("status", kind)), begun_ns, evidence) for kind, _ in counts.most_common()]
+    return [
+        _class(kind, failed.where(failed.equals("status", kind)), begun_ns, evidence)
+        for kind, _ in counts.most_common()
+    ]
 
 
 def _class(kind: str, own: Records, begun_ns: int, evidence: Evidence) -> FailureClass:
     ended_s = (own.instants("ended_mono_ns") - begun_ns) / NS_PER_S
     messages = Counter(text or "" for text in own.strings("error"))
-    examples = [printable(text, LONGEST_EXAMPLE) for text, _ in messages.most_common(MOST_EXAMPLES) if text]
+    examples = [
+        printable(text, LONGEST_EXAMPLE)
+        for text, _ in messages.most_common(MOST_EXAMPLES)
+        if text
+    ]
     failed = FailedRequests(
         count=len(own),
         longest_prompt=_longest(own, "prompt_tokens"),
@@ -52,7 +59,9 @@ def _class(kind: str, own: Records, begun_ns: int, evidence: Evidence) -> Failur
         without_headers=int((~own.has("headers_mono_ns")).sum()),
         message=examples[0] if examples else "",
     )
-    context = replace(evidence.failure_context, users=evidence.users, slots=evidence.slots)
+    context = replace(
+        evidence.failure_context, users=evidence.users, slots=evidence.slots
+    )
     return FailureClass(
         kind=kind,
         meaning=meaning(kind, context),

@@ -1,12 +1,14 @@
 """How soon a server stops working on requests whose users hung up, from counts of what it works on.
 
-A count is compared with the requests in flight between the question and its answer. What the server has beyond them is work for
-users who have gone; of several, those who hung up first are taken to be free first. A request that was sent just before the
-question may not be counted yet, and one that ended just before may still be: within `GRACE_NS` neither proves anything. So the time
-of each is known between two looks: after the last that surely shows it at work, and at the first that surely does not.
+A count is compared with the requests in flight between the question and its answer. What the server
+has beyond them is work for users who have gone; of several, those who hung up first are taken to be
+free first. A request that was sent just before the question may not be counted yet, and one that
+ended just before may still be: within `GRACE_NS` neither proves anything. So the time of each is
+known between two looks: after the last that surely shows it at work, and at the first that surely
+does not.
 
-A user hangs up at 0 ms while 2 others are in flight; looks at 20, 70 and 120 ms count 3, 3 and 2: free after 120 ms, and not before
-70 ms.
+A user hangs up at 0 ms while 2 others are in flight; looks at 20, 70 and 120 ms count 3, 3 and 2:
+free after 120 ms, and not before 70 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from llama_load.metrics.statistics import is_enough
 from llama_load.observed.hang_up_check import FreeingTimes
 from llama_load.units import NS_PER_MS, NS_PER_S
 
-# From the last byte of a request to its place in the server's queue: parsing and tokenizing; and from its last token to its slot.
+# From the last byte of a request to its place in the server's queue: parsing and tokenizing; and
+# from its last token to its slot.
 GRACE_NS = 10 * NS_PER_MS
 # If nothing is known for longer, the time when a look could tell is not a time of the server.
 MOST_UNKNOWN_NS = NS_PER_S
@@ -32,8 +35,9 @@ LATE_MS = 10_000.0
 
 
 class Look(NamedTuple):
-    """A server's count of its requests, which is right at some instant between question and answer (ns). `is_all`: it has all of
-    them; else further ones may wait. It may have `probes`, which are no requests of the load."""
+    """A server's count of its requests, which is right at some instant between question and answer
+    (ns). `is_all`: it has all of them; else further ones may wait. It may have `probes`, which are
+    no requests of the load."""
 
     asked_ns: int
     answered_ns: int
@@ -44,7 +48,8 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The instants (ns, ascending) at which requests were sent to a server, ended, and were given up, which is an end as well."""
+    """The instants (ns, ascending) at which requests were sent to a server, ended, and were given
+    up, which is an end as well."""
 
     sent_ns: NDArray[np.int64]
     ended_ns: NDArray[np.int64]
@@ -53,12 +58,19 @@ class Spans:
     def surely_counted(self, look: Look) -> int:
         """How many of the requests in flight the count must have."""
         began = np.searchsorted(self.sent_ns, look.asked_ns - GRACE_NS, side="right")
-        return max(0, int(began - np.searchsorted(self.ended_ns, look.answered_ns, side="right")))
+        return max(
+            0,
+            int(began - np.searchsorted(self.ended_ns, look.answered_ns, side="right")),
+        )
 
     def possibly_counted(self, look: Look) -> int:
-        """How many requests the count may have that nobody gave up: in flight, or ended just now, and probes."""
+        """How many requests the count may have that nobody gave up: in flight, or ended just now,
+        and probes."""
         began = np.searchsorted(self.sent_ns, look.answered_ns, side="right")
-        return look.probes + int(began - np.searchsorted(self.ended_ns, look.asked_ns - GRACE_NS, side="left"))
+        return look.probes + int(
+            began
+            - np.searchsorted(self.ended_ns, look.asked_ns - GRACE_NS, side="left")
+        )
 
 
 @dataclass(slots=True)
@@ -72,14 +84,19 @@ class _GivenUp:
 def freeing_times(spans: Spans, looks: Sequence[Look]) -> FreeingTimes:
     """The figures of one server; `looks` in their order."""
     waiting: deque[_GivenUp] = deque()
-    upper_ms, widths_ms = array("d"), array("d")
+    upper_ms = array("d")
+    widths_ms = array("d")
     unknown = begun = most = 0
     for look in looks:
-        while begun < len(spans.given_up_ns) and spans.given_up_ns[begun] <= look.asked_ns:
+        while (
+            begun < len(spans.given_up_ns) and spans.given_up_ns[begun] <= look.asked_ns
+        ):
             since_ns = int(spans.given_up_ns[begun])
             waiting.append(_GivenUp(since_ns, since_ns))
             begun += 1
-        at_most = look.at_work - spans.surely_counted(look) if look.is_all else len(waiting)
+        at_most = (
+            look.at_work - spans.surely_counted(look) if look.is_all else len(waiting)
+        )
         at_least = look.at_work - spans.possibly_counted(look)
         for _ in range(len(waiting) - max(at_most, 0)):
             one = waiting.popleft()
@@ -101,10 +118,14 @@ def freeing_times(spans: Spans, looks: Sequence[Look]) -> FreeingTimes:
         late=sum(ms > LATE_MS for ms in upper_ms),
         unknown=unknown + len(waiting) - len(stuck) + len(spans.given_up_ns) - begun,
         stuck=len(stuck),
-        stuck_ms=max(((one.busy_ns - one.since_ns) / NS_PER_MS for one in stuck), default=None),
+        stuck_ms=max(
+            ((one.busy_ns - one.since_ns) / NS_PER_MS for one in stuck), default=None
+        ),
         most_at_work=most,
         looks=len(looks),
-        look_ms=_percentile([(look.answered_ns - look.asked_ns) / NS_PER_MS for look in looks], 50.0),
+        look_ms=_percentile(
+            [(look.answered_ns - look.asked_ns) / NS_PER_MS for look in looks], 50.0
+        ),
     )
 
 

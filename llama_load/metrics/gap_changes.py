@@ -1,27 +1,39 @@
 """Large changes of the time per token in runs of few requests, which have many gaps nonetheless.
 
-36 requests of 200 tokens are too few for slices of requests, but have 7,000 gaps. Each answer is cut into pieces, and
-slices of the run's time get the pieces' mean gaps. Gaps of one answer are alike, so requests have to confirm a
-change: by a rank-sum test between those in the part and the others, or by the answers that were generated on both
-sides of it, which all have to become slower (or faster; sign test). Only changes of twice and more are believed.
-Error rates: tests/metrics/test_gap_changes.py.
+36 requests of 200 tokens are too few for slices of requests, but have 7,000 gaps. Each answer is
+cut into pieces, and slices of the run's time get the pieces' mean gaps. Gaps of one answer are
+alike, so requests have to confirm a change: by a rank-sum test between those in the part and the
+others, or by the answers that were generated on both sides of it, which all have to become slower
+(or faster; sign test). Only changes of twice and more are believed. Error rates:
+tests/metrics/test_gap_changes.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from llama_load.metrics.changes import FEWEST_SLICES, MOST_SLICES, Change, find_change, find_trend, is_confirmed
+from llama_load.metrics.changes import (
+    FEWEST_SLICES,
+    MOST_SLICES,
+    Change,
+    find_change,
+    find_trend,
+    is_confirmed,
+)
 from llama_load.metrics.slices import Instants, Slices, Values
 from llama_load.metrics.statistics import sign_test
 
 # Pieces of an answer, and the fewest gaps of each.
-MOST_PIECES, LEAST_GAPS = 8, 8
-PIECES_A_SLICE, PIECES_LONG = 4, 2
+MOST_PIECES = 8
+LEAST_GAPS = 8
+PIECES_A_SLICE = 4
+PIECES_LONG = 2
 # The least change that few requests can show, and the significance of the sign test.
-LEAST_SIZE, CHANCE = 2.0, 0.001
+LEAST_SIZE = 2.0
+CHANCE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +55,30 @@ def pieces_of(first_ns: Instants, sizes: Instants, gaps_ms: Values) -> Pieces:
     edges_ns: list[tuple[float, float]] = []
     means: list[float] = []
     begins = np.cumsum(sizes) - sizes
-    for answer, (first, begin, size) in enumerate(zip(first_ns.tolist(), begins.tolist(), sizes.tolist(), strict=True)):
+    for answer, (first, begin, size) in enumerate(
+        zip(first_ns.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+    ):
         count = min(MOST_PIECES, size // LEAST_GAPS)
         if first < 0 or not count:
             continue
-        times_ms = np.concatenate(([0.0], np.cumsum(gaps_ms[begin : begin + size], dtype=np.float64)))
+        times_ms = np.concatenate(
+            ([0.0], np.cumsum(gaps_ms[begin : begin + size], dtype=np.float64))
+        )
         cuts = np.linspace(0, size, count + 1).astype(np.int64)
-        for since, until in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        for since, until in pairwise(cuts.tolist()):
             answers.append(answer)
-            edges_ns.append((first + times_ms[since] * 1e6, first + times_ms[until] * 1e6))
-            means.append(float(times_ms[until] - times_ms[since]) / (until - since))
+            from_ms = times_ms[since]
+            to_ms = times_ms[until]
+            edges_ns.append((first + from_ms * 1e6, first + to_ms * 1e6))
+            means.append(float(to_ms - from_ms) / (until - since))
+
     edges = np.array(edges_ns, dtype=np.float64).reshape(-1, 2).astype(np.int64)
-    return Pieces(np.array(answers, dtype=np.int64), edges[:, 0], edges[:, 1], np.array(means))
+    return Pieces(
+        np.array(answers, dtype=np.int64),
+        edges[:, 0],
+        edges[:, 1],
+        np.array(means),
+    )
 
 
 def gap_slices(pieces: Pieces, begin_ns: int, end_ns: int) -> Slices | None:
@@ -74,7 +98,11 @@ def gap_change(pieces: Pieces, slices: Slices) -> Change | None:
     levels = np.exp(slices.mean(logs, pieces.from_ns, pieces.to_ns))
     for find in (find_change, find_trend):
         change = find(slices, levels)
-        if change is not None and change.size >= LEAST_SIZE and _is_seen_by_requests(pieces, logs, change):
+        if (
+            change is not None
+            and change.size >= LEAST_SIZE
+            and _is_seen_by_requests(pieces, logs, change)
+        ):
             return change
     return None
 
@@ -87,17 +115,27 @@ def _is_seen_by_requests(pieces: Pieces, logs: Values, change: Change) -> bool:
     if is_confirmed(change, means, middle_ns.astype(np.int64)):
         return True
 
-    steps = np.array([_step(logs[places == place], pieces, places == place, change) for place in range(len(numbers))])
+    steps = np.array(
+        [
+            _step(logs[places == place], pieces, places == place, change)
+            for place in range(len(numbers))
+        ]
+    )
     steps = steps[~np.isnan(steps)]
     if not len(steps):
         return False
-    agreeing = int((steps > 0).sum()) if change.factor > 1 else int((steps < 0).sum())
-    return sign_test(agreeing, len(steps)) <= CHANCE
+    agrees = steps > 0 if change.factor > 1 else steps < 0
+    return sign_test(int(agrees.sum()), len(steps)) <= CHANCE
 
 
-def _step(logs: Values, pieces: Pieces, own: np.ndarray[tuple[int], np.dtype[np.bool_]], change: Change) -> float:
-    """By how much an answer's gaps differ inside and outside the part, as logarithm; of an even change, its last from
-    its first."""
+def _step(
+    logs: Values,
+    pieces: Pieces,
+    own: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    change: Change,
+) -> float:
+    """By how much an answer's gaps differ inside and outside the part, as logarithm; of an even
+    change, its last from its first."""
     if change.at_begin and change.at_end:
         return float(logs[-1] - logs[0]) if len(logs) > 1 else np.nan
     middle_ns = (pieces.from_ns[own] + pieces.to_ns[own]) // 2

@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
-from llama_load.metrics.measured_telemetry import Measured, area, increase, mean, peak, ratio, total
+from llama_load.metrics.measured_telemetry import (
+    Measured,
+    area,
+    increase,
+    mean,
+    peak,
+    ratio,
+    total_if_known,
+)
 from llama_load.observed.telemetry_names import LOG, UUID
 from llama_load.observed.telemetry_series import Series
 from llama_load.units import MIB
@@ -14,7 +22,8 @@ from llama_load.units import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """One GPU in use. None where it does not say. Memory is that of the server (see `vram_series`)."""
+    """One GPU in use. None where it does not say. Memory is that of the server (see
+    `vram_series`)."""
 
     source: str
     gpu: str
@@ -30,21 +39,30 @@ class GpuFigures:
     joules: float | None = None
     temperature_peak_celsius: float | None = None
     sm_clock_mhz: float | None = None
-    throttled: float | None = None  # part of the time with a reason to lower the clocks besides idling, 0 to 1
+    # part of the time with a reason to lower the clocks besides idling, 0 to 1
+    throttled: float | None = None
 
 
 def _gpu(measured: Measured, place: Place) -> GpuFigures:
     source, gpu = place
     telemetry = measured.telemetry
 
-    def of(function: Callable[[Series, Measured], float | None], metric: str, unit: float = 1.0) -> float | None:
+    def of(
+        function: Callable[[Series, Measured], float | None],
+        metric: str,
+        unit: float = 1.0,
+    ) -> float | None:
         series = telemetry.find(metric, source, gpu=gpu)
         value = function(series[0], measured) if series else None
         return None if value is None else value / unit
 
     vram = vram_series(telemetry, source, gpu)
     energy = "gpu_energy_joules_total"
-    joules = of(increase, energy) if telemetry.find(energy, source, gpu=gpu) else of(area, "gpu_power_watts")
+    joules = (
+        of(increase, energy)
+        if telemetry.find(energy, source, gpu=gpu)
+        else of(area, "gpu_power_watts")
+    )
     info = next(iter(telemetry.find("gpu_info", source, gpu=gpu)), None)
     return GpuFigures(
         source=source,
@@ -69,14 +87,26 @@ def gpus_of(measured: Measured) -> list[GpuFigures]:
     """The GPUs in use; where none can be sampled, the devices in the servers' logs."""
     sampled = [_gpu(measured, place) for place in gpus_in_use(measured.telemetry)]
     return sampled or [
-        GpuFigures(source=LOG, gpu=device, vram_idle_mib=mib, vram_mean_mib=mib, vram_peak_mib=mib)
+        GpuFigures(
+            source=LOG,
+            gpu=device,
+            vram_idle_mib=mib,
+            vram_mean_mib=mib,
+            vram_peak_mib=mib,
+        )
         for device, mib in measured.logged_mib.items()
     ]
 
 
 def boards_joules(gpus: Sequence[GpuFigures]) -> float | None:
-    """Energy of these GPUs. The DCGM exporter repeats the power of a board for each of its MIG instances: it counts once."""
+    """Energy of these GPUs. The DCGM exporter repeats the power of a board for each of its MIG
+    instances: it counts once."""
     boards: dict[str, list[float | None]] = {}
     for number, gpu in enumerate(gpus):
         boards.setdefault(gpu.uuid or str(number), []).append(gpu.joules)
-    return total([values[0] if len(set(values)) == 1 else total(values) for values in boards.values()])
+    return total_if_known(
+        [
+            values[0] if len(set(values)) == 1 else total_if_known(values)
+            for values in boards.values()
+        ]
+    )

@@ -1,4 +1,5 @@
-"""One cause, one remedy: where other programs took the machine, the checks that they broke say what to do once."""
+"""One cause, one remedy: where other programs took the machine, the checks that they broke say what
+to do once."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.checks.machine import NAME as OTHER_PROGRAMS
+from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.cpu_shares import OTHERS, cpu_shares
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.verdict_words import ALONE, SEEN
 
-# Of the statements Seen and Alone, what a busy machine does not cause: missing records, other clients, failed requests.
+# Of the statements Seen and Alone, what a busy machine does not cause: missing records, other
+# clients, failed requests.
 NOT_CAUSED = frozenset(
     (
         "missing_records",
@@ -31,8 +33,8 @@ NOT_CAUSED = frozenset(
 
 
 def with_one_remedy(bad: Sequence[Check], evidence: Evidence) -> list[Check]:
-    """The failed checks, the gravest first; where others took the machine, the first one that this explains has the remedy, and the
-    later ones have none."""
+    """The failed checks, the gravest first; where others took the machine, the first one that this
+    explains has the remedy, and the later ones have none."""
     remedy = _remedy(bad, evidence)
     if remedy is None:
         return list(bad)
@@ -50,6 +52,6 @@ def _remedy(bad: Sequence[Check], evidence: Evidence) -> str | None:
     shares = cpu_shares(evidence.health)
     if shares is None:
         return None
-    if shares.taken_by == OTHERS or any(check.name == OTHER_PROGRAMS for check in bad):
+    if shares.taken_by == OTHERS or any(check.name in OF_OTHERS for check in bad):
         return f"other programs took {shares.others:.0%} of the client's machine: stop them"
     return None

@@ -1,8 +1,10 @@
-"""Single requests that move a mean, though they are too few for any test of groups: a model that loads, a cold cache.
+"""Single requests that move a mean, though they are too few for any test of groups: a model that
+loads, a cold cache.
 
-The slowest request of an honest queue moves the mean of 40 requests by 5 % and more, too. So it counts only where its
-quotient at equal work (see `metrics.equal_work`) is far from the next one. Of lognormal quotients with sigma 0.5, the
-largest of 40 is 6 x the next in less than one of 1000 runs, with sigma 1 in less than one of 100.
+The slowest request of an honest queue moves the mean of 40 requests by 5 % and more, too. So it
+counts only where its quotient at equal work (see `metrics.equal_work`) is far from the next one. Of
+lognormal quotients with sigma 0.5, the largest of 40 is 6 x the next in less than one of 1000 runs,
+with sigma 1 in less than one of 100.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
-# The slowest requests, at most this share (one at least), are outliers if they are this many times as slow as the next.
-# More of them count where all waited at one time, in which no other one was served: a server that stood still.
-MOST_SHARE, LEAST_FACTOR = 0.02, 6.0
+# The slowest requests, at most this share (one at least), are outliers if they are this many times
+# as slow as the next. More of them count where all waited at one time, in which no other one was
+# served (a server that stood still), or where all others started before or after them (a server
+# that was slow then).
+MOST_SHARE = 0.02
+LEAST_FACTOR = 6.0
 MOST_AT_ONCE = 0.2
 FEWEST = 12
 
@@ -37,9 +42,14 @@ class Outliers:
         return 1 - self.mean_without / self.mean
 
 
-def outliers(values: Values, quotients: Values, begun: Instants, until: Instants) -> Outliers | None:
-    """The slowest requests, if their quotients stand alone; None where they do not. `begun`, `until`: when each value was
-    measured. 39 of 300 ms, one of 18 s, equal work: it, 60."""
+def outliers(
+    values: Values, quotients: Values, begun: Instants, until: Instants
+) -> Outliers | None:
+    """The slowest requests, if their quotients stand alone; None where they do not. All in order of
+    their start; `begun`, `until`: when each value was measured.
+
+    39 of 300 ms, one of 18 s, equal work: it, 60.
+    """
     count = len(values)
     if count < FEWEST:
         return None
@@ -50,10 +60,14 @@ def outliers(values: Values, quotients: Values, begun: Instants, until: Instants
     latest_begun = np.maximum.accumulate(begun[slowest])
     earliest_until = np.minimum.accumulate(until[slowest])
     ended = np.sort(until)
-    ended_meanwhile = np.searchsorted(ended, earliest_until) - np.searchsorted(ended, latest_begun, side="right")
+    ended_meanwhile = np.searchsorted(ended, earliest_until) - np.searchsorted(
+        ended, latest_begun, side="right"
+    )
     at_once = (latest_begun < earliest_until) & (ended_meanwhile == 0)
-    few = np.arange(most) < max(1, int(MOST_SHARE * count))
-    factors = np.where(few | at_once, factors, 0.0)
+    numbers = np.arange(most)
+    span = np.maximum.accumulate(slowest) - np.minimum.accumulate(slowest)
+    few = numbers < max(1, int(MOST_SHARE * count))
+    factors = np.where(few | at_once | (span == numbers), factors, 0.0)
     number = int(np.argmax(factors)) + 1
     factor = float(factors[number - 1])
     if factor < LEAST_FACTOR:

@@ -1,4 +1,5 @@
-"""What a bystander feels: the latencies of probes (--probe-rate), beside the load and alone. docs/probes.md has the definitions."""
+"""What a bystander feels: the latencies of probes (--probe-rate), beside the load and alone.
+docs/probes.md has the definitions."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ PERCENTILES = (50.0, 90.0, 99.0)
 # The median of fewer probes alone is no denominator: one slow one of two would halve every ratio.
 LEAST_ALONE = 3
 # Rows over time: at most so many, each of at least so many probes on average.
-MOST_SLICES, LEAST_IN_SLICE = 10, 5
+MOST_SLICES = 10
+LEAST_IN_SLICE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSample:
-    """Some probes, and their latencies in ms. Ratios: how many times the median alone (see `ratio_to_alone`)."""
+    """Some probes, and their latencies in ms. Ratios: how many times the median alone (see
+    `ratio_to_alone`)."""
 
     sent: int
     failed: int  # in no latency
@@ -56,7 +59,9 @@ class ProbeFigures:
     alone: ProbeSample  # sent before the load
     alone_range_ms: tuple[float, float] | None
     total: ProbeSample  # sent while requests were measured; the following are of these
-    by_class: dict[str, ProbeSample]  # by what else was in flight (see `neighbour_classes`)
+    by_class: dict[
+        str, ProbeSample
+    ]  # by what else was in flight (see `neighbour_classes`)
     by_stage: dict[str, ProbeSample]
     over_time: list[ProbeSlice]
     failures: dict[str, int]  # how many failed, by kind
@@ -64,7 +69,8 @@ class ProbeFigures:
     output_tokens: int | None
     request_ratio: float | None  # their share of all requests of the measured time
     token_ratio: float | None  # their share of all tokens of that time
-    alone_cached_ratio: float | None  # the share of prompt tokens that came from the prompt cache, of those alone
+    # the share of prompt tokens that came from the prompt cache, of those alone
+    alone_cached_ratio: float | None
     cached_ratio: float | None  # the same beside the load
     cut_shift: float  # see `metrics.censoring`
     missing: int  # records that should be there and are not
@@ -83,25 +89,39 @@ def probe_figures(
     skipped: int = 0,
     lost_neighbours: int = 0,
 ) -> ProbeFigures:
-    """The figures of the probes of a run, from their records, all requests of the load, the window of those that were measured, and
-    its stages (name, begin and end in ns; None: it did not begin or end). For the others see `ProbeFigures`."""
+    """The figures of the probes of a run, from their records, all requests of the load, the window
+    of those that were measured, and its stages (name, begin and end in ns; None: it did not begin
+    or end). For the others see `ProbeFigures`."""
     measured = requests.measured()
     alone = probes.where(probes.equals("name", ALONE))
     beside = probes.where(probes.equals("name", BESIDE))
     beside = beside.where(window.holds(beside.instants("started_mono_ns")))
-    basis = _Basis(_medians(alone, "ttft_ms"), _medians(alone, "e2el_ms"), window.ended_ns)
+    basis = _Basis(
+        _medians_alone(alone, "ttft_ms"),
+        _medians_alone(alone, "e2el_ms"),
+        window.ended_ns,
+    )
     started = beside.instants("started_mono_ns")
     answered = beside.where(basis.is_answered(beside))
-    alone_ok, beside_ok = alone.ok(), beside.ok()
+    alone_ok = alone.ok()
+    beside_ok = beside.ok()
     ttft_alone = alone_ok.numbers("ttft_ms")
     return ProbeFigures(
         rate_rps=rate_rps,
         alone=basis.sample(alone, may_be_cut=False),
-        alone_range_ms=(float(ttft_alone.min()), float(ttft_alone.max())) if len(ttft_alone) else None,
+        alone_range_ms=(float(ttft_alone.min()), float(ttft_alone.max()))
+        if len(ttft_alone)
+        else None,
         total=basis.sample(beside),
         by_class=_by_class(beside, requests, basis),
         by_stage={
-            name: basis.sample(beside.where(Window(begun_ns, window.ended_ns if ended_ns is None else ended_ns).holds(started)))
+            name: basis.sample(
+                beside.where(
+                    Window(
+                        begun_ns, window.ended_ns if ended_ns is None else ended_ns
+                    ).holds(started)
+                )
+            )
             for name, begun_ns, ended_ns in stages
             if begun_ns is not None
         },
@@ -111,40 +131,58 @@ def probe_figures(
         output_tokens=beside_ok.total("output_tokens"),
         request_ratio=_share(len(beside), len(measured)),
         token_ratio=_share(_tokens(beside), _tokens(measured)),
-        alone_cached_ratio=ratio_of_sums(alone_ok.numbers("cached_tokens"), alone_ok.numbers("prompt_tokens")),
-        cached_ratio=ratio_of_sums(beside_ok.numbers("cached_tokens"), beside_ok.numbers("prompt_tokens")),
-        cut_shift=cut_shift(answered.numbers("ttft_ms"), np.zeros(0), basis.cut_after_ms(beside), PERCENTILES),
+        alone_cached_ratio=ratio_of_sums(
+            alone_ok.numbers("cached_tokens"), alone_ok.numbers("prompt_tokens")
+        ),
+        cached_ratio=ratio_of_sums(
+            beside_ok.numbers("cached_tokens"), beside_ok.numbers("prompt_tokens")
+        ),
+        cut_shift=cut_shift(
+            answered.numbers("ttft_ms"),
+            np.zeros(0),
+            basis.cut_after_ms(beside),
+            PERCENTILES,
+        ),
         missing=missing,
         skipped=skipped,
         lost_neighbours=lost_neighbours,
     )
 
 
-def ratio_to_alone(values_ms: NDArray[np.float64], hosts: Sequence[str], alone_ms: Mapping[str, float]) -> float | None:
-    """How many times its value alone a latency is: the median over the probes of latency / median alone at the same server.
+def ratio_to_alone(
+    values_ms: NDArray[np.float64], hosts: Sequence[str], alone_ms: Mapping[str, float]
+) -> float | None:
+    """How many times its value alone a latency is: the median over the probes of latency / median
+    alone at the same server.
 
-    Of one server that is median / median. Alone 20 ms; beside the load 30, 40 and 200 ms: 2.0. None where a server has no median
-    alone (see `LEAST_ALONE`), or without probes.
+    Of one server that is median / median. Alone 20 ms; beside the load 30, 40 and 200 ms: 2.0. None
+    where a server has no median alone (see `LEAST_ALONE`), or without probes.
     """
     known = ~np.isnan(values_ms)
     basis = np.array([alone_ms.get(host, np.nan) for host in hosts], dtype=np.float64)
     ratios = values_ms[known] / basis[known]
-    return float(np.median(ratios)) if len(ratios) and not np.isnan(ratios).any() else None
+    return (
+        float(np.median(ratios)) if len(ratios) and not np.isnan(ratios).any() else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What samples are compared with, ms by server, and when the load ended: a probe that got no token by then was cut, whatever
-    became of it on the idle server."""
+    """What samples are compared with, ms by server, and when the load ended: a probe that got no
+    token by then was cut, whatever became of it on the idle server."""
 
     ttft_ms: Mapping[str, float]
     e2el_ms: Mapping[str, float]
     ended_ns: int
 
     def is_cut(self, probes: Records) -> NDArray[np.bool_]:
-        first, started = probes.optional_instants("first_token_mono_ns"), probes.instants("started_mono_ns")
+        first = probes.optional_instants("first_token_mono_ns")
+        started = probes.instants("started_mono_ns")
         late = (first >= self.ended_ns) & (started < self.ended_ns)
-        return np.asarray((probes.equals("status", OK) & late) | (probes.equals("status", CANCELLED) & ((first < 0) | late)))
+        return np.asarray(
+            (probes.equals("status", OK) & late)
+            | (probes.equals("status", CANCELLED) & ((first < 0) | late))
+        )
 
     def is_answered(self, probes: Records) -> NDArray[np.bool_]:
         return np.asarray(probes.equals("status", OK) & ~self.is_cut(probes))
@@ -152,12 +190,15 @@ class _Basis:
     def cut_after_ms(self, probes: Records) -> NDArray[np.float64]:
         """How long the probes that were cut had waited when the load ended."""
         cut = probes.where(self.is_cut(probes))
-        return np.asarray(np.maximum(0, self.ended_ns - cut.instants("started_mono_ns")) / NS_PER_MS)
+        return np.asarray(
+            np.maximum(0, self.ended_ns - cut.instants("started_mono_ns")) / NS_PER_MS
+        )
 
     def sample(self, probes: Records, *, may_be_cut: bool = True) -> ProbeSample:
         answered = probes.where(self.is_answered(probes)) if may_be_cut else probes.ok()
         hosts = answered.strings("host")
-        ttft, e2el = answered.numbers("ttft_ms"), answered.numbers("e2el_ms")
+        ttft = answered.numbers("ttft_ms")
+        e2el = answered.numbers("e2el_ms")
         return ProbeSample(
             sent=len(probes),
             failed=len(probes.failed()),
@@ -169,7 +210,7 @@ class _Basis:
         )
 
 
-def _medians(alone: Records, column: str) -> dict[str, float]:
+def _medians_alone(alone: Records, column: str) -> dict[str, float]:
     """The median of a latency alone by server, of servers that answered `LEAST_ALONE` or more."""
     ok = alone.ok()
     medians = {}
@@ -180,17 +221,29 @@ def _medians(alone: Records, column: str) -> dict[str, float]:
     return medians
 
 
-def _by_class(beside: Records, requests: Records, basis: _Basis) -> dict[str, ProbeSample]:
+def _by_class(
+    beside: Records, requests: Records, basis: _Basis
+) -> dict[str, ProbeSample]:
     names = neighbour_classes(beside, requests)
-    order = sorted(set(names), key=lambda name: (name != IDLE, name != ANSWERS, " + " in name, name))
-    return {name: basis.sample(beside.where(np.array([other == name for other in names], dtype=np.bool_))) for name in order}
+    order = sorted(
+        set(names),
+        key=lambda name: (name != IDLE, name != ANSWERS, " + " in name, name),
+    )
+    samples = {}
+    for name in order:
+        is_of_class = np.array([other == name for other in names], dtype=np.bool_)
+        samples[name] = basis.sample(beside.where(is_of_class))
+    return samples
 
 
 def _over_time(beside: Records, window: Window, basis: _Basis) -> list[ProbeSlice]:
     count = min(MOST_SLICES, len(beside) // LEAST_IN_SLICE)
     if count < 2:
         return []
-    edges = [window.begun_ns + (window.ended_ns - window.begun_ns) * place // count for place in range(count + 1)]
+    edges = [
+        window.begun_ns + (window.ended_ns - window.begun_ns) * place // count
+        for place in range(count + 1)
+    ]
     started = beside.instants("started_mono_ns")
     return [
         ProbeSlice(
@@ -208,4 +261,8 @@ def _tokens(records: Records) -> int | None:
 
 
 def _share(own: int | None, others: int | None) -> float | None:
-    return None if own is None or others is None or not own + others else own / (own + others)
+    return (
+        None
+        if own is None or others is None or not own + others
+        else own / (own + others)
+    )

@@ -1,16 +1,17 @@
 """Unintended prompt cache hits: as the server reports them, else from what the client knows.
 
-A cached prompt costs no prefill, so its TTFT is not comparable. Allowed to come from the cache: the chat template's head,
-prefixes that all prompts share by design, and the history of a conversation from its second turn on. A check for each kind of
-evidence:
+A cached prompt costs no prefill, so its TTFT is not comparable. Allowed to come from the cache: the
+chat template's head, prefixes that all prompts share by design, and the history of a conversation
+from its second turn on. A check for each kind of evidence:
 
-1. `cached_prompt_ratio`: cached tokens as the server reports them in each answer (llama-server; vLLM with
-   --enable-prompt-tokens-details);
-2. `server_cache_hit_ratio`: growth of the server's counters during the measurement (vLLM's prefix_cache_queries and
-   prefix_cache_hits), where answers report nothing;
-3. `common_beginning_ratio`: beginnings that different prompts of the plan have in common, where the server reports neither;
-4. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server reports neither, or where
-   they got their first token sooner than the first time.
+1. `cached_prompt_ratio`: cached tokens as the server reports them in each answer (llama-server;
+   vLLM with --enable-prompt-tokens-details);
+2. `server_cache_hit_ratio`: growth of the server's counters during the measurement (vLLM's
+   prefix_cache_queries and prefix_cache_hits), where answers report nothing;
+3. `common_beginning_ratio`: beginnings that different prompts of the plan have in common, where the
+   server reports neither;
+4. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server
+   reports neither, or where they got their first token sooner than the first time.
 """
 
 from __future__ import annotations
@@ -37,15 +38,17 @@ from llama_load.units import quantity
 
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
-# A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its last word, and up to the end of
-# a cache block.
-SLACK_TOKENS, SLACK_RATIO = 16, 0.02
+# A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its
+# last word, and up to the end of a cache block.
+SLACK_TOKENS = 16
+SLACK_RATIO = 0.02
 # The error of an estimated number of tokens.
 ESTIMATE_RATIO = 0.25
 # The most prompts that a sentence names.
 MOST_NAMED = 8
 # First and repeated TTFT are compared for at least this many prompts, at this significance level.
-LEAST_PAIRS, CHANCE = 10, 0.01
+LEAST_PAIRS = 10
+CHANCE = 0.01
 # Queueing alone makes the TTFT of one prompt vary by less than this share, in the median.
 MOST_SAVING = 0.33
 
@@ -56,19 +59,28 @@ class CacheEvidence:
 
     intended: bool = False  # the user declared that caching is intended
     is_off: bool = False  # the requests turned the servers' caches off
-    head_tokens: Mapping[str, int] = field(default_factory=dict)  # by host: what the chat template puts before every prompt
-    prefix_tokens: int = 0  # of the text that begins every prompt of the run and makes it new
-    # By workload: those that its prompts share at their beginning by design; None: all caching is intended (a trace).
+    # by host: what the chat template puts before every prompt
+    head_tokens: Mapping[str, int] = field(default_factory=dict)
+    # of the text that begins every prompt of the run and makes it new
+    prefix_tokens: int = 0
+    # By workload: those that its prompts share at their beginning by design; None: all caching is
+    # intended (a trace).
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
     estimated: bool = False  # these are estimates, not a tokenizer's counts
-    template_known: bool = False  # planned prompt tokens include the chat template's, or there is none
+    # planned prompt tokens include the chat template's, or there is none
+    template_known: bool = False
     sent_before: SentBefore | None = None
-    common: CommonBeginnings | None = None  # beginnings that different prompts of the run have in common
+    # beginnings that different prompts of the run have in common
+    common: CommonBeginnings | None = None
 
 
-def cache_checks(table: PromptTable, counters: ServerCounters | None = None, stage: int | None = None) -> list[Check]:
-    """The checks of the prompt cache, over the whole run or one stage. `counters`: those of this time."""
-    prompts, evidence = table if stage is None else table.of_stage(stage), table.evidence
+def cache_checks(
+    table: PromptTable, counters: ServerCounters | None = None, stage: int | None = None
+) -> list[Check]:
+    """The checks of the prompt cache, over the whole run or one stage. `counters`: those of this
+    time."""
+    prompts = table if stage is None else table.of_stage(stage)
+    evidence = table.evidence
     if evidence.intended:
         return [_as_intended(prompts)]
     if not prompts.judged.any():
@@ -77,26 +89,40 @@ def cache_checks(table: PromptTable, counters: ServerCounters | None = None, sta
     silent = prompts.judged & ~prompts.is_reported
     if (prompts.judged & prompts.is_reported).any():
         checks.append(_reported(prompts))
-    counted = _counted(prompts, counters) if silent.any() and not prompts.is_reported.any() else None
+    counted = (
+        _counted_hits(prompts, counters)
+        if silent.any() and not prompts.is_reported.any()
+        else None
+    )
     if counted is not None:
         text = "answers report no cached tokens; the server's counters do"
         if (again := prompts.sent_again(silent)).any():
             text += f"; {prompts.again_text(again, silent)}"
         is_known = counted.value is not None
-        checks += [information("cached_prompt_ratio", None, text) if is_known else _unknown(text), counted]
+        checks += [
+            information("cached_prompt_ratio", None, text)
+            if is_known
+            else _unknown(text),
+            counted,
+        ]
     elif silent.any():
         checks.append(_unknown("the server does not report cached prompt tokens"))
     is_unseen = counted is None and not evidence.is_off
     before = None if stage is not None else evidence.sent_before
     if stage is None and is_unseen and silent.any():
         checks += _common_beginnings(evidence.common)
-    repeated = _repeated(prompts, silent if is_unseen else np.zeros_like(silent), before if is_unseen and silent.any() else None)
+    repeated = _repeated_prompts(
+        prompts,
+        silent if is_unseen else np.zeros_like(silent),
+        before if is_unseen and silent.any() else None,
+    )
     return checks if repeated is None else [*checks, repeated]
 
 
 class PromptTable:
-    """The prompts of a run by row, for the checks of the run and of each stage. `judged` are the answered first turns that should
-    not be cached. Records are all of the run, warm-ups included: they show which prompts were sent before."""
+    """The prompts of a run by row, for the checks of the run and of each stage. `judged` are the
+    answered first turns that should not be cached. Records are all of the run, warm-ups included:
+    they show which prompts were sent before."""
 
     def __init__(self, records: Records, evidence: CacheEvidence) -> None:
         self.evidence = evidence
@@ -106,32 +132,53 @@ class PromptTable:
         self.index = records.strings("prompt_index")
         self.hosts = records.strings("host")
         self.digests = records.strings("prompt_sha256")
-        # A cached prompt is only of use to the same server, endpoint (which templates the text) and model.
-        caches: dict[tuple[Any, Any, Any], tuple[Any, Any, Any]] = {}  # equal ones are one object
-        keys = zip(self.hosts, records.strings("endpoint"), records.strings("model"), strict=True)
+        # A cached prompt is only of use to the same server, endpoint (which templates the text) and
+        # model.
+        caches: dict[
+            tuple[Any, Any, Any], tuple[Any, Any, Any]
+        ] = {}  # equal ones are one object
+        keys = zip(
+            self.hosts,
+            records.strings("endpoint"),
+            records.strings("model"),
+            strict=True,
+        )
         self.caches = [caches.setdefault(key, key) for key in keys]
         self.stages = records.numbers("stage")
         self.started_ns = records.instants("started_mono_ns")
         self.warmup = records.equals("warmup", True)
         turn = records.numbers("turn")
         reporting = set(compress(self.hosts, ~np.isnan(self.cached)))
-        self.is_reported = np.array([host in reporting for host in self.hosts], dtype=np.bool_)
-        workloads, endpoints = records.strings("workload"), records.strings("endpoint")
+        self.is_reported = np.array(
+            [host in reporting for host in self.hosts], dtype=np.bool_
+        )
+        workloads = records.strings("workload")
+        endpoints = records.strings("endpoint")
         shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
-        self.generates = np.array([endpoint not in NOT_CACHED for endpoint in endpoints], dtype=np.bool_)
+        self.generates = np.array(
+            [endpoint not in NOT_CACHED for endpoint in endpoints], dtype=np.bool_
+        )
         self.answered = records.equals("status", OK) & ~self.warmup
-        self.is_meant = (turn >= 2) | np.array([tokens is None for tokens in shared], dtype=np.bool_)
+        self.is_meant = (turn >= 2) | np.array(
+            [tokens is None for tokens in shared], dtype=np.bool_
+        )
         self.judged = self.answered & ~self.is_meant
         heads = (
             evidence.head_tokens.get(host, 0) if at in WITH_TEMPLATE else BEGIN_TOKENS
             for host, at in zip(self.hosts, endpoints, strict=True)
         )
-        slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]
-        allowed = [evidence.prefix_tokens + head + more for head, more in zip(heads, slack, strict=True)]
+        slack = [
+            _with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared
+        ]
+        allowed = [
+            evidence.prefix_tokens + head + more
+            for head, more in zip(heads, slack, strict=True)
+        ]
         self.allowed = np.array(allowed, dtype=np.float64)
         # The rows in the order in which they were sent.
         self.order = np.argsort(self.started_ns, kind="stable")
-        # For each row the first earlier row with the same prompt to the same server, warm-ups included; -1: none.
+        # For each row the first earlier row with the same prompt to the same server, warm-ups
+        # included; -1: none.
         self.earlier = np.full(len(self.digests), -1, dtype=np.int64)
         first: dict[tuple[object, str], int] = {}
         for row in self.order.tolist():
@@ -141,7 +188,9 @@ class PromptTable:
 
     def named(self, rows: NDArray[np.bool_]) -> str:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
-        return named(sorted({index for index in compress(self.index, rows) if index is not None}))
+        return named(
+            sorted({index for index in compress(self.index, rows) if index is not None})
+        )
 
     def sent_again(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Those of these rows whose prompt was sent before in this run."""
@@ -149,7 +198,8 @@ class PromptTable:
 
     def again_text(self, again: NDArray[np.bool_], rows: NDArray[np.bool_]) -> str:
         """`2 of 9 prompts were sent before in this run (prompts 3, 5)`."""
-        return f"{int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({self.named(again)})"
+        counts = f"{int(again.sum())} of {int(rows.sum())} prompts"
+        return f"{counts} were sent before in this run ({self.named(again)})"
 
     def of_stage(self, stage: int) -> PromptTable:
         """The same table, which judges the requests of one stage."""
@@ -162,12 +212,19 @@ class PromptTable:
 def named(indices: Sequence[int]) -> str:
     """Prompts by their places in the plan: `prompts 3, 17, 42, …`."""
     some = ", ".join(map(str, indices[:MOST_NAMED]))
-    return f"prompt{'s' if len(indices) != 1 else ''} {some}{', …' if len(indices) > MOST_NAMED else ''}"
+    if len(indices) > MOST_NAMED:
+        some += ", …"
+    return f"prompt {some}" if len(indices) == 1 else f"prompts {some}"
 
 
 def _with_slack(tokens: int, *, estimated: bool) -> float:
     """The most tokens that a shared prefix may have in the server's count."""
-    return tokens + max(SLACK_TOKENS, tokens * (ESTIMATE_RATIO if estimated else SLACK_RATIO)) if tokens else 0.0
+    return (
+        tokens
+        + max(SLACK_TOKENS, tokens * (ESTIMATE_RATIO if estimated else SLACK_RATIO))
+        if tokens
+        else 0.0
+    )
 
 
 def _unknown(text: str) -> Check:
@@ -176,29 +233,40 @@ def _unknown(text: str) -> Check:
 
 def _as_intended(prompts: PromptTable) -> Check:
     known = prompts.answered & ~np.isnan(prompts.cached)
-    cached, total = int(prompts.cached[known].sum()), int(np.nansum(prompts.tokens[known]))
-    text = f"{cached} of {total} prompt tokens came from the cache, as intended" if known.any() else "cached prompts are intended"
+    cached = int(prompts.cached[known].sum())
+    total = int(np.nansum(prompts.tokens[known]))
+    text = (
+        f"{cached} of {total} prompt tokens came from the cache, as intended"
+        if known.any()
+        else "cached prompts are intended"
+    )
     return information("cached_prompt_ratio", None, text)
 
 
 def _reported(prompts: PromptTable) -> Check:
-    """From the answers' own counts, the larger share: of prompts that came mostly from the cache, or of cached prompt tokens.
+    """From the answers' own counts, the larger share: of prompts that came mostly from the cache,
+    or of cached prompt tokens.
 
-    Cached / all tokens of each prompt, without chat template's head and shared prefix. An answer without a count has 0: vLLM
-    leaves it out then.
+    Cached / all tokens of each prompt, without chat template's head and shared prefix. An answer
+    without a count has 0: vLLM leaves it out then.
     """
     rows = prompts.judged & prompts.is_reported & ~np.isnan(prompts.tokens)
     cached = np.maximum(0, np.nan_to_num(prompts.cached) - prompts.allowed)
     tokens = np.maximum(0, prompts.tokens - prompts.allowed)
     mostly = rows & (cached > tokens / 2)
-    count, total, hits = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
+    count = int(rows.sum())
+    total = float(tokens[rows].sum())
+    hits = float(cached[rows].sum())
     common = prompts.evidence.common or CommonBeginnings()
     value = None
     if count:
         of_tokens = hits / total if total else 0.0
-        # Different prompts that begin alike are the traffic: what they have in common may come from the cache.
-        value = max(0.0, float(mostly.sum()) / count - common.mostly, of_tokens - common.ratio)
-    text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, {int(hits)} of {int(total)} prompt tokens"
+        # Different prompts that begin alike are the traffic: what they have in common may come from
+        # the cache.
+        of_prompts = float(mostly.sum()) / count
+        value = max(0.0, of_prompts - common.mostly, of_tokens - common.ratio)
+    text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, "
+    text += f"{int(hits)} of {int(total)} prompt tokens"
     if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
         text += f", besides {allowed} of chat templates and shared prefixes, which may"
     if value is not None and value > LIMITS["cached_prompt_ratio"].limit:
@@ -209,43 +277,61 @@ def _reported(prompts: PromptTable) -> Check:
 
 
 def _common_beginnings(common: CommonBeginnings | None) -> list[Check]:
-    """What a cache of which nothing is known may have reused of different prompts. The texts are counted: no error."""
+    """What a cache of which nothing is known may have reused of different prompts. The texts are
+    counted: no error."""
     if common is None or not common.prompts:
         return []
     name = "common_beginning_ratio"
     if not common.sharing:
-        return [limited(name, 0.0, "no two prompts have a beginning of 64 characters in common")]
-    text = (
-        f"{common.sharing} of {quantity(common.prompts, 'different prompt')} begin as another one does, with {common.ratio:.0%} of "
+        return [
+            limited(
+                name, 0.0, "no two prompts have a beginning of 64 characters in common"
+            )
+        ]
+    text = f"{common.sharing} of {quantity(common.prompts, 'different prompt')} begin as another one does, with {common.ratio:.0%} of "
+    text += (
+        "all text; the server does not report whether a cache answered these beginnings"
     )
-    text += "all text; the server does not report whether a cache answered these beginnings"
     return [limited(name, common.ratio, text)]
 
 
-def _counted(prompts: PromptTable, counters: ServerCounters | None) -> Check | None:
-    """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
+def _counted_hits(
+    prompts: PromptTable, counters: ServerCounters | None
+) -> Check | None:
+    """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached;
+    None where not counted.
 
-    10,000 tokens looked up, 3,000 in the cache, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients
-    are included.
+    10,000 tokens looked up, 3,000 in the cache, 1,000 of them chat template heads: 2,000 / 9,000 =
+    0.22. Tokens of other clients are included.
     """
     name = "server_cache_hit_ratio"
-    if counters is None or counters.cache_queries is None or counters.cache_hits is None:
+    if (
+        counters is None
+        or counters.cache_queries is None
+        or counters.cache_hits is None
+    ):
         return None
-    queries, hits = counters.cache_queries, counters.cache_hits
+    queries = counters.cache_queries
+    hits = counters.cache_hits
     if not queries:
         off = "the server looked up no prompt in a cache: prefix caching is off"
         return limited(name, 0.0, off) if counters.prompt_tokens else None
     may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[prompts.answered]
     if np.isnan(may).any():
         return limited(
-            name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"
+            name,
+            None,
+            f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown",
         )
     allowed = float(may.sum())
-    total, unexpected = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
+    total = max(0.0, queries - allowed)
+    unexpected = max(0.0, hits - allowed - counters.error("cache_hits"))
     value = unexpected / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
     if counters.external_hits:
-        text += f" ({counters.external_hits} of them from a cache outside of the engine)"
+        text += (
+            f" ({counters.external_hits} of them from a cache outside of the engine)"
+        )
     if allowed:
         text += f"; {min(int(allowed), hits)} of them are allowed (chat template, shared prefixes, later turns)"
     if value is not None and value > LIMITS[name].limit:
@@ -253,18 +339,23 @@ def _counted(prompts: PromptTable, counters: ServerCounters | None) -> Check | N
     return limited(name, value, text)
 
 
-def _repeated(prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefore | None) -> Check | None:
+def _repeated_prompts(
+    prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefore | None
+) -> Check | None:
     """Prompts sent before and the share that a cache may have answered; None where none was.
 
-    `unseen`: rows about which the server reports nothing: there every repetition counts, and those of earlier runs (`before`).
-    Elsewhere repetitions count where they got their first token sooner.
+    `unseen`: rows about which the server reports nothing: there every repetition counts, and those
+    of earlier runs (`before`). Elsewhere repetitions count where they got their first token sooner.
     """
     ratios = _ttft_ratios(prompts)
     again = prompts.sent_again(unseen)
-    shares, texts = [0.0], []
+    shares = [0.0]
+    texts = []
     if again.any():
         shares.append(float(again.sum()) / float(unseen.sum()))
-        texts.append(f"{prompts.again_text(again, unseen)}, and the server does not report cached prompt tokens")
+        texts.append(
+            f"{prompts.again_text(again, unseen)}, and the server does not report cached prompt tokens"
+        )
     if before is not None and before.count:
         shares.append(before.count / before.of)
         texts.append(
@@ -272,23 +363,37 @@ def _repeated(prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefor
             f"{named(before.prompts)}), and the server does not report cached prompt tokens"
         )
     if len(ratios) >= LEAST_PAIRS:
-        saving, sooner = 1 - float(np.median(list(ratios.values()))), sum(ratio < 1 for ratio in ratios.values())
+        saving = 1 - float(np.median(list(ratios.values())))
+        sooner = sum(ratio < 1 for ratio in ratios.values())
         text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
         if saving > MOST_SAVING and sign_test(sooner, len(ratios)) <= CHANCE:
             text += ": a cache answered them"
             repetitions = prompts.judged & (prompts.earlier >= 0)
             shares.append(float(repetitions.sum()) / float(prompts.judged.sum()))
         texts.append(text)
-    return limited("repeated_prompt_ratio", max(shares), "; ".join(texts)) if texts else None
+    return (
+        limited("repeated_prompt_ratio", max(shares), "; ".join(texts))
+        if texts
+        else None
+    )
 
 
 def _ttft_ratios(prompts: PromptTable) -> dict[tuple[object, float, str], float]:
-    """For each prompt that was sent twice or more in a stage: median TTFT of its repetitions / its first TTFT. Needs no report of
-    the server; repetitions that it reports as cached are left out."""
-    rows = prompts.judged & ~np.isnan(prompts.ttft_ms) & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
+    """For each prompt that was sent twice or more in a stage: median TTFT of its repetitions / its
+    first TTFT. Needs no report of the server; repetitions that it reports as cached are left
+    out."""
+    rows = (
+        prompts.judged
+        & ~np.isnan(prompts.ttft_ms)
+        & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
+    )
     times: dict[tuple[object, float, str], list[float]] = {}
     for row in prompts.order[rows[prompts.order]]:
         if prompts.digests[row] is not None:
             key = prompts.caches[row], prompts.stages[row], prompts.digests[row]
             times.setdefault(key, []).append(float(prompts.ttft_ms[row]))
-    return {key: float(np.median(rest)) / first for key, (first, *rest) in times.items() if rest and first > 0}
+    return {
+        key: float(np.median(rest)) / first
+        for key, (first, *rest) in times.items()
+        if rest and first > 0
+    }

@@ -13,7 +13,8 @@ from llama_load.observed.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """An objective: a request's value of the metric must not exceed `limit_ms`. `text` is the flag's value as given."""
+    """An objective: a request's value of the metric must not exceed `limit_ms`. `text` is the
+    flag's value as given."""
 
     metric: str
     limit_ms: float
@@ -28,12 +29,15 @@ def parse_slo(text: str) -> Slo:
     except ValueError:
         value = -1.0
     if metric not in OBJECTIVE_KEYS or not value > 0:
-        raise ValueError(f"--goodput takes METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}")
+        raise ValueError(
+            f"--goodput takes METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}"
+        )
     return Slo(metric, value, text)
 
 
 def met(ok: Records, slo: Slo) -> NDArray[np.bool_] | None:
-    """Whether each successful request meets the objective; None if the metric was not measured (TTFT and TPOT without streaming).
+    """Whether each successful request meets the objective; None if the metric was not measured
+    (TTFT and TPOT without streaming).
 
     A request without a second token has no TPOT and meets that objective, as in vLLM.
     """
@@ -47,7 +51,8 @@ def met(ok: Records, slo: Slo) -> NDArray[np.bool_] | None:
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
-    """How many successful requests meet every objective; None if a metric was not measured. Goodput is this / duration, in 1/s."""
+    """How many successful requests meet every objective; None if a metric was not measured. Goodput
+    is this / duration, in 1/s."""
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:
         is_met = met(ok, slo)

@@ -8,12 +8,16 @@ from llama_load.metrics.definitions import LATENCIES
 from llama_load.metrics.definitions import RATES as RATE_KEYS
 from llama_load.metrics.statistics import Distribution
 
-TTFT, TPOT, ITL, E2EL = "TTFT", "TPOT", "ITL", "E2EL"
+TTFT = "TTFT"
+TPOT = "TPOT"
+ITL = "ITL"
+E2EL = "E2EL"
 RATES = "rates"  # requests and tokens per second
 UPPER = "upper percentiles"  # p90 and above, of every latency
 COUNTS = "counts"  # of tokens
 PROBES = "probes"  # the figures of probes alone
-COMPARISON = "comparisons"  # with other runs: another load, another server or other answers were measured
+# with other runs: another load, another server or other answers were measured
+COMPARISON = "comparisons"
 ALL = "all figures"
 # Stands beside a spoiled figure, in every output.
 SPOILED_MARK = "!"
@@ -25,8 +29,14 @@ _KEYS = {
     ITL: ("itl",),
     E2EL: ("e2el", "scheduled_e2el"),
 }
-_COUNT_KEYS = ("total_input_tokens", "total_output_tokens", "total_token_throughput", "output_throughput")
+_COUNT_KEYS = (
+    "total_input_tokens",
+    "total_output_tokens",
+    "total_token_throughput",
+    "output_throughput",
+)
 LEAST_UPPER = 90.0
+_RATE_OF_CHARS = "output_chars_per_s"  # no metric that runs are compared by
 _WORDS = ("mean", "median", "std")
 
 
@@ -41,26 +51,39 @@ def figure_of(latency: str) -> str | None:
 
 
 def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:
-    """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft, answer_ttft."""
+    """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft,
+    answer_ttft."""
     return tuple(key for name in spoils for key in _KEYS.get(name, ()))
 
 
-def named(spoils: Collection[str], distributions: Mapping[str, Distribution]) -> list[str]:
-    """Those of the spoiled figures that the run has: answers that were not streamed, or are vectors, have no TTFT."""
-    return [name for name in spoils if name not in _KEYS or any(distributions[key].count for key in _KEYS[name])]
+def named(
+    spoils: Collection[str], distributions: Mapping[str, Distribution]
+) -> list[str]:
+    """Those of the spoiled figures that the run has: answers that were not streamed, or are
+    vectors, have no TTFT."""
+    names = []
+    for name in spoils:
+        counts = [distributions[key].count for key in _KEYS.get(name, ())]
+        if name not in _KEYS or any(counts):
+            names.append(name)
+    return names
 
 
 def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[str]:
-    """The keys of summary.json that are spoiled, for these percentiles; none for `ALL` and `COMPARISON`, which the word says."""
+    """The keys of summary.json that are spoiled, for these percentiles; none for `ALL` and
+    `COMPARISON`, which the word says."""
     keys: list[str] = []
     percentiles = list(percentiles)
+    words = [*_WORDS, *(f"p{p:g}" for p in percentiles)]
     for key in spoiled_latencies(spoils):
-        keys += [f"{word}_{key}_ms" for word in (*_WORDS, *(f"p{p:g}" for p in percentiles))]
+        keys += [f"{word}_{key}_ms" for word in words]
     if UPPER in spoils:
-        upper = [p for p in percentiles if p >= LEAST_UPPER]
-        keys += [f"p{p:g}_{latency.key}_ms" for latency in LATENCIES for p in upper]
+        upper = [f"p{p:g}" for p in percentiles if p >= LEAST_UPPER]
+        for latency in LATENCIES:
+            keys += [f"{word}_{latency.key}_ms" for word in upper]
     if RATES in spoils:
         keys += RATE_KEYS
+        keys.append(_RATE_OF_CHARS)
     if COUNTS in spoils:
         keys += _COUNT_KEYS
     return list(dict.fromkeys(keys))

@@ -1,4 +1,5 @@
-"""A verdict's checks, arranged by the six statements that make a run valid (see `metrics.verdict_words.STATEMENTS`)."""
+"""A verdict's checks, arranged by the six statements that make a run valid (see
+`metrics.verdict_words.STATEMENTS`)."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from llama_load.metrics.verdict_words import STATEMENTS
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One of the six statements: its name, its sentence, and its checks: those that failed, those that are unknown, those that
-    passed."""
+    """One of the six statements: its name, its sentence, and its checks: those that failed, those
+    that are unknown, those that passed."""
 
     name: str
     text: str
@@ -20,7 +21,8 @@ class Statement:
 
     @property
     def ok(self) -> bool | None:
-        """False where a check failed; None where a main check is unknown, or nothing was seen; else True."""
+        """False where a check failed; None where a main check is unknown, or nothing was seen; else
+        True."""
         if any(not check.ok for check in self.checks):
             return False
         is_seen = any(check.is_known for check in self.checks)
@@ -33,13 +35,18 @@ class Statement:
 
     @property
     def title(self) -> str:
-        """Its name; where it is not known, it says so in front of its sentence, which reads like a claim."""
+        """Its name; where it is not known, it says so in front of its sentence, which reads like a
+        claim."""
         return self.name if self.ok is not None else f"{self.name} (not known)"
 
     @property
     def open_questions(self) -> list[Check]:
         """Its main checks that are unknown."""
-        return [check for check in self.checks if check.is_main and check.ok and not check.is_known]
+        return [
+            check
+            for check in self.checks
+            if check.is_main and check.ok and not check.is_known
+        ]
 
     @property
     def missing(self) -> list[str]:
@@ -48,7 +55,8 @@ class Statement:
 
 
 def arranged(checks: Sequence[Check]) -> list[Statement]:
-    """The six statements in their order, each with its checks. Information belongs to none (see `remarks`)."""
+    """The six statements in their order, each with its checks. Information belongs to none (see
+    `remarks`)."""
     statements = []
     for name, text in STATEMENTS.items():
         own = [check for check in checks if check.statement == name]

@@ -26,7 +26,9 @@ class Distribution:
     # 99.0: its value, even if there are too few (see `percentile`)
     percentiles: dict[float, float | None] = field(default_factory=dict)
     # their 95 % confidence intervals (low, high); None: the sample is too small for that end
-    intervals: dict[float, tuple[float | None, float | None]] = field(default_factory=dict)
+    intervals: dict[float, tuple[float | None, float | None]] = field(
+        default_factory=dict
+    )
 
     def percentile(self, p: float) -> float | None:
         """A reported percentile; None where the sample is too small for it."""
@@ -35,7 +37,9 @@ class Distribution:
     @property
     def lacking(self) -> list[float]:
         """The reported percentiles that the sample is too small for."""
-        return [p for p in self.percentiles if self.count and not is_enough(self.count, p)]
+        return [
+            p for p in self.percentiles if self.count and not is_enough(self.count, p)
+        ]
 
 
 def known(values: NDArray[_Float]) -> NDArray[_Float]:
@@ -62,18 +66,23 @@ def total(values: Values) -> float | None:
 
 
 def ratio_of_sums(parts: Values, wholes: Values) -> float | None:
-    """Sum of the parts / sum of the wholes; None where one is unknown, or where the wholes are 0."""
-    part, whole = total(parts), total(wholes)
+    """Sum of the parts / sum of the wholes; None where one is unknown, or where the wholes are
+    0."""
+    part = total(parts)
+    whole = total(wholes)
     return None if part is None or not whole else part / whole
 
 
 def sign_test(same: int, pairs: int) -> float:
     """P(at least `same` of `pairs` signs by chance), one-sided. 10 of 10: 0.001."""
-    return float(sum(math.comb(pairs, count) for count in range(same, pairs + 1)) / 2**pairs)
+    return float(
+        sum(math.comb(pairs, count) for count in range(same, pairs + 1)) / 2**pairs
+    )
 
 
 def least_count(p: float) -> int:
-    """How many values a percentile needs so that at least one is beyond it: 100 / (100 - p). p99: 100, p90: 10, p50: 2.
+    """How many values a percentile needs so that at least one is beyond it: 100 / (100 - p). p99:
+    100, p90: 10, p50: 2.
 
     With fewer values p99 is close to their maximum.
     """
@@ -86,11 +95,20 @@ def is_enough(count: int, p: float) -> bool:
 
 
 def describe(values: Values, percentiles: Sequence[float]) -> Distribution:
-    """Statistics as vLLM computes them: numpy mean, median, std (ddof 0), linear percentiles. NaN values are left out."""
+    """Statistics as vLLM computes them: numpy mean, median, std (ddof 0), linear percentiles. NaN
+    values are left out."""
     values = np.sort(known(values))
     if not len(values):
-        return Distribution(0, None, None, None, dict.fromkeys(percentiles), dict.fromkeys(percentiles, (None, None)))
-    average, std = float(np.mean(values)), float(np.std(values))
+        return Distribution(
+            0,
+            None,
+            None,
+            None,
+            dict.fromkeys(percentiles),
+            dict.fromkeys(percentiles, (None, None)),
+        )
+    average = float(np.mean(values))
+    std = float(np.std(values))
     intervals = {p: percentile_interval(values, p) for p in percentiles}
     # From here on `values` may lose its order.
     return Distribution(
@@ -98,18 +116,34 @@ def describe(values: Values, percentiles: Sequence[float]) -> Distribution:
         mean=average,
         median=float(np.median(values, overwrite_input=True)),
         std=std,
-        percentiles={p: float(np.percentile(values, p, overwrite_input=True)) for p in percentiles},
+        percentiles={
+            p: float(np.percentile(values, p, overwrite_input=True))
+            for p in percentiles
+        },
         intervals=intervals,
     )
 
 
-def percentile_interval(ordered: Values, percentile: float) -> tuple[float | None, float | None]:
+def quick_percentile(values: Values, p: float) -> float:
+    """A linear percentile of the gaps of one answer: np.percentile takes 17 times as long, which
+    for a million answers is minutes."""
+    ordered = np.sort(values)
+    place = p / 100 * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    step = float(ordered[above]) - float(ordered[below])
+    return float(ordered[below]) + (place - below) * step
+
+
+def percentile_interval(
+    ordered: Values, percentile: float
+) -> tuple[float | None, float | None]:
     """Distribution-free 95 % confidence interval of a percentile, from order statistics.
 
-    The number of values below the true q-quantile is Binomial(n, q), so the l-th and u-th smallest values enclose it
-    with probability P(l <= K < u). We take l as the largest with P(K < l) <= 2.5 % and u as the smallest with
-    P(K >= u) <= 2.5 %; an end outside the sample is None. 1000 values, p99: the 983rd and the 997th.
-    Source: Hahn and Meeker, Statistical Intervals, section 5.2.
+    The number of values below the true q-quantile is Binomial(n, q), so the l-th and u-th smallest
+    values enclose it with probability P(l <= K < u). We take l as the largest with P(K < l) <= 2.5
+    % and u as the smallest with P(K >= u) <= 2.5 %; an end outside the sample is None. 1000 values,
+    p99: the 983rd and the 997th. Source: Hahn and Meeker, Statistical Intervals, section 5.2.
     """
     n = len(ordered)
     low, high = interval_ranks(n, percentile)
@@ -120,18 +154,22 @@ def percentile_interval(ordered: Values, percentile: float) -> tuple[float | Non
 
 
 def interval_ranks(n: int, percentile: float) -> tuple[int, int]:
-    """The ranks l and u of `percentile_interval`, from 1; below 1 or above n where the sample is too small."""
+    """The ranks l and u of `percentile_interval`, from 1; below 1 or above n where the sample is
+    too small."""
     tail = (1 - CONFIDENCE) / 2
     first, pmf = _binomial(n, percentile / 100)
     cumulative = np.cumsum(pmf)
     # cumulative[i] = P(K <= first + i).
-    low = first + int(np.searchsorted(cumulative, tail, side="right"))  # largest l with P(K <= l - 1) <= tail
-    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1  # smallest u with P(K <= u - 1) >= 1 - tail
+    # largest l with P(K <= l - 1) <= tail
+    low = first + int(np.searchsorted(cumulative, tail, side="right"))
+    # smallest u with P(K <= u - 1) >= 1 - tail
+    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1
     return low, high
 
 
 def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:
-    """P(K = k) for k = first, first + 1, …: ten standard deviations around the mode, all but 1e-15 of the probability.
+    """P(K = k) for k = first, first + 1, …: ten standard deviations around the mode, all but 1e-15
+    of the probability.
 
     Computed outwards from the mode by the ratio of neighbours, (n - k) q / ((k + 1) (1 - q)).
     """
@@ -146,3 +184,8 @@ def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:
     up = np.cumprod((n - above) / (above + 1) * odds)
     pmf = np.concatenate((down[::-1], [1.0], up))
     return mode - len(below), pmf / pmf.sum()
+
+
+def percentile_word(p: float) -> str:
+    """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
+    return f"p{p:g}"

@@ -1,4 +1,5 @@
-"""From the records of a run to its figures: totals, distributions, the server's own figures, failures."""
+"""From the records of a run to its figures: totals, distributions, the server's own figures,
+failures."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Rates per second of a window of `duration_s`, and how many requests in it meet every objective; None where a request's value
-    is unknown."""
+    """Rates per second of a window of `duration_s`, and how many requests in it meet every
+    objective; None where a request's value is unknown."""
 
     duration_s: float
     request_throughput: float | None = None
@@ -52,8 +53,9 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(Rates):
-    """The figures of a set of requests. A figure is None where it was not measured, or not for all requests; `known_input_tokens`
-    and `known_output_tokens` are sums over the requests whose counts are known."""
+    """The figures of a set of requests. A figure is None where it was not measured, or not for all
+    requests; `known_input_tokens` and `known_output_tokens` are sums over the requests whose counts
+    are known."""
 
     completed: int
     failed: int
@@ -64,7 +66,8 @@ class Summary(Rates):
     total_output_tokens: int | None
     known_input_tokens: int
     known_output_tokens: int
-    max_output_tokens_per_s: float | None  # this and the next as vLLM counts them, then as they were
+    # this and the next as vLLM counts them, then as they were
+    max_output_tokens_per_s: float | None
     max_concurrent_requests: int
     peak_output_tok_per_s: float | None
     peak_in_flight: int
@@ -91,7 +94,8 @@ class Summary(Rates):
 
     @property
     def failure_ratio(self) -> float | None:
-        """Failed / (completed + failed), 0 to 1; cancelled and aborted requests are neither. None if no request ended."""
+        """Failed / (completed + failed), 0 to 1; cancelled and aborted requests are neither. None
+        if no request ended."""
         ended = self.completed + self.failed
         return self.failed / ended if ended else None
 
@@ -108,15 +112,23 @@ class Summary(Rates):
 
 
 def summarize(
-    records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = (), window: Window | None = None
+    records: Records,
+    percentiles: Sequence[float] = (99.0,),
+    slos: tuple[Slo, ...] = (),
+    window: Window | None = None,
 ) -> Summary:
-    """The figures of these (measured) requests. Failed ones count for the duration, not for latencies.
+    """The figures of these (measured) requests. Failed ones count for the duration, not for
+    latencies.
 
     Rates are of `window` (None: from the first start to the last end); see `window_rates`.
     """
-    ok, failed, cancelled, aborted = records.ok(), records.failed(), records.cancelled(), records.aborted()
+    ok = records.ok()
+    failed = records.failed()
+    cancelled = records.cancelled()
+    aborted = records.aborted()
     window = window or window_of(records)
-    input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
+    input_tokens = ok.numbers("prompt_tokens")
+    output_tokens = output_counts(ok)
     return Summary(
         **asdict(window_rates(records, window, slos)),
         completed=len(ok),
@@ -143,19 +155,27 @@ def summarize(
         retries=int(np.nansum(np.maximum(0, records.numbers("tries") - 1))),
         reused_connections=int(records.equals("connection_reused", True).sum()),
         reopened_connections=int(records.equals("connection_reopened", True).sum()),
-        server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),
-        server_predict_tok_per_s=_speed(output_tokens - 1, ok.numbers("server_predict_ms")),
-        distributions={latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES},
-        token_sources=_counts(ok, "token_source"),
-        prompt_token_sources=_counts(ok, "prompt_token_source"),
-        clock_sources=_counts(ok, "clock_source"),
-        endpoints=_counts(records, "endpoint"),
+        server_prompt_tok_per_s=_speed(
+            ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")
+        ),
+        server_predict_tok_per_s=_speed(
+            output_tokens - 1, ok.numbers("server_predict_ms")
+        ),
+        distributions={
+            latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES
+        },
+        token_sources=_counts_by_value(ok, "token_source"),
+        prompt_token_sources=_counts_by_value(ok, "prompt_token_source"),
+        clock_sources=_counts_by_value(ok, "clock_source"),
+        endpoints=_counts_by_value(records, "endpoint"),
         failures=_failures(failed),
         valid_answer_ratio=valid_ratio(ok),
     )
 
 
-def distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) -> Distribution:
+def distribution(
+    ok: Records, latency: Latency, percentiles: Sequence[float]
+) -> Distribution:
     """The distribution of a latency over these requests."""
     if latency.is_pooled:
         return describe_pieces(ok.gap_pieces, percentiles)
@@ -165,22 +185,35 @@ def distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) ->
 def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -> Rates:
     """The rates of a window.
 
-    Not cut: totals of the successful requests / its length, as in vLLM. Cut: what arrived within it. A request counts when it
-    ends, its prompt at its first token, an output token when it arrives, including those of requests cut at the end. From
-    complete requests alone throughput would be too low: 8 users, each request 10 s and 100 tokens, cut after 15 s: 8 requests
-    with 800 tokens ended, but 1200 tokens arrived: 80 tok/s, not 53.
+    Not cut: totals of the successful requests / its length, as in vLLM. Cut: what arrived within
+    it. A request counts when it ends, its prompt at its first token, an output token when it
+    arrives, including those of requests cut at the end. From complete requests alone throughput
+    would be too low: 8 users, each request 10 s and 100 tokens, cut after 15 s: 8 requests with 800
+    tokens ended, but 1200 tokens arrived: 80 tok/s, not 53.
     """
     seconds = window.seconds
     if seconds <= 0:
         return Rates(duration_s=seconds)
-    answered = _overlapping(_answered(records), window) if window.is_cut else records.ok()
+    answered = (
+        _overlapping(_answered(records), window) if window.is_cut else records.ok()
+    )
     ok = answered.ok()
-    ended = ok.where(window.holds(ok.instants("ended_mono_ns"))) if window.is_cut else ok
+    ended = (
+        ok.where(window.holds(ok.instants("ended_mono_ns"))) if window.is_cut else ok
+    )
     good = meets(ended, slos) if slos else None
-    output: float | None = _output_within(answered, window) if window.is_cut else _total(output_counts(ok))
-    prompts = _prompts_within(answered, window) if window.is_cut else ok.numbers("prompt_tokens")
-    input_tokens, chars = _total(prompts), float(np.nansum(answered.numbers("output_chars")))
-    if window.is_cut and output is not None:  # characters have no timestamps: counted in proportion to the tokens
+    output: float | None = (
+        _output_within(answered, window) if window.is_cut else _total(output_counts(ok))
+    )
+    prompts = (
+        _prompts_within(answered, window)
+        if window.is_cut
+        else ok.numbers("prompt_tokens")
+    )
+    input_tokens = _total(prompts)
+    chars = float(np.nansum(answered.numbers("output_chars")))
+    # characters have no timestamps: counted in proportion to the tokens
+    if window.is_cut and output is not None:
         tokens = float(np.nansum(answered.numbers("output_tokens")))
         chars = chars * output / tokens if tokens else 0.0
     return Rates(
@@ -189,14 +222,18 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
         request_goodput=None if good is None else good / seconds,
         good_requests=good,
         output_throughput=None if output is None else output / seconds,
-        total_token_throughput=None if output is None or input_tokens is None else (output + input_tokens) / seconds,
+        total_token_throughput=None
+        if output is None or input_tokens is None
+        else (output + input_tokens) / seconds,
         output_chars_per_s=chars / seconds if len(answered) else None,
     )
 
 
 def output_counts(records: Records) -> NDArray[np.float64]:
     """Output tokens, NaN where they are unknown; 0 for embeddings."""
-    return np.where(np.isnan(records.numbers("inputs")), records.numbers("output_tokens"), 0.0)
+    return np.where(
+        np.isnan(records.numbers("inputs")), records.numbers("output_tokens"), 0.0
+    )
 
 
 def _answered(records: Records) -> Records:
@@ -205,84 +242,121 @@ def _answered(records: Records) -> Records:
 
 
 def _overlapping(records: Records, window: Window) -> Records:
-    """The requests that were in flight within the window; the tokens of others arrived outside it."""
-    began, ended = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
+    """The requests that were in flight within the window; the tokens of others arrived outside
+    it."""
+    began = records.instants("started_mono_ns")
+    ended = records.instants("ended_mono_ns")
     return records.where((began < window.ended_ns) & (ended >= window.begun_ns))
 
 
 def _output_within(answered: Records, window: Window) -> float | None:
     if np.isnan(output_counts(answered.ok())).any():
         return None
-    return sum(float(weights[window.holds(times_ns)].sum()) for times_ns, weights in token_times_ns(answered))
+    return sum(
+        float(weights[window.holds(times_ns)].sum())
+        for times_ns, weights in token_times_ns(answered)
+    )
 
 
 def _prompts_within(answered: Records, window: Window) -> NDArray[np.float64]:
-    """Prompt tokens of the requests whose first token (or unstreamed answer) arrived within the window."""
-    first_ns, is_ok = answered.optional_instants("first_token_mono_ns"), answered.equals("status", OK)
-    prefilled_ns = np.where((first_ns < 0) & is_ok, answered.instants("ended_mono_ns"), first_ns)
-    return answered.where(window.holds(prefilled_ns) & (prefilled_ns >= 0)).numbers("prompt_tokens")
+    """Prompt tokens of the requests whose first token (or unstreamed answer) arrived within the
+    window."""
+    first_ns = answered.optional_instants("first_token_mono_ns")
+    is_ok = answered.equals("status", OK)
+    prefilled_ns = np.where(
+        (first_ns < 0) & is_ok, answered.instants("ended_mono_ns"), first_ns
+    )
+    return answered.where(window.holds(prefilled_ns) & (prefilled_ns >= 0)).numbers(
+        "prompt_tokens"
+    )
 
 
 def shown_latencies(chosen: Sequence[str], figures: Summary) -> Sequence[str]:
-    """The latencies that get a section: the chosen ones, or E2EL alone where no answer was streamed."""
-    streamed, whole = figures.distributions["ttft"].count, figures.distributions["e2el"].count
+    """The latencies that get a section: the chosen ones, or E2EL alone where no answer was
+    streamed."""
+    streamed = figures.distributions["ttft"].count
+    whole = figures.distributions["e2el"].count
     return ["e2el"] if whole and not streamed else chosen
 
 
-def _per_image(tokens: NDArray[np.float64], images: NDArray[np.float64]) -> float | None:
+def _per_image(
+    tokens: NDArray[np.float64], images: NDArray[np.float64]
+) -> float | None:
     """Mean prompt tokens per image: sum of image tokens / sum of images, where both are known."""
     known = ~np.isnan(tokens) & (images > 0)
     return float(tokens[known].sum() / images[known].sum()) if known.any() else None
 
 
 def valid_ratio(ok: Records) -> float | None:
-    """Answers that follow --json-schema / answers that were forced to, 0 to 1; None without such answers."""
+    """Answers that follow --json-schema / answers that were forced to, 0 to 1; None without such
+    answers."""
     formed = ok.where(ok.equals("answer_form", "json_schema"))
     return float(formed.equals("valid_answer", True).mean()) if len(formed) else None
 
 
 def _sum(values: NDArray[np.float64]) -> int | None:
-    """The sum of a column that only some requests have (images, texts to embed); None if none has it."""
+    """The sum of a column that only some requests have (images, texts to embed); None if none has
+    it."""
     return None if np.isnan(values).all() else int(np.nansum(values))
 
 
 def _total(values: NDArray[np.float64]) -> int | None:
-    """The sum of a column that every request has; None if one is unknown, because a partial sum is no total."""
+    """The sum of a column that every request has; None if one is unknown, because a partial sum is
+    no total."""
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
 
 
 def _vllm_tpot_ms(ok: Records) -> NDArray[np.float64]:
-    """TPOT by vLLM's formula , ms: (E2EL - TTFT) / (output tokens - 1); NaN below two tokens. Source: benchmarks/serve.py,
-    calculate_metrics."""
-    took_ms, tokens = ok.numbers("e2el_ms") - ok.numbers("ttft_ms"), ok.numbers("output_tokens")
+    """TPOT by vLLM's formula , ms: (E2EL - TTFT) / (output tokens - 1); NaN below two tokens.
+    Source: benchmarks/serve.py, calculate_metrics."""
+    took_ms = ok.numbers("e2el_ms") - ok.numbers("ttft_ms")
+    tokens = ok.numbers("output_tokens")
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(tokens > 1, took_ms / (tokens - 1), np.nan)
 
 
 def _speculation(ok: Records) -> Speculation | None:
-    """Drafted tokens by llama-server's timings or vLLM's metrics in the answers, over all requests; None if nothing was drafted."""
-    drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
-    return Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens"))) if drafted else None
+    """Drafted tokens by llama-server's timings or vLLM's metrics in the answers, over all requests;
+    None if nothing was drafted."""
+    drafted = _sum(ok.numbers("draft_tokens"))
+    accepted = _sum(ok.numbers("draft_accepted"))
+    return (
+        Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens")))
+        if drafted
+        else None
+    )
 
 
 def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:
-    """Tokens/s over all requests: sum of tokens / sum of the server's own ms, where it reports both.
+    """Tokens/s over all requests: sum of tokens / sum of the server's own ms, where it reports
+    both.
 
-    Prompt: processed tokens, without cached ones. Predict: output tokens after the first, which belongs to the prompt's time.
-    Source: llama.cpp's timings, whose predicted_per_second is (n - 1) / predicted_ms.
+    Prompt: processed tokens, without cached ones. Predict: output tokens after the first, which
+    belongs to the prompt's time. Source: llama.cpp's timings, whose predicted_per_second is (n - 1)
+    / predicted_ms.
     """
     known = (took_ms > 0) & (tokens > 0)
-    return float(tokens[known].sum() / took_ms[known].sum() * 1e3) if known.any() else None
+    return (
+        float(tokens[known].sum() / took_ms[known].sum() * 1e3) if known.any() else None
+    )
 
 
-def _counts(records: Records, column: str) -> dict[str, int]:
-    return {str(value): count for value, count in Counter(records.strings(column)).most_common()}
+def _counts_by_value(records: Records, column: str) -> dict[str, int]:
+    return {
+        str(value): count
+        for value, count in Counter(records.strings(column)).most_common()
+    }
 
 
 def _failures(failed: Records) -> list[FailureCount]:
     examples: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for kind, text in zip(failed.strings("status"), failed.strings("error"), strict=True):
+    for kind, text in zip(
+        failed.strings("status"), failed.strings("error"), strict=True
+    ):
         counts[kind] += 1
         examples.setdefault(kind, text or "")
-    return [FailureCount(kind, count, examples[kind]) for kind, count in counts.most_common()]
+    return [
+        FailureCount(kind, count, examples[kind])
+        for kind, count in counts.most_common()
+    ]

@@ -1,4 +1,5 @@
-"""What telemetry says of the measured windows: memory and power of the GPUs, energy and cost of a token, the host, the server."""
+"""What telemetry says of the measured windows: memory and power of the GPUs, energy and cost of a
+token, the host, the server."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from dataclasses import dataclass, field
 
 from llama_load.metrics.gpu_figures import GpuFigures, boards_joules, gpus_of
 from llama_load.metrics.gpu_identity import gpus_in_use
-from llama_load.metrics.measured_telemetry import Measured, area, increase, mean, peak, ratio, total
+from llama_load.metrics.measured_telemetry import (
+    Measured,
+    area,
+    increase,
+    mean,
+    peak,
+    ratio,
+    total_if_known,
+)
 from llama_load.observed.telemetry_names import HOST, OWN, UP
 from llama_load.tables.numbers import decimals_of
 from llama_load.units import MIB, quantity
@@ -19,7 +28,8 @@ LOST_RATIO = 0.02
 
 @dataclass(frozen=True, slots=True)
 class TelemetryFigure:
-    """A figure: its key in summary.json, its line in the block, the decimals shown there, its definition."""
+    """A figure: its key in summary.json, its line in the block, the decimals shown there, its
+    definition."""
 
     key: str
     line: str
@@ -89,7 +99,8 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class TelemetryFigures:
-    """The figures of one set of windows. `values`: by the keys of `FIGURES`; `gpus`: those in use."""
+    """The figures of one set of windows. `values`: by the keys of `FIGURES`; `gpus`: those in
+    use."""
 
     seconds: float
     values: dict[str, float | None] = field(default_factory=dict)
@@ -102,29 +113,59 @@ def telemetry_figures(measured: Measured) -> TelemetryFigures:
     gpus = gpus_of(measured)
     values = _values(measured, gpus)
     notes = [*measured.telemetry.notes, *_unknown_shares(measured), *_lost(measured)]
-    return TelemetryFigures(measured.seconds, {figure.key: values[figure.key] for figure in FIGURES}, gpus, notes)
+    return TelemetryFigures(
+        measured.seconds,
+        {figure.key: values[figure.key] for figure in FIGURES},
+        gpus,
+        notes,
+    )
 
 
 def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float | None]:
     """The value of each of `FIGURES`."""
-    seconds, output_tokens, share = measured.seconds, measured.output_tokens, measured.prefill_share
-    of_boards, metered = boards_joules(gpus), _metered_joules(measured)
-    joules = total(metered) if metered else of_boards
-    cost = None if measured.price_per_hour is None else measured.price_per_hour * seconds / 3600
+    seconds = measured.seconds
+    output_tokens = measured.output_tokens
+    share = measured.prefill_share
+    of_boards = boards_joules(gpus)
+    metered = _metered_joules(measured)
+    joules = total_if_known(metered) if metered else of_boards
+    cost = (
+        None
+        if measured.price_per_hour is None
+        else measured.price_per_hour * seconds / 3600
+    )
 
     def growth_per_s(metric: str, source: str | None = None) -> float | None:
         """Of a source, or the sum of all."""
-        return ratio(total([increase(series, measured) for series in measured.telemetry.find(metric, source)]), seconds)
+        return ratio(
+            total_if_known(
+                [
+                    increase(series, measured)
+                    for series in measured.telemetry.find(metric, source)
+                ]
+            ),
+            seconds,
+        )
 
     def peak_mib(metric: str, source: str | None = None) -> float | None:
-        return ratio(total([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
+        return ratio(
+            total_if_known(
+                [
+                    peak(series, measured)
+                    for series in measured.telemetry.find(metric, source)
+                ]
+            ),
+            MIB,
+        )
 
     return {
         "gpus": float(len(gpus)) or None,
-        "vram_idle_mib": total([gpu.vram_idle_mib for gpu in gpus]),
-        "vram_mean_mib": total([gpu.vram_mean_mib for gpu in gpus]),
-        "vram_peak_mib": total([gpu.vram_peak_mib for gpu in gpus]),
-        "gpu_utilization": ratio(total([gpu.utilization for gpu in gpus]), len(gpus)),
+        "vram_idle_mib": total_if_known([gpu.vram_idle_mib for gpu in gpus]),
+        "vram_mean_mib": total_if_known([gpu.vram_mean_mib for gpu in gpus]),
+        "vram_peak_mib": total_if_known([gpu.vram_peak_mib for gpu in gpus]),
+        "gpu_utilization": ratio(
+            total_if_known([gpu.utilization for gpu in gpus]), len(gpus)
+        ),
         "gpu_watts": ratio(of_boards, seconds),
         "watts": ratio(joules, seconds),
         "joules": joules,
@@ -134,11 +175,17 @@ def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float |
         "cost": cost,
         "cost_per_million_output_tokens": ratio(cost, output_tokens, 1e6),
         "cost_per_million_input_tokens": ratio(cost, measured.input_tokens, 1e6),
-        "decode_cost_per_million_output_tokens": None if share is None else ratio(cost, output_tokens, 1e6 * (1 - share)),
-        "prefill_cost_per_million_input_tokens": None if share is None else ratio(cost, measured.input_tokens, 1e6 * share),
+        "decode_cost_per_million_output_tokens": None
+        if share is None
+        else ratio(cost, output_tokens, 1e6 * (1 - share)),
+        "prefill_cost_per_million_input_tokens": None
+        if share is None
+        else ratio(cost, measured.input_tokens, 1e6 * share),
         "host_cpu_cores": growth_per_s("host_cpu_seconds_total", HOST),
         "host_memory_peak_mib": peak_mib("host_memory_used_bytes", HOST),
-        "host_received_bytes_per_s": growth_per_s("host_network_received_bytes_total", HOST),
+        "host_received_bytes_per_s": growth_per_s(
+            "host_network_received_bytes_total", HOST
+        ),
         "host_sent_bytes_per_s": growth_per_s("host_network_sent_bytes_total", HOST),
         "server_cpu_cores": growth_per_s("server_cpu_seconds_total"),
         "server_memory_peak_mib": peak_mib("server_memory_bytes"),
@@ -147,8 +194,10 @@ def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float |
 
 
 def _metered_joules(measured: Measured) -> list[float | None]:
-    """Energy of each meter (--power-command, here and on scraped machines): its counter, or the area under its power."""
-    counters, powers = measured.telemetry.find("power_joules_total"), measured.telemetry.find("power_watts")
+    """Energy of each meter (--power-command, here and on scraped machines): its counter, or the
+    area under its power."""
+    counters = measured.telemetry.find("power_joules_total")
+    powers = measured.telemetry.find("power_watts")
     counted = {counter.source for counter in counters}
     areas = [area(power, measured) for power in powers if power.source not in counted]
     return [increase(counter, measured) for counter in counters] + areas
@@ -158,26 +207,45 @@ def _unknown_shares(measured: Measured) -> list[str]:
     """A sentence for every source of GPUs that cannot tell the server's from others'."""
     telemetry = measured.telemetry
     if measured.logged_mib and not gpus_in_use(telemetry):
-        return ["VRAM is from the server's log: its model, KV and compute buffers; those of RPC workers may be on a CPU"]
-    counted = Counter(source for source, _ in gpus_in_use(telemetry) if not telemetry.find("gpu_in_use", source))
+        return [
+            "VRAM is from the server's log: its model, KV and compute buffers; those of RPC workers may be on a CPU"
+        ]
+    counted = Counter(
+        source
+        for source, _ in gpus_in_use(telemetry)
+        if not telemetry.find("gpu_in_use", source)
+    )
     return [
         f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} counted, with all their memory"
-        + (" less what was taken before its start" if telemetry.find("gpu_memory_before_bytes", source) else "")
+        + (
+            " less what was taken before its start"
+            if telemetry.find("gpu_memory_before_bytes", source)
+            else ""
+        )
         for source, count in counted.items()
     ]
 
 
 def _lost(measured: Measured) -> list[str]:
-    """A sentence for every source, and every GPU, that did not answer for a part of the windows or was not sampled to their end."""
+    """A sentence for every source, and every GPU, that did not answer for a part of the windows or
+    was not sampled to their end."""
     own = measured.telemetry.find(UP, OWN)
     if own and not all(map(own[0].covers, measured.windows)):
-        return ["the process that samples telemetry did not run during the whole measurement"]
+        return [
+            "the process that samples telemetry did not run during the whole measurement"
+        ]
     sentences = []
     for series in (*measured.telemetry.find(UP), *measured.telemetry.find("gpu_up")):
-        name = f"GPU {series.labels['gpu']} of {series.source}" if "gpu" in series.labels else series.source
+        name = (
+            f"GPU {series.labels['gpu']} of {series.source}"
+            if "gpu" in series.labels
+            else series.source
+        )
         answered = mean(series, measured)
         if answered is not None and answered < 1 - LOST_RATIO:
-            sentences.append(f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+            sentences.append(
+                f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s"
+            )
         elif answered is None and not all(map(series.covers, measured.windows)):
             sentences.append(f"{name} was not sampled during the whole measurement")
     return sentences

@@ -1,11 +1,13 @@
-"""Thresholds that turn a result into an exit code (--fail-if): `failure_ratio>0.01`, `p99_ttft_ms{workload=document}>500`.
+"""Thresholds that turn a result into an exit code (--fail-if): `failure_ratio>0.01`,
+`p99_ttft_ms{workload=document}>500`.
 
     KEY OP NUMBER                 KEY of the whole run
     KEY{GROUP=NAME} OP NUMBER     KEY of the requests of one workload, stage, model, host or turn
     verdict!=WORD, verdict==WORD  a word of the verdict; several may apply
 
-OP is >, >=, < or <=; KEY is a key of summary.json. NAME needs quotes (single or double) if it is empty, contains `}` or what
-looks like a second GROUP=, begins with a quote, or begins or ends with a space. Double a quote inside: `{model='it''s'}`.
+OP is >, >=, < or <=; KEY is a key of summary.json. NAME needs quotes (single or double) if it is
+empty, contains `}` or what looks like a second GROUP=, begins with a quote, or begins or ends with
+a space. Double a quote inside: `{model='it''s'}`.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ class Threshold:
 
     @property
     def requirement(self) -> str:
-        """What has to hold for the run to pass, which is the contrary of the condition: `p99_ttft_ms <= 500`, `at most 1 % failed`,
-        `verdict is VALID`."""
+        """What has to hold for the run to pass, which is the contrary of the condition:
+        `p99_ttft_ms <= 500`, `at most 1 % failed`, `verdict is VALID`."""
         if self.word is not None:
             return f"{VERDICT} {'is' if self.sign == '!=' else 'is not'} {self.word}"
         if self.is_share_of_failures and self.sign in _SHARES:
@@ -77,10 +79,13 @@ class Threshold:
         return self.key == FAILURES
 
     def shown(self, value: float) -> str:
-        """A value with six digits, or with as many as tell it from the limit; shares of failures in percent."""
+        """A value with six digits, or with as many as tell it from the limit; shares of failures in
+        percent."""
         scale, unit = (100.0, " %") if self.is_share_of_failures else (1.0, "")
         for digits in (6, 9):
-            if (text := f"{value * scale:.{digits}g}") != f"{self.limit * scale:.{digits}g}" or value == self.limit:
+            if (
+                text := f"{value * scale:.{digits}g}"
+            ) != f"{self.limit * scale:.{digits}g}" or value == self.limit:
                 return text + unit
         return f"{value * scale!r}{unit}"
 
@@ -101,19 +106,22 @@ class ThresholdResult:
 
     @property
     def line(self) -> str:
-        """The requirement and what was measured: `p99_ttft_ms <= 500: 112`, `at most 1 % failed: 0 %`."""
+        """The requirement and what was measured: `p99_ttft_ms <= 500: 112`, `at most 1 % failed: 0
+        %`."""
         if self.value is None:
             return f"{self.threshold.requirement}: {self.why or 'not measured'}"
         return f"{self.threshold.requirement}: {self.threshold.shown(self.value)}"
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Parse `KEY OP NUMBER`, `KEY{GROUP=NAME} OP NUMBER`, `verdict!=WORD` or `verdict==WORD`. Raises ValueError with a message for
-    users."""
+    """Parse `KEY OP NUMBER`, `KEY{GROUP=NAME} OP NUMBER`, `verdict!=WORD` or `verdict==WORD`.
+    Raises ValueError with a message for users."""
     if (verdict := _VERDICT_PATTERN.fullmatch(text)) is not None:
         word = verdict["word"].strip("'\"").upper()
         if word not in WORDS:
-            raise ValueError(f"--fail-if takes one of the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
+            raise ValueError(
+                f"--fail-if takes one of the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}"
+            )
         return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
     if match is None or match["key"] == VERDICT:
@@ -122,13 +130,21 @@ def parse_threshold(text: str) -> Threshold:
             f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, or verdict!=VALID, got {text!r}"
         )
     if not math.isfinite(limit := float(match["limit"])):
-        raise ValueError(f"--fail-if takes a finite number, got {match['limit']} in {text!r}")
+        raise ValueError(
+            f"--fail-if takes a finite number, got {match['limit']} in {text!r}"
+        )
     group = match["group"]
     if group is not None and group not in GROUPS:
-        raise ValueError(f"--fail-if takes one of the groups {', '.join(GROUPS)}, got {group!r} in {text!r}")
+        raise ValueError(
+            f"--fail-if takes one of the groups {', '.join(GROUPS)}, got {group!r} in {text!r}"
+        )
     if _SECOND_GROUP.search(match["bare"] or ""):
-        raise ValueError(f"--fail-if takes one GROUP=NAME (quote a name that looks like two), got {text!r}")
-    return Threshold(text.strip(), match["key"], match["sign"], limit, group, _member(match))
+        raise ValueError(
+            f"--fail-if takes one GROUP=NAME (quote a name that looks like two), got {text!r}"
+        )
+    return Threshold(
+        text.strip(), match["key"], match["sign"], limit, group, _member(match)
+    )
 
 
 def _member(match: re.Match[str]) -> str | None:
@@ -146,16 +162,22 @@ def evaluate(
     groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
     spoiled: Mapping[str, str] = {},
 ) -> ThresholdResult:
-    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
-    `values[VERDICT]` are the words of the verdict. `spoiled`: keys that checks of the verdict spoil, and why.
+    """Compare with the run's `values`, or with those of a group's member:
+    groups["workload"]["document"]["p99_ttft_ms"]. `values[VERDICT]` are the words of the verdict.
+    `spoiled`: keys that checks of the verdict spoil, and why.
 
-    A missing member, a missing key, a value that was not measured, a percentile of too few values and a spoiled figure fail: a gate
-    that cannot be judged must not pass.
+    A missing member, a missing key, a value that was not measured, a percentile of too few values
+    and a spoiled figure fail: a gate that cannot be judged must not pass.
     """
     if threshold.word is not None:
         words = values[VERDICT]
         assert isinstance(words, list)
-        return ThresholdResult(threshold, None, (threshold.word in words) is (threshold.sign == "=="), ", ".join(words))
+        return ThresholdResult(
+            threshold,
+            None,
+            (threshold.word in words) is (threshold.sign == "=="),
+            ", ".join(words),
+        )
     if threshold.group is not None and threshold.member is not None:
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
@@ -164,7 +186,9 @@ def evaluate(
         why = f"not judged ({spoiled[threshold.key]})"
     if why is not None or not isinstance(value, int | float) or math.isnan(value):
         return ThresholdResult(threshold, None, True, why)
-    return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
+    return ThresholdResult(
+        threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit)
+    )
 
 
 def percentile_of(key: str) -> tuple[str, float] | None:
@@ -177,5 +201,10 @@ def _too_few(key: str, values: Mapping[str, object]) -> str | None:
     if (percentile := percentile_of(key)) is None:
         return None
     latency, p = percentile
-    count, least = values.get(f"count_{latency}"), least_count(p)
-    return f"n/a ({quantity(count, 'value')}, {least} needed)" if isinstance(count, int) and 0 < count < least else None
+    count = values.get(f"count_{latency}")
+    least = least_count(p)
+    return (
+        f"n/a ({quantity(count, 'value')}, {least} needed)"
+        if isinstance(count, int) and 0 < count < least
+        else None
+    )

@@ -1,8 +1,9 @@
-"""Where the time of each request went: parts that sum to its end-to-end latency. docs/where-the-time-went.md has the formulas.
+"""Where the time of each request went: parts that sum to its end-to-end latency.
+docs/where-the-time-went.md has the formulas.
 
-Servers differ in what they report. llama-server sends each answer's times (`timings`), and its headers when a request gets a
-slot; others report nothing of a single request. Time that cannot be attributed is `unattributed`; a part that cannot be known
-for a request is NaN there, not 0.
+Servers differ in what they report. llama-server sends each answer's times (`timings`), and its
+headers when a request gets a slot; others report nothing of a single request. Time that cannot be
+attributed is `unattributed`; a part that cannot be known for a request is NaN there, not 0.
 """
 
 from __future__ import annotations
@@ -35,8 +36,16 @@ class Part:
 
 PARTS = (
     Part("client_queue", "client queue", "started - scheduled; open loop only"),
-    Part("earlier_tries", "refused tries and pauses", "start of the last try - started; --retry only"),
-    Part("connect", "connect and send", "sent - start of the last try: TCP and TLS handshakes, and the upload of the request"),
+    Part(
+        "earlier_tries",
+        "refused tries and pauses",
+        "start of the last try - started; --retry only",
+    ),
+    Part(
+        "connect",
+        "connect and send",
+        "sent - start of the last try: TCP and TLS handshakes, and the upload of the request",
+    ),
     Part(
         "slot_wait",
         "wait for a slot",
@@ -53,10 +62,26 @@ PARTS = (
         "image encoding and prefill",
         "prefill of a request with images, with the time before it if a slot was free at once",
     ),
-    Part("prefill", "prefill", "start of the prompt to first token; while k prompts were processed at once, 1 / k of that time"),
-    Part("decode_alone", "decode alone", "gaps between tokens in which no other request was prefilled"),
-    Part("decode_shared", "decode while others are prefilled", "gaps of which others' prefill covers half or more"),
-    Part("network", "network and stream", "time from the start of the prompt to the last token beyond the server's own times"),
+    Part(
+        "prefill",
+        "prefill",
+        "start of the prompt to first token; while k prompts were processed at once, 1 / k of that time",
+    ),
+    Part(
+        "decode_alone",
+        "decode alone",
+        "gaps between tokens in which no other request was prefilled",
+    ),
+    Part(
+        "decode_shared",
+        "decode while others are prefilled",
+        "gaps of which others' prefill covers half or more",
+    ),
+    Part(
+        "network",
+        "network and stream",
+        "time from the start of the prompt to the last token beyond the server's own times",
+    ),
     Part(
         "unattributed",
         "not attributed",
@@ -64,7 +89,8 @@ PARTS = (
     ),
 )
 KEYS = tuple(part.key for part in PARTS)
-# A gap counts as shared if others' prefill covers this share of it. Both begin and end with a batch: it is nearly all or nothing.
+# A gap counts as shared if others' prefill covers this share of it. Both begin and end with a
+# batch: it is nearly all or nothing.
 SHARED_FROM = 0.5
 # Smaller remainders are the rounding of floats.
 ROUNDING_MS = 1e-3
@@ -76,9 +102,10 @@ LONGEST_MS = 1e9
 class RequestParts:
     """The parts of each request, as columns with one row per record.
 
-    `columns` has the keys of `PARTS`, in ms, NaN where not known; their sum over the known ones is `total_ms`: E2EL, in an open
-    loop from the scheduled instant, NaN for a request without E2EL (failed or cancelled). Of the gaps between tokens: `gaps` their
-    number, `gap_ms` their sum, `shared_gaps` and `shared_gap_ms` those with others' prefill. `from_sent`: 1 where a prefill is
+    `columns` has the keys of `PARTS`, in ms, NaN where not known; their sum over the known ones is
+    `total_ms`: E2EL, in an open loop from the scheduled instant, NaN for a request without E2EL
+    (failed or cancelled). Of the gaps between tokens: `gaps` their number, `gap_ms` their sum,
+    `shared_gaps` and `shared_gap_ms` those with others' prefill. `from_sent`: 1 where a prefill is
     only known to lie between sent and first token, so that it includes queueing.
     """
 
@@ -92,15 +119,29 @@ class RequestParts:
 
     def where(self, mask: Mask) -> RequestParts:
         """The rows where `mask` (one bool per row) is true."""
-        return self if mask.all() else RequestParts({key: values[mask] for key, values in self.columns.items()})
+        return (
+            self
+            if mask.all()
+            else RequestParts(
+                {key: values[mask] for key, values in self.columns.items()}
+            )
+        )
 
 
-PARTS_COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", "from_sent")
+PARTS_COLUMNS = (
+    *KEYS,
+    "total_ms",
+    "gaps",
+    "gap_ms",
+    "shared_gaps",
+    "shared_gap_ms",
+    "from_sent",
+)
 
 
 def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
-    """The parts of each request. `records` are all of the run, warm-ups included, because all of them used the server; `slots` is
-    the number of slots by host, where it is known."""
+    """The parts of each request. `records` are all of the run, warm-ups included, because all of
+    them used the server; `slots` is the number of slots by host, where it is known."""
     hosts = records.values_of("host")
     if len(hosts) == 1:
         return RequestParts(_of_host(records, slots.get(str(hosts[0]))))
@@ -113,47 +154,80 @@ def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
 
 
 class _Spans:
-    """The instants of each request, ns: started <= tried <= sent <= begun <= prompt <= first <= last.
+    """The instants of each request, ns: started <= tried <= sent <= begun <= prompt <= first <=
+    last.
 
-    `tried`: the start of its last try.
-    `prompt`, the start of its prompt: first token - the server's own time for it; without that, the headers where the server holds
-    them until the request has a slot; else sent. `begun`: the earlier of prompt and such headers. `last`: its last token; its end
-    if it failed. An answer that was not streamed has no first token: the server's times count back from its end. `predicted`: the
-    server's own time for the answer, -1 where it reports none.
+    `tried`: the start of its last try. `prompt`, the start of its prompt: first token - the
+    server's own time for it; without that, the headers where the server holds them until the
+    request has a slot; else sent. `begun`: the earlier of prompt and such headers. `last`: its last
+    token; its end if it failed. An answer that was not streamed has no first token: the server's
+    times count back from its end. `predicted`: the server's own time for the answer, -1 where it
+    reports none.
     """
 
     def __init__(self, records: Records) -> None:
-        self.started, self.ended = (records.optional_instants(f"{name}_mono_ns") for name in ("started", "ended"))
-        sent, first = (records.optional_instants(f"{name}_mono_ns") for name in ("sent", "first_token"))
-        prompt_ns, predicted = (_known_ns(records.numbers(name)) for name in ("server_prompt_ms", "server_predict_ms"))
-        queue_ns, e2el_ms = _known_ns(records.numbers("queue_ms")), records.numbers("e2el_ms")
+        self.started, self.ended = (
+            records.optional_instants(f"{name}_mono_ns")
+            for name in ("started", "ended")
+        )
+        sent, first = (
+            records.optional_instants(f"{name}_mono_ns")
+            for name in ("sent", "first_token")
+        )
+        prompt_ns, predicted = (
+            _known_ns(records.numbers(name))
+            for name in ("server_prompt_ms", "server_predict_ms")
+        )
+        queue_ns = _known_ns(records.numbers("queue_ms"))
+        e2el_ms = records.numbers("e2el_ms")
         self.counts = records.equals("status", OK) & ~np.isnan(e2el_ms)
         self.has_images = records.numbers("images") > 0
         self.streamed = first >= 0
-        self.has_times = (prompt_ns >= 0) & (predicted >= 0) & (self.streamed | self.counts)
+        self.has_times = (
+            (prompt_ns >= 0) & (predicted >= 0) & (self.streamed | self.counts)
+        )
         self.knows_prompt = self.has_times | (queue_ns >= 0)
         self.was_prefilled = self.streamed | self.knows_prompt
         self.predicted = np.where(self.has_times, predicted, -1)
-        last_ns = np.where(self.counts, self.started + _ns(np.nan_to_num(e2el_ms)), self.ended)
+        last_ns = np.where(
+            self.counts, self.started + _ns(np.nan_to_num(e2el_ms)), self.ended
+        )
         self.last = np.maximum(self.started, last_ns)
-        first = np.where(self.streamed, first, np.where(self.has_times, self.last - predicted, self.last))
+        first = np.where(
+            self.streamed,
+            first,
+            np.where(self.has_times, self.last - predicted, self.last),
+        )
         self.first = np.clip(first, self.started, self.last)
         tried = self.started + np.maximum(0, _known_ns(records.numbers("retry_ms")))
         self.tried = np.clip(tried, self.started, self.first)
-        self.sent = np.clip(np.where(sent < 0, self.tried, sent), self.tried, self.first)
+        self.sent = np.clip(
+            np.where(sent < 0, self.tried, sent), self.tried, self.first
+        )
         headers = np.where(queue_ns >= 0, self.sent + queue_ns, self.sent)
-        self.prompt = np.clip(np.where(self.has_times, self.first - prompt_ns, headers), self.sent, self.first)
-        self.begun = np.where(queue_ns >= 0, np.minimum(headers, self.prompt), self.prompt)
+        self.prompt = np.clip(
+            np.where(self.has_times, self.first - prompt_ns, headers),
+            self.sent,
+            self.first,
+        )
+        self.begun = np.where(
+            queue_ns >= 0, np.minimum(headers, self.prompt), self.prompt
+        )
 
 
 def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
     """The columns of one host's requests."""
     spans = _Spans(records)
-    prefills = Intervals(spans.prompt[spans.was_prefilled], spans.first[spans.was_prefilled])
+    prefills = Intervals(
+        spans.prompt[spans.was_prefilled], spans.first[spans.was_prefilled]
+    )
     gaps = _gaps(records, prefills)
-    queue_ms, e2el_ms = records.numbers("client_queue_ms"), records.numbers("e2el_ms")
+    queue_ms = records.numbers("client_queue_ms")
+    e2el_ms = records.numbers("e2el_ms")
     parts = {"client_queue": np.where(spans.counts, queue_ms, np.nan)}
-    known_parts = _before_the_answer(spans, prefills, slots) | _answer(spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS)
+    known_parts = _before_the_answer(spans, prefills, slots) | _answer(
+        spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS
+    )
     for key, (known, ns) in known_parts.items():
         parts[key] = np.where(known & spans.counts, ns / NS_PER_MS, np.nan)
     total_ms = np.where(spans.counts, e2el_ms + np.nan_to_num(queue_ms), np.nan)
@@ -167,16 +241,29 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
 
 def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) -> Found:
     """Connecting, waiting and prefill."""
-    knows, images = spans.knows_prompt, spans.has_images
+    knows = spans.knows_prompt
+    images = spans.has_images
     has_slots = np.full(len(knows), slots is not None)
-    granted = spans.begun if slots is None else np.clip(slot_grants(spans.sent, spans.ended, slots), spans.sent, spans.begun)
+    granted = (
+        spans.begun
+        if slots is None
+        else np.clip(
+            slot_grants(spans.sent, spans.ended, slots), spans.sent, spans.begun
+        )
+    )
     others = np.minimum(prefills.covered(granted, spans.begun), spans.begun - granted)
-    # A text is begun at once when it has a slot and a batch. Images are read before: while it waits for a slot, or after sending.
-    reading = np.where(images & (granted <= spans.sent), spans.begun - granted - others, 0.0)
+    # A text is begun at once when it has a slot and a batch. Images are read before: while it waits
+    # for a slot, or after sending.
+    reading = np.where(
+        images & (granted <= spans.sent), spans.begun - granted - others, 0.0
+    )
     prefill = spans.first - spans.prompt
     own = np.minimum(prefills.share(spans.prompt, spans.first), prefill)
     return {
-        "earlier_tries": (spans.tried > spans.started, (spans.tried - spans.started).astype(np.float64)),
+        "earlier_tries": (
+            spans.tried > spans.started,
+            (spans.tried - spans.started).astype(np.float64),
+        ),
         "connect": (spans.counts, (spans.sent - spans.tried).astype(np.float64)),
         "slot_wait": (knows & has_slots, (granted - spans.sent).astype(np.float64)),
         "batch_wait": (knows & has_slots, others + (prefill - own)),
@@ -189,33 +276,52 @@ def _answer(spans: _Spans, prefills: Intervals, shared_ns: Durations) -> Found:
     """Decode, and the time beyond the server's own."""
     decode = spans.last - spans.first
     beyond = np.where(spans.has_times, np.maximum(0, decode - spans.predicted), 0)
-    own_ratio = np.divide(decode - beyond, decode, out=np.zeros(len(decode)), where=decode > 0)
-    shared = np.minimum(np.where(spans.streamed, shared_ns, prefills.covered(spans.first, spans.last)), decode)
+    own_ratio = np.divide(
+        decode - beyond, decode, out=np.zeros(len(decode)), where=decode > 0
+    )
+    shared = np.minimum(
+        np.where(spans.streamed, shared_ns, prefills.covered(spans.first, spans.last)),
+        decode,
+    )
     decodes = spans.streamed | spans.has_times
     return {
         "decode_alone": (decodes, (decode - shared) * own_ratio),
         "decode_shared": (decodes, shared * own_ratio),
-        "network": (spans.has_times, (beyond + (spans.prompt - spans.begun)).astype(np.float64)),
+        "network": (
+            spans.has_times,
+            (beyond + (spans.prompt - spans.begun)).astype(np.float64),
+        ),
     }
 
 
 def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
-    """Per request: number and sum of its gaps between tokens, and of those that others' prefill covers to `SHARED_FROM` or more."""
+    """Per request: number and sum of its gaps between tokens, and of those that others' prefill
+    covers to `SHARED_FROM` or more."""
     names = ("gaps", "gap_ms", "shared_gaps", "shared_gap_ms")
     columns: dict[str, list[Durations]] = {name: [] for name in names}
     for batch in records.batches(*COLUMNS):
         counts, gaps_ms, ended_ns = gap_times(batch)
         request = np.repeat(np.arange(len(batch)), counts)
         until = prefills.covered_until(ended_ns)
-        since = np.concatenate(([0.0], until[:-1])) if len(until) else until  # a gap begins where the one before it ends
+        # a gap begins where the one before it ends
+        since = np.concatenate(([0.0], until[:-1])) if len(until) else until
         first = batch.optional_instants("first_token_mono_ns")
-        since[(np.cumsum(counts) - counts)[counts > 0]] = prefills.covered_until(first[counts > 0])
+        since[(np.cumsum(counts) - counts)[counts > 0]] = prefills.covered_until(
+            first[counts > 0]
+        )
         covered_ms = (until - since) / NS_PER_MS
         shared = (covered_ms >= SHARED_FROM * gaps_ms) & (gaps_ms > 0)
         weights = (None, gaps_ms, shared, gaps_ms * shared)
         for name, weight in zip(names, weights, strict=True):
-            columns[name].append(np.bincount(request, weights=weight, minlength=len(batch)).astype(np.float64))
-    return {name: np.concatenate(pieces) if pieces else np.zeros(0) for name, pieces in columns.items()}
+            columns[name].append(
+                np.bincount(request, weights=weight, minlength=len(batch)).astype(
+                    np.float64
+                )
+            )
+    return {
+        name: np.concatenate(pieces) if pieces else np.zeros(0)
+        for name, pieces in columns.items()
+    }
 
 
 def _ns(ms: Durations) -> Instants:

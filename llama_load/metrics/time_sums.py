@@ -1,4 +1,5 @@
-"""Where the time of a set of requests went: sums of `metrics.time_parts`, and the gaps of streams while others are prefilled."""
+"""Where the time of a set of requests went: sums of `metrics.time_parts`, and the gaps of streams
+while others are prefilled."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class PartSum:
 class SharedDecode:
     """Gaps between tokens, and those during which other requests of the same server were prefilled.
 
-    56 of 1016 gaps with a mean of 1158 ms, the others with 44 ms: `gap_share` 0.055, `time_share` 0.61.
+    56 of 1016 gaps with a mean of 1158 ms, the others with 44 ms: `gap_share` 0.055, `time_share`
+    0.61.
     """
 
     gaps: int
@@ -32,7 +34,8 @@ class SharedDecode:
     time_share: float
     mean_shared_gap_ms: float | None  # None without such a gap, as the next
     mean_other_gap_ms: float | None
-    includes_queueing: bool  # the server does not show when a prompt begins: others count as prefilled from sending on
+    # the server does not show when a prompt begins: others count as prefilled from sending on
+    includes_queueing: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +44,29 @@ class TimeParts:
 
     requests: int
     total_ms: float
-    parts: dict[str, PartSum | None]  # by key of `PARTS`, which add up to `total_ms`; None: known for no request
+    # by key of `PARTS`, which add up to `total_ms`; None: known for no request
+    parts: dict[str, PartSum | None]
     decode: SharedDecode | None  # None where nothing was streamed
-    unexplained_ms: float | None = None  # mean `network` and `unattributed` of a request whose other parts are all known
-    explained_of_ms: float | None = None  # mean total of these requests; None without any
+    # mean `network` and `unattributed` of a request whose other parts are all known
+    unexplained_ms: float | None = None
+    # mean total of these requests; None without any
+    explained_of_ms: float | None = None
 
     def taken(self) -> list[tuple[Part, PartSum]]:
         """The parts that took time, in the order of `PARTS`."""
         known = ((part, self.parts[part.key]) for part in PARTS)
-        return [(part, times) for part, times in known if times is not None and times.sum_ms > 0]
+        return [
+            (part, times)
+            for part, times in known
+            if times is not None and times.sum_ms > 0
+        ]
 
 
 def sum_up(parts: RequestParts) -> TimeParts | None:
     """The sums over all these requests that have an E2EL; None if none has."""
     counted = parts.where(~np.isnan(parts["total_ms"]))
-    count, total_ms = len(counted), float(counted["total_ms"].sum())
+    count = len(counted)
+    total_ms = float(counted["total_ms"].sum())
     if not count:
         return None
     sums: dict[str, PartSum | None] = {}
@@ -63,17 +74,34 @@ def sum_up(parts: RequestParts) -> TimeParts | None:
         known = ~np.isnan(counted[key])
         sum_ms = float(counted[key][known].sum())
         share = sum_ms / total_ms if total_ms > 0 else 0.0
-        sums[key] = PartSum(sum_ms, share, sum_ms / count, int(known.sum())) if known.any() else None
-    known = ~np.isnan(counted["network"]) & ~np.isnan(counted["slot_wait"]) & ~np.isnan(counted["prefill"])
+        sums[key] = (
+            PartSum(sum_ms, share, sum_ms / count, int(known.sum()))
+            if known.any()
+            else None
+        )
+    known = (
+        ~np.isnan(counted["network"])
+        & ~np.isnan(counted["slot_wait"])
+        & ~np.isnan(counted["prefill"])
+    )
     if not known.any():
         return TimeParts(count, total_ms, sums, _shared_decode(counted))
     rest = float((counted["network"] + counted["unattributed"])[known].mean())
-    return TimeParts(count, total_ms, sums, _shared_decode(counted), rest, float(counted["total_ms"][known].mean()))
+    return TimeParts(
+        count,
+        total_ms,
+        sums,
+        _shared_decode(counted),
+        rest,
+        float(counted["total_ms"][known].mean()),
+    )
 
 
 def _shared_decode(counted: RequestParts) -> SharedDecode | None:
-    gaps, shared = int(counted["gaps"].sum()), int(counted["shared_gaps"].sum())
-    gap_ms, shared_ms = float(counted["gap_ms"].sum()), float(counted["shared_gap_ms"].sum())
+    gaps = int(counted["gaps"].sum())
+    shared = int(counted["shared_gaps"].sum())
+    gap_ms = float(counted["gap_ms"].sum())
+    shared_ms = float(counted["shared_gap_ms"].sum())
     if not gaps:
         return None
     return SharedDecode(
@@ -82,6 +110,8 @@ def _shared_decode(counted: RequestParts) -> SharedDecode | None:
         gap_share=shared / gaps,
         time_share=shared_ms / gap_ms if gap_ms > 0 else 0.0,
         mean_shared_gap_ms=shared_ms / shared if shared else None,
-        mean_other_gap_ms=(gap_ms - shared_ms) / (gaps - shared) if gaps > shared else None,
+        mean_other_gap_ms=(gap_ms - shared_ms) / (gaps - shared)
+        if gaps > shared
+        else None,
         includes_queueing=bool(counted["from_sent"].any()),
     )

@@ -1,4 +1,5 @@
-"""The error of the client's figures against the log of a server with a known schedule (see `llama_load.serving.simulated`)."""
+"""The error of the client's figures against the log of a server with a known schedule (see
+`llama_load.serving.simulated`)."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ COLUMNS = ["request_id", "ttft_ms", "itl_ms"]
 def errors_ms(
     rows: Iterable[Mapping[str, Any]], log: Iterable[Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Errors of TTFT (one per request) and of ITL (one per gap), ms: client's figure - server's. `rows` have `COLUMNS`.
+    """Errors of TTFT (one per request) and of ITL (one per gap), ms: client's figure - server's.
+    `rows` have `COLUMNS`.
 
-    The server's TTFT runs from the kernel's receipt of the request until just before the first token is handed to the kernel.
-    Requests with merged events have no gaps to compare.
+    The server's TTFT runs from the kernel's receipt of the request until just before the first
+    token is handed to the kernel. Requests with merged events have no gaps to compare.
     """
     truth = {entry["request_id"]: entry for entry in log}
-    ttft, itl = [], [np.zeros(0)]
+    ttft = []
+    itl = [np.zeros(0)]
     for row in rows:
         entry = truth[row["request_id"]]
         sent = np.array(entry["sent_mono_ns"]) / 1e6

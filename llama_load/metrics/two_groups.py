@@ -1,19 +1,21 @@
-"""Whether values are of one group or of two: a valley between two bumps that chance does not explain.
+"""Whether values are of one group or of two: a valley between two bumps that chance does not
+explain.
 
-Logarithms are counted in bins. Between the two bumps of one group there is no valley: its density rises to one peak
-and falls after it. So of the values in a bump and in the valley beside it, no larger share should be in the bump than
-its share of their width. How unlikely the share seen is, is bounded by Chernoff: N KL(seen, width share), in nats. A
-valley is believed if both bumps beside it exceed `LEAST_EVIDENCE`. No shape of the groups is assumed, waits in a
-queue (skewed, with long tails) are one group.
+Logarithms are counted in bins. Between the two bumps of one group there is no valley: its density
+rises to one peak and falls after it. So of the values in a bump and in the valley beside it, no
+larger share should be in the bump than its share of their width. How unlikely the share seen is, is
+bounded by Chernoff: N KL(seen, width share), in nats. A valley is believed if both bumps beside it
+exceed `LEAST_EVIDENCE`. No shape of the groups is assumed, waits in a queue (skewed, with long
+tails) are one group.
 
-Neighbours are alike: a stall of the server delays several requests at once. Values of one group that follow each
-other without one of the other group between them are one piece of evidence (an episode), so counts are scaled by
-episodes / values.
+Neighbours are alike: a stall of the server delays several requests at once. Values of one group
+that follow each other without one of the other group between them are one piece of evidence (an
+episode), so counts are scaled by episodes / values.
 
-Error rates: benchmarks/two_groups.py, published in docs/verdict.md.
-Source: H. Chernoff, "A Measure of Asymptotic Efficiency for Tests of a Hypothesis Based on the Sum of Observations",
-1952; compare J. A. Hartigan, P. M. Hartigan, "The Dip Test of Unimodality", 1985, which needs more values for a small
-second group.
+Error rates: benchmarks/two_groups.py, published in benchmarks/verdict_rates.md. Source: H. Chernoff, "A Measure
+of Asymptotic Efficiency for Tests of a Hypothesis Based on the Sum of Observations", 1952; compare
+J. A. Hartigan, P. M. Hartigan, "The Dip Test of Unimodality", 1985, which needs more values for a
+small second group.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# At most this many bins, of 3 % at least. Logarithms further than this from the median (a factor of 1000) are counted
-# at the edge.
-MOST_BINS, LEAST_BIN, FARTHEST = 80, 0.03, 7.0
+# At most this many bins, of 3 % at least. Logarithms further than this from the median (a factor of
+# 1000) are counted at the edge.
+MOST_BINS = 80
+LEAST_BIN = 0.03
+FARTHEST = 7.0
 # The smallest part that is a group.
 LEAST_SHARE = 0.02
 # Fewer values show nothing.
@@ -37,11 +41,16 @@ FEWEST = 20
 LEAST_RATIO = 1.5
 # Evidence for each side of a valley, nats.
 LEAST_EVIDENCE = 9.0
+# A bin with less is empty: differences of sums are rounded.
+LEAST_COUNT = 1e-6
+# Stands for no share outside of a bump: x ln(x) is 0 there.
+LEAST_OUTSIDE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class TwoGroups:
-    """The lower and the upper group: who is in the lower one (one bool per value), and how sure it is."""
+    """The lower and the upper group: who is in the lower one (one bool per value), and how sure it
+    is."""
 
     is_lower: Flags
     ratio: float  # median of the upper / of the lower group
@@ -68,9 +77,11 @@ class _Valley:
 
 
 def two_groups(values: Floats) -> TwoGroups | None:
-    """The two groups of these values (above 0, in the order of their time), or None where one group explains them.
+    """The two groups of these values (above 0, in the order of their time), or None where one group
+    explains them.
 
-    300 values around 300 ms with a scatter of 20 %, 40 of them around 20 ms instead: the 40 and the 260, ratio 15.
+    300 values around 300 ms with a scatter of 20 %, 40 of them around 20 ms instead: the 40 and the
+    260, ratio 15.
     """
     if len(values) < FEWEST:
         return None
@@ -78,18 +89,25 @@ def two_groups(values: Floats) -> TwoGroups | None:
     logs = np.log(values)
     away = np.clip(logs - np.median(logs), -FARTHEST, FARTHEST)
     above = away - away.min()
-    bins = np.floor(above / max(LEAST_BIN, float(above.max()) / MOST_BINS)).astype(np.int64)
+    bins = np.floor(above / max(LEAST_BIN, float(above.max()) / MOST_BINS)).astype(
+        np.int64
+    )
     counts = np.bincount(bins).astype(np.float64)
     valley = _best_valley(counts)
     if valley is None:
         return None
 
     is_lower = bins < valley.border
-    evidence = _evidence(_with_episodes(counts, is_lower, valley.border))[valley.begin, valley.end]
-    ratio = float(np.exp(np.median(logs[~is_lower]) - np.median(logs[is_lower])))
-    found = TwoGroups(is_lower, ratio, float(evidence))
+    evidence = _evidence(_with_episodes(counts, is_lower, valley.border))[
+        valley.begin, valley.end
+    ]
+    upper = np.median(logs[~is_lower])
+    lower = np.median(logs[is_lower])
+    found = TwoGroups(is_lower, float(np.exp(upper - lower)), float(evidence))
     is_sure = found.evidence > LEAST_EVIDENCE
-    return found if is_sure and found.ratio >= LEAST_RATIO and found.share >= LEAST_SHARE else None
+    if is_sure and found.ratio >= LEAST_RATIO and found.share >= LEAST_SHARE:
+        return found
+    return None
 
 
 def _best_valley(counts: Floats) -> _Valley | None:
@@ -97,7 +115,8 @@ def _best_valley(counts: Floats) -> _Valley | None:
     evidence = _evidence(counts)
     below = np.concatenate(([0.0], np.cumsum(counts)))
     begins, ends = np.indices(evidence.shape)
-    lower = below[np.minimum((begins + ends + 1) // 2, len(counts))] / below[-1]
+    middles = np.minimum((begins + ends + 1) // 2, len(counts))
+    lower = below[middles] / below[-1]
     evidence[(lower < LEAST_SHARE) | (lower > 1 - LEAST_SHARE)] = 0.0
 
     best = int(np.argmax(evidence))
@@ -106,7 +125,8 @@ def _best_valley(counts: Floats) -> _Valley | None:
 
 
 def _evidence(counts: Floats) -> Floats:
-    """For each valley (bins from row to column) the evidence of its weaker side, nats; 0 where there is none."""
+    """For each valley (bins from row to column) the evidence of its weaker side, nats; 0 where
+    there is none."""
     size = len(counts)
     below = np.concatenate(([0.0], np.cumsum(counts)))
     of_lower = _evidence_of_lower(below)
@@ -118,33 +138,45 @@ def _evidence(counts: Floats) -> Floats:
 
 
 def _evidence_of_lower(below: Floats) -> Floats:
-    """The largest evidence of a bump that ends where a valley begins, for each valley: N KL(share in the bump, its
-    share of the width).
+    """The largest evidence of a bump that ends where a valley begins, for each valley: N KL(share
+    in the bump, its share of the width).
 
-    `below`: how many values are below each edge. Seven values in a bump of 0.2, none in a valley of 2.7: 7 ln(2.9 /
-    0.2) = 18.7.
+    `below`: how many values are below each edge. Seven values in a bump of 0.2, none in a valley of
+    2.7: 7 ln(2.9 / 0.2) = 18.7.
+
+    Only bumps that begin and end with a filled bin, and valleys that end before one: others have
+    less evidence than one of these with the same values.
     """
     size = len(below)
     evidence = np.zeros((size, size))
-    edges = np.arange(size, dtype=np.float64)
-    for begin in range(1, size - 1):
-        bump_begins = edges[:begin, None]
-        valley_ends = edges[None, begin + 1 :]
+    filled = np.flatnonzero(np.diff(below) > LEAST_COUNT)
+    for last in filled[:-1]:
+        begin = last + 1
+        bump_begins = filled[filled <= last, None]
+        valley_ends = filled[None, filled > begin]
+        if not valley_ends.size:
+            continue
+
         width = (begin - bump_begins) / (valley_ends - bump_begins)
-        inside = below[begin] - below[:begin, None]
-        total = below[None, begin + 1 :] - below[:begin, None]
-        evidence[begin, begin + 1 :] = _divergence(inside, total, width).max(axis=0)
+        inside = below[begin] - below[bump_begins]
+        total = below[valley_ends] - below[bump_begins]
+        most = _divergence(inside, total, width).max(axis=0)
+        evidence[begin, valley_ends[0]] = most
     return evidence
 
 
 def _divergence(inside: Floats, total: Floats, width: Floats) -> Floats:
     """total KL(inside / total, width), 0 where the share inside is not above its width's."""
-    share = inside / np.maximum(total, 1e-9)
-    outside = 1 - share
-    with np.errstate(divide="ignore", invalid="ignore"):
-        of_inside = share * np.log(share / width)
-        of_outside = np.where(outside > 0, outside * np.log(outside / (1 - width)), 0.0)
-    return np.where(share > width, total * (of_inside + of_outside), 0.0)
+    share = inside / total
+    divergence = np.zeros(share.shape)
+    dense = share > width
+    inner = share[dense]
+    outer = np.maximum(1 - inner, LEAST_OUTSIDE)
+    within = width[dense]
+    of_inside = inner * np.log(inner / within)
+    of_outside = outer * np.log(outer / (1 - within))
+    divergence[dense] = total[dense] * (of_inside + of_outside)
+    return divergence
 
 
 def _with_episodes(counts: Floats, is_lower: Flags, border: int) -> Floats:

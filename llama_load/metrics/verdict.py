@@ -1,4 +1,5 @@
-"""How far a result can be trusted: all checks, and the words of those that are not ok, the most severe first."""
+"""How far a result can be trusted: all checks, and the words of those that are not ok, the most
+severe first."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from llama_load.metrics.checks import (
     counted,
     counter_sums,
     hang_ups_felt,
+    interruptions,
     lengths,
     load_kept,
     machine,
@@ -54,6 +56,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.abrupt_answers,
     alive.early_first_tokens,
     answer_sources.at_equal_work,
+    interruptions.stood_still,
+    interruptions.connected_late,
     answers.merged,
     answers.first_merged,
     answers.tokens_per_event,
@@ -71,7 +75,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The most severe word, the checks, all words that apply, and one line with the cause and the remedy."""
+    """The most severe word, the checks, all words that apply, and one line with the cause and the
+    remedy."""
 
     word: str
     checks: list[Check]
@@ -81,7 +86,9 @@ class Verdict:
     @property
     def shown(self) -> list[str]:
         """The words as people read them: "VALID as far as seen" where main checks are not known."""
-        return [AS_FAR_AS_SEEN] if self.headline.startswith(AS_FAR_AS_SEEN) else self.words
+        return (
+            [AS_FAR_AS_SEEN] if self.headline.startswith(AS_FAR_AS_SEEN) else self.words
+        )
 
 
 def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
@@ -111,10 +118,12 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.task_exceptions(evidence),
         *load_kept.server_changes(evidence),
         *server_side.just_started(evidence),
+        *server_side.sleeps(evidence),
         *load_kept.unused_rpc_workers(evidence),
         *_of_run(evidence, stages),
         *completeness.retried(evidence),
         *machine.other_programs(evidence),
+        *machine.server_waits(evidence),
         client.core_wait(evidence),
         *client.cpu(evidence),
         *client.master_lag(evidence),
@@ -133,7 +142,8 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]
-    words = [word for word in WORDS if any(check.word == word for check in bad)] or [VALID]
+    spoken = {check.word for check in bad}
+    words = [word for word in WORDS if word in spoken] or [VALID]
     bad.sort(key=lambda check: words.index(check.word))
     bad = with_one_remedy(bad, evidence)
     checks = [*bad, *(check for check in checks if check.ok)]
@@ -152,7 +162,8 @@ def judge_stage(evidence: Evidence) -> list[Check]:
 
 
 def _of_run(evidence: Evidence, stages: Sequence[StageFigures]) -> list[Check]:
-    """The checks of each for the whole run. Of a run in stages, those that need one load are left to the stages."""
+    """The checks of each for the whole run. Of a run in stages, those that need one load are left
+    to the stages."""
     if not stages:
         return _of_each(evidence)
     checks = _of_each(replace(evidence, is_steady=False, cut_ns=None, users=None))
@@ -162,31 +173,44 @@ def _of_run(evidence: Evidence, stages: Sequence[StageFigures]) -> list[Check]:
 
 def _of_each(evidence: Evidence) -> list[Check]:
     results = (check(evidence) for check in _OF_EACH)
-    return [check for result in results for check in ([result] if isinstance(result, Check) else result)]
+    return [
+        check
+        for result in results
+        for check in ([result] if isinstance(result, Check) else result)
+    ]
 
 
 def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:
-    """`FAILED: 12 of 20 requests failed (60%): 12 × no first token in time …; also CLIENT-BOUND`."""
+    """`FAILED: 12 of 20 requests failed (60%): 12 × no first token in time …; also
+    CLIENT-BOUND`."""
     also = f"; also {', '.join(words[1:])}" if words[1:] else ""
     where = f"stage {bad[0].stage}: " if bad[0].stage is not None else ""
     return f"{words[0]}: {where}{bad[0].sentence}{also}"
 
 
 def _headline_of_valid(checks: Sequence[Check]) -> str:
-    """`VALID`; where main checks are unknown: `VALID as far as seen: 64 requests show only …; also not known: Alone`."""
+    """`VALID`; where main checks are unknown: `VALID as far as seen: 64 requests show only …; also
+    not known: Alone`."""
     statements = [statement for statement in arranged(checks) if statement.ok is None]
     if not statements:
         return VALID
     first, *others = statements
     questions = first.open_questions
     text = questions[0].text if questions else f"{first.name} is not known"
-    also = f"; also not known: {', '.join(statement.name for statement in others)}" if others else ""
+    also = (
+        f"; also not known: {', '.join(statement.name for statement in others)}"
+        if others
+        else ""
+    )
     return f"{AS_FAR_AS_SEEN}: {text}{also}"
 
 
 def _with_shared_machine(headline: str, checks: Sequence[Check]) -> str:
-    """The head line, which says so where other programs belong to the measurement: `VALID on a shared machine`."""
-    shared = [check for check in checks if check.name == machine.NAME and check.limit is None]
+    """The head line, which says so where other programs belong to the measurement: `VALID on a
+    shared machine`."""
+    shared = [
+        check for check in checks if check.name == machine.NAME and check.limit is None
+    ]
     if not shared or (shared[0].value or 0.0) <= LIMITS[machine.NAME].limit:
         return headline
     word, separator, rest = headline.partition(": ")

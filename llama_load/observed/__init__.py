@@ -1,1 +1,2 @@
-"""What was seen of requests, servers, workers and machines, as it was seen: no figure is made here."""
+"""What was seen of requests, servers, workers and machines, as it was seen: no figure is made
+here."""

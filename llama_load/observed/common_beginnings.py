@@ -1,5 +1,5 @@
-"""How much of a run's prompts begins as other prompts of the run: what a prefix cache can reuse, however different
-the prompts are."""
+"""How much of a run's prompts begins as other prompts of the run: what a prefix cache can reuse,
+however different the prompts are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CommonBeginnings:
-    """Of the prompts looked at (first turns, each text once), beyond what their workload shares by design."""
+    """Of the prompts looked at (first turns, each text once), beyond what their workload shares by
+    design."""
 
     prompts: int = 0
-    ratio: float = 0.0  # characters that another prompt begins with as well / all characters, 0 to 1
-    mostly: float = 0.0  # share of the prompts of which more than half is such a beginning
+    # characters that another prompt begins with as well / all characters, 0 to 1
+    ratio: float = 0.0
+    # share of the prompts of which more than half is such a beginning
+    mostly: float = 0.0
     sharing: int = 0  # prompts with such a beginning

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that was lost, or one that came to its end but `gave_up` records of requests that it had begun."""
+    """A worker that was lost, or one that came to its end but `gave_up` records of requests that it
+    had begun."""
 
     worker: str
-    possibly_sent: list[int] = field(default_factory=list)  # measured requests without a record that it may have sent
+    # measured requests without a record that it may have sent
+    possibly_sent: list[int] = field(default_factory=list)
     handed_on: int = 0  # unsent requests that went to other workers
-    possibly_sent_warmup: list[int] = field(default_factory=list)  # as `possibly_sent`, of warm-ups
+    possibly_sent_warmup: list[int] = field(
+        default_factory=list
+    )  # as `possibly_sent`, of warm-ups
     gave_up: bool = False
 
 

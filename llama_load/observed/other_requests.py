@@ -1,4 +1,5 @@
-"""What a locustfile did besides LLM requests: ordinary requests (`self.client`), and exceptions in tasks."""
+"""What a locustfile did besides LLM requests: ordinary requests (`self.client`), and exceptions in
+tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +26,17 @@ class OtherRequests:
 
     def add(self, response_ms: float, error: str | None) -> None:
         """Add a request; `error` is the failure's text, None if it succeeded."""
-        self.add_all(OtherRequests(self.method, self.name, 1, int(error is not None), response_ms, response_ms, error))
+        self.add_all(
+            OtherRequests(
+                self.method,
+                self.name,
+                1,
+                int(error is not None),
+                response_ms,
+                response_ms,
+                error,
+            )
+        )
 
     def add_all(self, other: OtherRequests) -> None:
         """Add the requests of another process."""
@@ -53,10 +64,13 @@ class OtherTraffic:
 
     def row(self, method: str, name: str) -> OtherRequests:
         """The row of this method and name, a new one if there is none."""
-        row = next((row for row in self.requests if (row.method, row.name) == (method, name)), None)
-        if row is None:
-            self.requests.append(row := OtherRequests(method, name))
-        return row
+        for row in self.requests:
+            if row.method == method and row.name == name:
+                return row
+
+        added = OtherRequests(method, name)
+        self.requests.append(added)
+        return added
 
     def exception(self, text: str, count: int = 1) -> None:
         """Add `count` exceptions with this text."""

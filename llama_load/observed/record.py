@@ -1,8 +1,8 @@
 """The record of one request, shared by all rooms of the package.
 
-Instants are integer ns of the worker machine's monotonic clock (`…_mono_ns`; in a swarm, shifted to the master's),
-except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
-`llama_load.metrics.latencies`. What was not measured is None, never 0.
+Instants are integer ns of the worker machine's monotonic clock (`…_mono_ns`; in a swarm, shifted to
+the master's), except `started_wall_ns`. Latencies are float ms, computed once when the request
+ends, by the functions in `llama_load.metrics.latencies`. What was not measured is None, never 0.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from llama_load.arrow import load_arrow
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 OK = "ok"
 CANCELLED = "cancelled"
 ABORTED = "aborted"  # its user hung up (--abort-rate)
-# What became of a conversation's session (--session-header): the first token came, the server kept the one that was sent, it gave
-# another one, or there is none.
-NEW_SESSION, KEPT_SESSION, OTHER_SESSION, NO_SESSION = "new", "kept", "other", "none"
+# What became of a conversation's session (--session-header): the first token came, the server kept
+# the one that was sent, it gave another one, or there is none.
+NEW_SESSION = "new"
+KEPT_SESSION = "kept"
+OTHER_SESSION = "other"
+NO_SESSION = "none"
 UNFINISHED = frozenset((CANCELLED, ABORTED))  # neither success nor failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request, from its scheduled time to its end. Field names are the columns of requests.parquet."""
+    """One request, from its scheduled time to its end. Field names are the columns of
+    requests.parquet."""
 
     # who and what
     request_id: str  # sent as X-Request-Id
@@ -47,40 +52,50 @@ class RequestRecord:
     prompt_index: int | None = None  # position in the plan, 0…N-1
     conversation: str | None = None  # its id in the data set
     turn: int | None = None  # 1, 2, …; None outside of conversations
-    turns: int | None = None  # requests of the conversation in the plan, sub-agents included
-    conversation_start: int | None = None  # prompt_index of the conversation's first request: one conversation may be sent twice
+    # requests of the conversation in the plan, sub-agents included
+    turns: int | None = None
+    # prompt_index of the conversation's first request: one conversation may be sent twice
+    conversation_start: int | None = None
     agent: str | None = None  # the sub-agent that sent it
-    delay_ms: float | None = None  # planned wait after the turn before: think time, or a tool's run time
+    # planned wait after the turn before: think time, or a tool's run time
+    delay_ms: float | None = None
     waited_ms: float | None = None  # the wait as it was, sub-agents included
     tool_calls: int | None = None  # in the answer, where the request has tools
     recorded_calls: int | None = None  # in the recorded answer
     max_tokens: int | None = None  # requested length of the answer
     choices: int | None = None  # requested answers (`n`), where more than one
-    answer_form: str | None = None  # "json_schema", "grammar" or "free", where the run forces some answers into a form
+    # "json_schema", "grammar" or "free", where the run forces some answers into a form
+    answer_form: str | None = None
 
     # how it ended
     status: str  # "ok", "cancelled", "aborted" or a failure class
     http_status: int | None = None  # of the last answer
     error: str | None = None  # message of a failed request
     finish_reason: str | None = None  # as the server sent it
-    valid_answer: bool | None = None  # with --json-schema: whether the answer follows the schema
+    # with --json-schema: whether the answer follows the schema
+    valid_answer: bool | None = None
 
     # when
     scheduled_mono_ns: int | None = None  # its time in the schedule; open loop only
     started_mono_ns: int  # it began to connect, or to be sent on an open connection
     connected_mono_ns: int | None = None  # the TCP connection was open
     secured_mono_ns: int | None = None  # TLS done
-    sent_mono_ns: int | None = None  # the last byte of the request was passed to the kernel
+    # the last byte of the request was passed to the kernel
+    sent_mono_ns: int | None = None
     headers_mono_ns: int | None = None  # the headers of the answer arrived
-    first_token_mono_ns: int | None = None  # the first event with generated content arrived
-    first_blank_mono_ns: int | None = None  # first event of blanks alone, where one came before the first token
+    # the first event with generated content arrived
+    first_token_mono_ns: int | None = None
+    # first event of blanks alone, where one came before the first token
+    first_blank_mono_ns: int | None = None
     first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None  # the last one arrived
     ended_mono_ns: int  # the answer was complete, or the request had failed
-    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970 (in a swarm the master's)
+    # the same instant as started_mono_ns, by the wall clock since 1970 (in a swarm the master's)
+    started_wall_ns: int
 
     # how long
-    client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
+    # wait after its scheduled instant; open loop only
+    client_queue_ms: float | None = None
     late_ms: float | None = None  # the client's own share of that
     tries: int | None = None  # how often it was sent: more than once with --retry alone
     retry_ms: float | None = None  # earlier tries and the pauses after them
@@ -97,28 +112,42 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None  # chat template and cached tokens included
-    # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": plus the chat template
-    # tokens
+    # "usage", "timings" or "refusal": from the server. "plan": counted before the run;
+    # "plan+template": plus the chat template tokens
     prompt_token_source: str | None = None
-    planned_prompt_tokens: int | None = None  # counted before the run, where the whole prompt was; plus the chat template if known
-    cached_tokens: int | None = None  # part of the prompt tokens, as the server reports it
+    # counted before the run, where the whole prompt was; plus the chat template if known
+    planned_prompt_tokens: int | None = None
+    # part of the prompt tokens, as the server reports it
+    cached_tokens: int | None = None
     output_tokens: int | None = None  # see token_source
-    reasoning_tokens: int | None = None  # part of the output tokens, if usage reports it
+    # part of the output tokens, if usage reports it
+    reasoning_tokens: int | None = None
     token_events: int = 0  # events of the stream that carried generated content
     blank_events: int = 0  # events of blanks alone before the first token
-    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
-    first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
+    # output tokens of each token event; empty if unknown, or if each has one
+    event_tokens: Sequence[int] = ()
+    # output tokens up to the first token event, hidden reasoning included
+    first_event_tokens: int | None = None
     output_chars: int = 0  # characters of the generated text
     output_bytes: int | None = None  # of the same text, in UTF-8
-    first_event_chars: int | None = None  # characters of the first token event; None: it is no text
+    # characters of the first token event; None: it is no text
+    first_event_chars: int | None = None
     first_event_bytes: int | None = None  # of the same text, in UTF-8
     call_chars: int | None = None  # characters of the names and arguments of tool calls
     stop_bytes: int | None = None  # of the longest `stop` that was sent, in UTF-8
     prompt_chars: int = 0  # characters of the prompt
     prompt_bytes: int | None = None  # of the same text, in UTF-8
+    # of a later turn: characters of the prompt before in its conversation, its messages as JSON; of
+    # any other prompt: of the one that was sent to this server before and begins most like it
+    earlier_chars: int | None = None
+    common_chars: int | None = None  # of these, how many this prompt begins with
+    changed_in: str | None = None  # the first message in which it is another one
+    # the request before with that prompt, by its request_id; None of a later turn
+    earlier_request: str | None = None
     images: int | None = None  # number of images
     image_tokens: int | None = None  # part of prompt_tokens: all images together
-    inputs: int | None = None  # texts of an embeddings request, documents of a rerank request
+    # texts of an embeddings request, documents of a rerank request
+    inputs: int | None = None
     prompt_sha256: str | None = None  # of the prompt's text
     output_sha256: str | None = None  # of the answer's text
     prompt_text: str | None = None  # with --save-texts only
@@ -126,16 +155,23 @@ class RequestRecord:
 
     # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"
-    count_doubt: str | None = None  # impossible counts of the server, which were ignored
-    clock_source: str = "kernel"  # of the arrival times: "kernel", "user" (no kernel stamps) or "mixed"
+    # impossible counts of the server
+    count_doubt: str | None = None
+    # of the arrival times: "kernel", "user" (no kernel stamps) or "mixed"
+    clock_source: str = "kernel"
     merged_events: int = 0  # token events read together with a later one
     first_merged: bool = False  # the first token arrived together with a later one
-    connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
-    connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
+    # it was already open: connect_ms and tls_ms are None
+    connection_reused: bool = False
+    # the open one was dead; connect_ms is that of the new one
+    connection_reopened: bool = False
     answered_by: str | None = None  # the answer's Server and Via headers
-    replica: str | None = None  # behind the URL, as the header of --replica-header names it
-    session: str | None = None  # with --session-header: "new", "kept", "other" or "none"
-    answered_model: str | None = None  # the model that a streamed answer names, with its fingerprint
+    # behind the URL, as the header of --replica-header names it
+    replica: str | None = None
+    # with --session-header: "new", "kept", "other" or "none"
+    session: str | None = None
+    # the model that a streamed answer names, with its fingerprint
+    answered_model: str | None = None
 
     # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
@@ -145,7 +181,8 @@ class RequestRecord:
     draft_accepted: int | None = None  # of these accepted
 
 
-INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.endswith("_mono_ns"))
+FIELDS = tuple(item.name for item in fields(RequestRecord))
+INSTANTS = frozenset(name for name in FIELDS if name.endswith("_mono_ns"))
 
 
 @cache
@@ -154,23 +191,35 @@ def schema() -> pa.Schema:
     load_arrow()
     import pyarrow as pa
 
-    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     hints = typing.get_type_hints(RequestRecord)
+    return pa.schema(
+        [(item.name, _arrow_type(hints[item.name])) for item in fields(RequestRecord)]
+    )
 
-    def of(hint: Any) -> Any:
-        if typing.get_origin(hint) is types.UnionType:
-            (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
-        if hint in arrow:
-            return arrow[hint]
-        # Gaps as float32 take half the bytes and are exact to a hundred ns at 1 s.
-        return pa.list_(pa.int64() if typing.get_args(hint) == (int,) else pa.float32())
 
-    return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
+def _arrow_type(hint: Any) -> Any:
+    """The type of a column, by the field's annotation: `Sequence[int]` is a list of integers."""
+    import pyarrow as pa
+
+    if typing.get_origin(hint) is types.UnionType:
+        (hint,) = set(typing.get_args(hint)) - {types.NoneType}
+    if hint is str:
+        return pa.string()
+    if hint is int:
+        return pa.int64()
+    if hint is float:
+        return pa.float64()
+    if hint is bool:
+        return pa.bool_()
+    if typing.get_args(hint) == (int,):
+        return pa.list_(pa.int64())
+    # Gaps as float32 take half the bytes and are exact to a hundred ns at 1 s.
+    return pa.list_(pa.float32())
 
 
 def aligned(table: pa.Table) -> pa.Table:
-    """The table with exactly the columns of `schema`; missing ones (older files) are null. pa.ArrowInvalid: a column has another
-    type.
+    """The table with exactly the columns of `schema`; missing ones (older files) are null.
+    pa.ArrowInvalid: a column has another type.
 
     Columns without any value share their memory: of a million records they would take 300 MB.
     """
@@ -178,7 +227,9 @@ def aligned(table: pa.Table) -> pa.Table:
 
     columns = []
     for item in schema():
-        if item.name not in table.column_names or (table.num_rows and table[item.name].null_count == table.num_rows):
+        if item.name not in table.column_names or (
+            table.num_rows and table[item.name].null_count == table.num_rows
+        ):
             columns.append(_missing(table.num_rows, item.type))
         else:
             columns.append(table[item.name].cast(item.type))
@@ -189,13 +240,26 @@ def aligned(table: pa.Table) -> pa.Table:
 def _missing(rows: int, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([[]] * rows, kind) if pa.types.is_list(kind) else pa.nulls(rows, kind)
+    if pa.types.is_list(kind):
+        return pa.array([[]] * rows, kind)
+    return pa.nulls(rows, kind)
+
+
+@cache
+def _row_type() -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.struct(list(schema()))
 
 
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
     """Records as packed columns."""
     import pyarrow as pa
 
-    own_schema = schema()
-    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in own_schema]
-    return pa.RecordBatch.from_arrays(columns, schema=own_schema)
+    values_of = attrgetter(*FIELDS)
+    rows = []
+    for record in records:
+        values = values_of(record)
+        rows.append(dict(zip(FIELDS, values, strict=True)))
+    # All columns at once: an array for each would take two to three times as long.
+    return pa.RecordBatch.from_struct_array(pa.array(rows, _row_type()))

@@ -13,21 +13,26 @@ from llama_load.observed.record import ABORTED, CANCELLED, OK
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Bools = NDArray[np.bool_]
+Integers = NDArray[np.int64]
 
 BATCH = 1000
 
 
 class Records:
-    """A table of request records (the columns of requests.parquet), read column by column as numpy arrays.
+    """A table of request records (the columns of requests.parquet), read column by column as numpy
+    arrays.
 
-    A choice of rows is a mask over the whole table, applied to a column when it is read: a copy of the chosen rows would hold all
-    inter-token latencies once more.
+    A choice of rows is a mask over the whole table, applied to a column when it is read: a copy of
+    the chosen rows would hold all inter-token latencies once more.
     """
 
-    def __init__(self, table: pa.Table, chosen: NDArray[np.bool_] | None = None) -> None:
+    def __init__(self, table: pa.Table, chosen: Bools | None = None) -> None:
         self._whole = table
         self._chosen = chosen
-        self._rows = int(table.num_rows if chosen is None else chosen.sum())
+        self._rows = int(table.num_rows)
+        if chosen is not None:
+            self._rows = int(chosen.sum())
 
     def __len__(self) -> int:
         return self._rows
@@ -42,72 +47,98 @@ class Records:
         import pyarrow as pa
 
         table = self._whole.select(names)
-        return table if self._chosen is None else table.filter(pa.array(self._chosen))
+        if self._chosen is None:
+            return table
+        return table.filter(pa.array(self._chosen))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column."""
         import pyarrow as pa
 
         column = self._whole[name]
-        return column if self._chosen is None else column.filter(pa.array(self._chosen))
+        if self._chosen is None:
+            return column
+        return column.filter(pa.array(self._chosen))
 
     def with_columns(self, columns: Mapping[str, pa.Array]) -> Records:
         """All rows with other values in some columns, which keep their types. For all rows only."""
         table = self.table
         for name, values in columns.items():
             place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(place), values.cast(table.schema.field(place).type))
+            field = table.schema.field(place)
+            table = table.set_column(place, field, values.cast(field.type))
         return Records(table)
 
-    def take(self, rows: NDArray[np.int64]) -> Records:
-        """These rows, in this order: a few thousand at most. (Arrow's own `take` first copies all gaps into one piece.)"""
+    def take(self, rows: Integers) -> Records:
+        """These rows, in this order: a few thousand at most. (Arrow's own `take` first copies all
+        gaps into one piece.)"""
         import pyarrow as pa
 
-        places = rows if self._chosen is None else np.flatnonzero(self._chosen)[rows]
-        return Records(pa.concat_tables([self._whole.slice(0, 0), *(self._whole.slice(int(place), 1) for place in places)]))
+        places = rows
+        if self._chosen is not None:
+            places = np.flatnonzero(self._chosen)[rows]
+
+        pieces = [self._whole.slice(0, 0)]
+        for place in places:
+            pieces.append(self._whole.slice(int(place), 1))
+        return Records(pa.concat_tables(pieces))
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A numeric column as float64, NaN where it was not measured.
 
-        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: use `instants` and
-        `has` for them.
+        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for
+        104 days: use `instants` and `has` for them.
         """
-        return np.asarray(self.column(name).cast("float64", safe=False).to_numpy(), dtype=np.float64)
+        column = self.column(name).cast("float64", safe=False)
+        return np.asarray(column.to_numpy(), dtype=np.float64)
 
     def total(self, name: str) -> int | None:
-        """The sum of a column of whole numbers; None where one is unknown, because a partial sum is no total."""
+        """The sum of a column of whole numbers; None where one is unknown, because a partial sum is
+        no total."""
         values = self.numbers(name)
-        return None if np.isnan(values).any() else int(values.sum())
+        if np.isnan(values).any():
+            return None
+        return int(values.sum())
 
-    def has(self, name: str) -> NDArray[np.bool_]:
+    def has(self, name: str) -> Bools:
         """One bool per row: whether the column has a value."""
-        return np.asarray(self.column(name).is_valid().to_numpy(), dtype=np.bool_)
+        has_value = self.column(name).is_valid()
+        return np.asarray(has_value.to_numpy(), dtype=np.bool_)
 
-    def instants(self, name: str) -> NDArray[np.int64]:
+    def instants(self, name: str) -> Integers:
         """A column of instants in ns, without empty rows."""
-        return np.asarray(self.column(name).drop_null().to_numpy(), dtype=np.int64)
+        known = self.column(name).drop_null()
+        return np.asarray(known.to_numpy(), dtype=np.int64)
 
-    def optional_instants(self, name: str) -> NDArray[np.int64]:
+    def optional_instants(self, name: str) -> Integers:
         """A column of instants in ns, one per row, -1 where there is none."""
         import pyarrow.compute as pc
 
-        return np.asarray(pc.fill_null(self.column(name), -1).to_numpy(), dtype=np.int64)
+        column = pc.fill_null(self.column(name), -1)
+        return np.asarray(column.to_numpy(), dtype=np.int64)
 
     def strings(self, name: str) -> list[Any]:
-        """A text column as a list, None where there is none. Equal texts are one object: a host takes 8 bytes a row, not 80."""
+        """A text column as a list, None where there is none. Equal texts are one object: a host
+        takes 8 bytes a row, not 80."""
         import pyarrow.compute as pc
 
         column = self.column(name).combine_chunks().dictionary_encode()
-        values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
-        return list(values[pc.fill_null(column.indices, len(values) - 1).to_numpy(zero_copy_only=False)])
+        texts = column.dictionary.to_pylist()
+        values = np.array([*texts, None], dtype=object)
+        none = len(values) - 1
+        places = pc.fill_null(column.indices, none).to_numpy(zero_copy_only=False)
+        return list(values[places])
 
-    def lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """A list column: how many values each row has (0 where it has no list), and all values, row after row."""
+    def lists(self, name: str) -> tuple[Integers, NDArray[Any]]:
+        """A list column: how many values each row has (0 where it has no list), and all values, row
+        after row."""
         column = self.column(name).combine_chunks()
-        sizes = np.asarray(column.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
-        return np.nan_to_num(sizes).astype(np.int64), np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        sizes = np.asarray(lengths, dtype=np.float64)  # NaN where there is no list
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        return np.nan_to_num(sizes).astype(np.int64), np.asarray(values)
 
-    def where(self, mask: NDArray[np.bool_]) -> Records:
+    def where(self, mask: Bools) -> Records:
         """The rows where `mask` (one bool per row) is true."""
         if mask.all():
             return self
@@ -117,11 +148,13 @@ class Records:
             chosen[self._chosen] = mask
         return Records(self._whole, chosen)
 
-    def equals(self, name: str, value: object) -> NDArray[np.bool_]:
+    def equals(self, name: str, value: object) -> Bools:
         """One bool per row: whether the column has this value."""
         import pyarrow.compute as pc
 
-        return np.asarray(pc.fill_null(pc.equal(self.column(name), value), False).to_numpy(), dtype=np.bool_)
+        is_equal = pc.equal(self.column(name), value)
+        is_equal = pc.fill_null(is_equal, False)
+        return np.asarray(is_equal.to_numpy(), dtype=np.bool_)
 
     def measured(self) -> Records:
         """Without the warm-up."""
@@ -143,9 +176,13 @@ class Records:
         """The requests that neither succeeded nor were cancelled or aborted."""
         return self.where(self.is_failed())
 
-    def is_failed(self) -> NDArray[np.bool_]:
+    def is_failed(self) -> Bools:
         """One bool per row: whether the request neither succeeded nor was cancelled or aborted."""
-        return ~(self.equals("status", OK) | self.equals("status", CANCELLED) | self.equals("status", ABORTED))
+        return ~(
+            self.equals("status", OK)
+            | self.equals("status", CANCELLED)
+            | self.equals("status", ABORTED)
+        )
 
     def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
         """All inter-token latencies, pooled over the rows, ms, in pieces."""
@@ -154,15 +191,26 @@ class Records:
                 yield chunk.flatten().to_numpy(zero_copy_only=False)
 
     def batches(self, *names: str) -> Iterator[Records]:
-        """The rows in order, in batches: for computations that need much memory per token. `names`: the columns that are needed
-        (none: all; then a batch takes 0.2 ms where the table consists of 200 pieces)."""
+        """The rows in order, in batches: for computations that need much memory per token. `names`:
+        the columns that are needed (none: all; then a batch takes 0.2 ms where the table consists
+        of 200 pieces)."""
         table = self._whole.select(names) if names else self._whole
         for start in range(0, table.num_rows, BATCH):
-            chosen = None if self._chosen is None else self._chosen[start : start + BATCH]
-            if chosen is None or chosen.any():
-                part = table.slice(start, BATCH)
-                yield Records(part, None if chosen is None or chosen.all() else chosen)
+            part = table.slice(start, BATCH)
+            if self._chosen is None:
+                yield Records(part)
+                continue
+
+            chosen = self._chosen[start : start + BATCH]
+            if chosen.all():
+                yield Records(part)
+            elif chosen.any():
+                yield Records(part, chosen)
 
     def values_of(self, name: str) -> list[Any]:
         """The distinct values of a column, in order of appearance."""
-        return [value for value in self.column(name).unique().to_pylist() if value is not None]
+        distinct = []
+        for value in self.column(name).unique().to_pylist():
+            if value is not None:
+                distinct.append(value)
+        return distinct

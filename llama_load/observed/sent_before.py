@@ -12,4 +12,6 @@ class SentBefore:
     count: int = 0
     of: int = 0  # all first turns
     runs: list[str] = field(default_factory=list)  # the folder names of these runs
-    prompts: list[int] = field(default_factory=list)  # the first such prompts, by prompt_index
+    prompts: list[int] = field(
+        default_factory=list
+    )  # the first such prompts, by prompt_index

@@ -1,4 +1,5 @@
-"""A server's counters: prompt cache, speculative decoding, finished requests. They include all its clients."""
+"""A server's counters: prompt cache, speculative decoding, finished requests. They include all its
+clients."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ RESTARTED = "restarted while requests were measured: its counters were reset"
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """The sums of a server's histograms of its requests' times, ms: of all its clients together, no single request."""
+    """The sums of a server's histograms of its requests' times, ms: of all its clients together, no
+    single request."""
 
     requests: int  # that they cover
     ttft_ms: float  # from arrival
@@ -27,17 +29,23 @@ class ServerTimes:
 
     def combined(self, other: ServerTimes, sign: int) -> ServerTimes:
         """The sum of both; with `sign` -1 the increase since `other`."""
-        ours, theirs = astuple(self), astuple(other)
-        return ServerTimes(*(one + sign * two for one, two in zip(ours, theirs, strict=True)))
+        ours = astuple(self)
+        theirs = astuple(other)
+        sums = []
+        for one, two in zip(ours, theirs, strict=True):
+            sums.append(one + sign * two)
+        return ServerTimes(*sums)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """Counts since the server's start, or over an interval; None where it does not count it. Instants: Unix time of its clock."""
+    """Counts since the server's start, or over an interval; None where it does not count it.
+    Instants: Unix time of its clock."""
 
     speculation: Speculation | None = None
     prompt_tokens: int | None = None  # cached ones included
-    cache_queries: int | None = None  # prompt tokens looked up in the prompt cache (vLLM: 0 without prefix caching)
+    # prompt tokens looked up in the prompt cache (vLLM: 0 without prefix caching)
+    cache_queries: int | None = None
     cache_hits: int | None = None  # those found there
     requests: int | None = None
     preemptions: int | None = None
@@ -45,8 +53,10 @@ class ServerCounters:
     read_s: float | None = None  # when the counters were read
     output_tokens: int | None = None  # of answers that ended
     times: ServerTimes | None = None
-    errors: Mapping[str, float] = field(default_factory=dict)  # ±, of counts that are printed rounded (llama-server: six digits)
-    external_hits: int | None = None  # of the hits, those in a cache outside of the engine, such as LMCache
+    # ±, of counts that are printed rounded (llama-server: six digits)
+    errors: Mapping[str, float] = field(default_factory=dict)
+    # of the hits, those in a cache outside of the engine, such as LMCache
+    external_hits: int | None = None
 
     def error(self, name: str) -> int:
         """The largest error of a count, ±."""
@@ -55,7 +65,9 @@ class ServerCounters:
     @property
     def uptime_s(self) -> float | None:
         """How long the server had been running; None where it does not report its start."""
-        return None if self.started_s is None or self.read_s is None else max(0.0, self.read_s - self.started_s)
+        if self.started_s is None or self.read_s is None:
+            return None
+        return max(0.0, self.read_s - self.started_s)
 
     def plus(self, other: ServerCounters) -> ServerCounters:
         """The sum of both (two replicas, two stages); None where one of them does not count it."""
@@ -63,30 +75,56 @@ class ServerCounters:
 
     def since(self, earlier: ServerCounters) -> ServerCounters | None:
         """The increase since `earlier`; None if the server was restarted in between."""
-        return None if self.is_restart_of(earlier) else self._combined(earlier, -1)
+        if self.is_restart_of(earlier):
+            return None
+        return self._combined(earlier, -1)
 
     def is_restart_of(self, earlier: ServerCounters) -> bool:
-        """Whether the server was restarted since `earlier`: by its start time, else because a counter has shrunk."""
+        """Whether the server was restarted since `earlier`: by its start time, else because a
+        counter has shrunk."""
         if self.started_s is not None and earlier.started_s is not None:
             return abs(self.started_s - earlier.started_s) > SAME_START_S
-        if self.speculation is not None and earlier.speculation is not None and self.speculation.since(earlier.speculation) is None:
+        if (
+            self.speculation is not None
+            and earlier.speculation is not None
+            and self.speculation.since(earlier.speculation) is None
+        ):
             return True
-        return any(count is not None and count < 0 for count in self._counts(earlier, -1).values())
+
+        grown = self._counts(earlier, -1).values()
+        return any(count is not None and count < 0 for count in grown)
 
     def _combined(self, other: ServerCounters, sign: int) -> ServerCounters:
         """The sum; with `sign` -1 the difference. Errors add up in both."""
-        drafted, times = None, None
+        drafted = None
         if self.speculation is not None and other.speculation is not None:
-            drafted = (self.speculation.plus if sign > 0 else self.speculation.since)(other.speculation)
+            if sign > 0:
+                drafted = self.speculation.plus(other.speculation)
+            else:
+                drafted = self.speculation.since(other.speculation)
+
+        times = None
         if self.times is not None and other.times is not None:
             times = self.times.combined(other.times, sign)
-        errors = {name: self.errors.get(name, 0.0) + other.errors.get(name, 0.0) for name in {*self.errors, *other.errors}}
-        return ServerCounters(drafted, **self._counts(other, sign), times=times, errors=errors)
+
+        errors = dict(self.errors)
+        for name, error in other.errors.items():
+            errors[name] = errors.get(name, 0.0) + error
+        return ServerCounters(
+            drafted, **self._counts(other, sign), times=times, errors=errors
+        )
 
     def _counts(self, other: ServerCounters, sign: int) -> dict[str, int | None]:
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in _COUNTS)
-        return {name: None if one is None or two is None else one + sign * two for name, one, two in pairs}
+        counts: dict[str, int | None] = {}
+        for name in _COUNTS:
+            one = getattr(self, name)
+            two = getattr(other, name)
+            is_known = one is not None and two is not None
+            counts[name] = one + sign * two if is_known else None
+        return counts
 
 
 _OTHERS = ("speculation", "started_s", "read_s", "times", "errors")
-_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in _OTHERS)
+_COUNTS = tuple(
+    item.name for item in fields(ServerCounters) if item.name not in _OTHERS
+)

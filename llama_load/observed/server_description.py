@@ -1,10 +1,12 @@
-"""What a server is made of: model, quantization, layers, threads, memory. The columns of a comparison."""
+"""What a server is made of: model, quantization, layers, threads, memory. The columns of a
+comparison."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Beginning of the sentence in `Evidence.server_changes` that reports no change, only a missing answer.
+# Beginning of the sentence in `Evidence.server_changes` that reports no change, only a missing
+# answer.
 NO_ANSWER = "did not answer at the end of the run"
 
 
@@ -28,9 +30,12 @@ class RpcWorker:
     """An RPC worker."""
 
     address: str
-    model_mib: float | None = None  # the part of the model that it holds; 0: the server was to use it and does not; None: unknown
-    rtt_ms: float | None = None  # how long a TCP connection to it takes to open, which is one round trip
-    sent_bytes: int | None = None  # by the server to it during the run, as the kernel counts the connection's payload
+    # the part of the model that it holds; 0: the server was to use it and does not; None: unknown
+    model_mib: float | None = None
+    # how long a TCP connection to it takes to open, which is one round trip
+    rtt_ms: float | None = None
+    # by the server to it during the run, as the kernel counts the connection's payload
+    sent_bytes: int | None = None
     received_bytes: int | None = None
 
 
@@ -49,7 +54,8 @@ class DraftModel:
 class ServerDescription:
     """One server. None: nothing tells it. `n_params`, `quantization` and sizes are the model's.
 
-    Sources, the first that has it: the server's log, its API (/v1/models, /props), its command line.
+    Sources, the first that has it: the server's log, its API (/v1/models, /props), its command
+    line.
     """
 
     url: str
@@ -59,7 +65,8 @@ class ServerDescription:
     model_bytes: int | None = None
     n_params: int | None = None
     quantization: str | None = None
-    devices: list[str] = field(default_factory=list)  # that hold a part of the model: CPU, CUDA, RPC
+    # that hold a part of the model: CPU, CUDA, RPC
+    devices: list[str] = field(default_factory=list)
     n_gpu_layers: str | None = None  # as asked for
     layers_offloaded: int | None = None  # to devices other than the CPU
     layers: int | None = None  # of all layers
@@ -71,17 +78,28 @@ class ServerDescription:
     context: int | None = None  # tokens of all slots
     context_per_slot: int | None = None
     kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
-    image_tokens_asked: int | None = None  # the most of an image that was asked for; -1: by the model
-    image_tokens_cap: int | None = None  # what the server made of it, where its micro-batch is smaller
-    context_shift: bool = False  # an answer goes on when its slot is full: the oldest tokens are dropped (--context-shift)
-    context_shifts: int = 0  # times since its start that a full context lost its oldest tokens (--context-shift)
-    evictions: int = 0  # times that a router unloaded a model for another since its start
+    # the most of an image that was asked for; -1: by the model
+    image_tokens_asked: int | None = None
+    # what the server made of it, where its micro-batch is smaller
+    image_tokens_cap: int | None = None
+    # an answer goes on when its slot is full: the oldest tokens are dropped (--context-shift)
+    context_shift: bool = False
+    # times since its start that a full context lost its oldest tokens (--context-shift)
+    context_shifts: int = 0
+    # times that a router unloaded a model for another since its start
+    evictions: int = 0
+    # times during the run that it woke from a sleep, and loaded its model again (in the
+    # description before a run: since its start)
+    wakes: int = 0
     kv_types: str | None = None
     flash_attention: str | None = None
     buffers: list[Buffers] = field(default_factory=list)
     draft: DraftModel | None = None
-    memory_lines: list[str] = field(default_factory=list)  # llama.cpp's memory breakdown table
-    memory_is_forecast: bool = False  # the table was printed before loading; `buffers` are what was allocated
+    memory_lines: list[str] = field(
+        default_factory=list
+    )  # llama.cpp's memory breakdown table
+    # the table was printed before loading; `buffers` are what was allocated
+    memory_is_forecast: bool = False
     fit_lines: list[str] = field(default_factory=list)
     rpc: list[RpcWorker] = field(default_factory=list)
     command: str | None = None  # without secrets

@@ -1,7 +1,8 @@
-"""How much context a llama.cpp server has: its slots, what each can hold, and whether they share one KV cache.
+"""How much context a llama.cpp server has: its slots, what each can hold, and whether they share
+one KV cache.
 
-Without --kv-unified each slot has a part of -c of its own. With it (llama-server without -np implies it) each slot may fill the
-whole of -c, and all slots together, too.
+Without --kv-unified each slot has a part of -c of its own. With it (llama-server without -np
+implies it) each slot may fill the whole of -c, and all slots together, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ CONTEXT_STEP = 256
 
 @dataclass(frozen=True, slots=True)
 class SlotContext:
-    """Of one server; None where unknown. `per_slot`: tokens that a slot can hold; `is_shared`: all slots share one pool of them."""
+    """Of one server; None where unknown. `per_slot`: tokens that a slot can hold; `is_shared`: all
+    slots share one pool of them."""
 
     slots: int | None = None
     per_slot: int | None = None
@@ -25,19 +27,25 @@ class SlotContext:
 
     @property
     def shared_pool(self) -> int | None:
-        """The tokens that all slots can hold together, where they share them; None where they do not, or that is unknown."""
+        """The tokens that all slots can hold together, where they share them; None where they do
+        not, or that is unknown."""
         return self.per_slot if self.is_shared else None
 
     def enough(self, tokens: int) -> str:
-        """The -c that lets one request have so many tokens: `-c 5376 or more (shared by 4 slots)`."""
-        size = -(-tokens // CONTEXT_STEP) * CONTEXT_STEP
+        """The -c that lets one request have so many tokens: `-c 5376 or more (shared by 4
+        slots)`."""
+        steps = -(-tokens // CONTEXT_STEP)
+        size = steps * CONTEXT_STEP
         slots = quantity(self.slots or 1, "slot")
         if self.slots in (None, 1):
             return f"-c {size} or more"
         if self.is_shared:
             return f"-c {size} or more ({slots} share it)"
-        divided = f"-c {size * (self.slots or 1)} or more ({slots} x {size})"
-        return divided if self.is_shared is False else f"{divided}; with --kv-unified {size} is enough"
+        of_all = size * (self.slots or 1)
+        divided = f"-c {of_all} or more ({slots} x {size})"
+        if self.is_shared is False:
+            return divided
+        return f"{divided}; with --kv-unified {size} is enough"
 
 
 def slot_context_of(server: ServerDescription) -> SlotContext:

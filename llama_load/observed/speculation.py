@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +13,10 @@ class Speculation:
     draft_tokens: int
     accepted_tokens: int
     drafts: int | None = None  # None where the server reports tokens only
-    per_position: list[int] = field(default_factory=list)  # at place i the drafts whose token i was accepted; may be empty
-    tokens: int | None = None  # output tokens of the answers, where the counts come from answers
+    # at place i the drafts whose token i was accepted; may be empty
+    per_position: list[int] = field(default_factory=list)
+    # output tokens of the answers, where the counts come from answers
+    tokens: int | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -22,37 +25,60 @@ class Speculation:
 
     @property
     def acceptance_length(self) -> float | None:
-        """Mean tokens per step of the model: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0.
+        """Mean tokens per step of the model: 1 + accepted tokens / drafts. 60 accepted in 30
+        drafts: 3.0.
 
-        Where drafts are not counted: tokens / (tokens - accepted tokens), because a step yields one token beside the accepted ones.
-        90 tokens of which 60 were drafted: 3.0. Steps without a draft are in it, so it is the smaller one of both."""
+        Where drafts are not counted: tokens / (tokens - accepted tokens), because a step yields one
+        token beside the accepted ones. 90 tokens of which 60 were drafted: 3.0. Steps without a
+        draft are in it, so it is the smaller one of both."""
         if self.drafts:
             return 1 + self.accepted_tokens / self.drafts
-        steps = 0 if self.tokens is None else self.tokens - self.accepted_tokens
-        return self.tokens / steps if self.tokens is not None and steps > 0 else None
+        if self.tokens is None:
+            return None
+        steps = self.tokens - self.accepted_tokens
+        return self.tokens / steps if steps > 0 else None
 
     @property
     def per_position_rates(self) -> list[float]:
-        """For each position in a draft the share of drafts, 0 to 1, whose token there was accepted."""
-        return [count / self.drafts for count in self.per_position] if self.drafts else []
+        """For each position in a draft the share of drafts, 0 to 1, whose token there was
+        accepted."""
+        if not self.drafts:
+            return []
+
+        rates = []
+        for count in self.per_position:
+            rates.append(count / self.drafts)
+        return rates
 
     def plus(self, other: Speculation) -> Speculation:
         """The sum of both (two replicas)."""
         return self._combined(other, 1)
 
     def since(self, earlier: Speculation) -> Speculation | None:
-        """The increase since `earlier`; None if a counter shrank, because the server was restarted in between."""
+        """The increase since `earlier`; None if a counter shrank, because the server was restarted
+        in between."""
         grown = self._combined(earlier, -1)
-        shrunk = min(grown.draft_tokens, grown.accepted_tokens, grown.drafts or 0, *grown.per_position, 0) < 0
-        return None if shrunk else grown
+        smallest = min(
+            grown.draft_tokens,
+            grown.accepted_tokens,
+            grown.drafts or 0,
+            *grown.per_position,
+        )
+        return None if smallest < 0 else grown
 
     def _combined(self, other: Speculation, sign: int) -> Speculation:
-        longest = max(len(self.per_position), len(other.per_position))
-        mine, theirs = (counts + [0] * (longest - len(counts)) for counts in (self.per_position, other.per_position))
-        drafts = None if self.drafts is None or other.drafts is None else self.drafts + sign * other.drafts
+        drafts = None
+        if self.drafts is not None and other.drafts is not None:
+            drafts = self.drafts + sign * other.drafts
+
+        per_position = []
+        pairs = zip_longest(self.per_position, other.per_position, fillvalue=0)
+        for mine, theirs in pairs:
+            per_position.append(mine + sign * theirs)
+
         return Speculation(
             self.draft_tokens + sign * other.draft_tokens,
             self.accepted_tokens + sign * other.accepted_tokens,
             drafts,
-            [a + sign * b for a, b in zip(mine, theirs, strict=True)],
+            per_position,
         )

@@ -18,7 +18,9 @@ class Window:
 
     begun_ns: int
     ended_ns: int
-    is_cut: bool = False  # the load ended it, with requests in flight: rates count what happened within it, of all requests
+    # the load ended it, with requests in flight: rates count what happened within it, of all
+    # requests
+    is_cut: bool = False
 
     @property
     def seconds(self) -> float:
@@ -27,12 +29,14 @@ class Window:
 
     def holds(self, instants_ns: NDArray[Any]) -> NDArray[np.bool_]:
         """One bool per instant: whether it is within the window."""
-        return np.asarray((instants_ns >= self.begun_ns) & (instants_ns < self.ended_ns))
+        return np.asarray(
+            (instants_ns >= self.begun_ns) & (instants_ns < self.ended_ns)
+        )
 
 
 def window_of(records: Records, cut_ns: int | None = None) -> Window:
-    """The window of these requests: from the first start to the last end, failed ones included, or to `cut_ns`, when the load
-    was ended by time or by hand.
+    """The window of these requests: from the first start to the last end, failed ones included, or
+    to `cut_ns`, when the load was ended by time or by hand.
 
     Two requests, 0 to 3 s and 2 to 10 s: 10 s. Source: vLLM benchmarks/serve.py.
     """
@@ -42,4 +46,5 @@ def window_of(records: Records, cut_ns: int | None = None) -> Window:
     ended_ns = int(records.instants("ended_mono_ns").max())
     if cut_ns is None:
         return Window(begun_ns, ended_ns)
-    return Window(begun_ns, max(begun_ns, min(cut_ns, ended_ns)), is_cut=True)
+    last_ns = max(begun_ns, min(cut_ns, ended_ns))
+    return Window(begun_ns, last_ns, is_cut=True)

@@ -1,18 +1,31 @@
-"""One flag with all that is known of it: page, guard, help, docs, comparison and the redaction of secrets read the same row."""
+"""One flag with all that is known of it.
+
+Page, guard, help, docs, comparison and the redaction of secrets read the same row.
+"""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-# The groups of the form, in their order on the page; the first has the rows with a place in `first`.
-GROUPS = BASICS, SERVER, LOAD, TRAFFIC, LIMITS, ADVANCED = (
-    *("The run", "Server", "Load", "Traffic", "Limits and objectives", "Advanced"),
-)
+# The groups of the form; the first has the rows with a place in `first`.
+BASICS = "The run"
+SERVER = "Server"
+LOAD = "Load"
+TRAFFIC = "Traffic"
+LIMITS = "Limits and objectives"
+ADVANCED = "Advanced"
+GROUPS = (BASICS, SERVER, LOAD, TRAFFIC, LIMITS, ADVANCED)  # in their order on the page
 # Class names of workloads.
-SHAREGPT, CUSTOM, DOCUMENTS, VISION, SYNTHETIC, REPLAY, MIXED, CONVERSATIONS, AGENT = (
-    *("ShareGPT", "Custom", "Documents", "Vision", "Synthetic", "Replay", "Mixed", "Conversations", "Agent"),
-)
+SHAREGPT = "ShareGPT"
+CUSTOM = "Custom"
+DOCUMENTS = "Documents"
+VISION = "Vision"
+SYNTHETIC = "Synthetic"
+REPLAY = "Replay"
+MIXED = "Mixed"
+CONVERSATIONS = "Conversations"
+AGENT = "Agent"
 TEXTS = "TextBatches", "Queries"  # embeddings and reranking, which generate no tokens
 
 
@@ -33,7 +46,8 @@ class Kind(enum.Enum):
     XML_FILE = enum.auto()  # a file to write
     FOLDER = enum.auto()  # any other folder
     SERVER_KEY = enum.auto()  # a secret for the servers under test
-    HEADER = enum.auto()  # 'Name: value' for the servers under test; the value is secret unless its name is harmless
+    # 'Name: value' for the servers under test; the value is secret unless its name is harmless
+    HEADER = enum.auto()
     SECRET = enum.auto()  # a secret for others
     SERVERS = enum.auto()  # the URLs of the servers under test
     ADDRESS = enum.auto()  # where to listen, or which pages to fetch
@@ -43,16 +57,27 @@ class Kind(enum.Enum):
 
 SECRETS = frozenset((Kind.SERVER_KEY, Kind.HEADER, Kind.SECRET))
 # Kinds of paths that may be typed into the page; `WebGuard` has a check for each.
-PAGE_PATHS = frozenset((Kind.INPUT, Kind.DATA_SET, Kind.TIMES, Kind.RUN_FOLDER, Kind.XML_FILE))
+PAGE_PATHS = frozenset(
+    (Kind.INPUT, Kind.DATA_SET, Kind.TIMES, Kind.RUN_FOLDER, Kind.XML_FILE)
+)
 # All other kinds are never on the page: a flag of a new kind is not shown until it is listed here.
 _ON_PAGE = PAGE_PATHS | {
-    *(Kind.TEXT, Kind.NAME, Kind.NUMBER, Kind.EXPRESSION, Kind.JSON, Kind.CHOICE, Kind.SWITCH),
+    *(
+        Kind.TEXT,
+        Kind.NAME,
+        Kind.NUMBER,
+        Kind.EXPRESSION,
+        Kind.JSON,
+        Kind.CHOICE,
+        Kind.SWITCH,
+    ),
     *(Kind.SERVERS, Kind.SERVER_KEY, Kind.HEADER),
 }
 
 
 class Role(enum.Flag):
-    """What a flag does to a run. Two runs that differ only in flags of NAME and REPORT measured the same."""
+    """What a flag does to a run. Two runs that differ only in flags of NAME and REPORT measured the
+    same."""
 
     NAME = enum.auto()  # names the run and its folder: a repeat has its own
     REPORT = enum.auto()  # chooses what is reported, and where
@@ -62,7 +87,9 @@ class Role(enum.Flag):
     REPORTED = enum.auto()  # load or data that summary.json itself states
     PROMPTS = enum.auto()  # chooses the prompts or changes them
     CACHE = enum.auto()  # decides what the servers' prompt caches hold
-    ANSWERS = enum.auto()  # for generated answers only: embeddings and reranking have none
+    ANSWERS = (
+        enum.auto()
+    )  # for generated answers only: embeddings and reranking have none
     CONNECTION = enum.auto()  # which server is queried before the run, and how
 
 
@@ -71,11 +98,13 @@ _NONE = Role(0)
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: name on the command line, kind, group on the page (None: not there), default as text, help; `choices` limits it.
+    """One flag: name on the command line, kind, group on the page (None: not there), default as
+    text, help; `choices` limits it.
 
-    `workloads`: the classes that use it; empty for all. `begins`: the section of `llama-load flags` that starts with it. `title`,
-    `page_help`: its texts on the page, where its name and help do not fit. `first`: its place in the page's first group. `also`,
-    `attribute`: further names, and the name on the parsed options, of Locust's own flags.
+    `workloads`: the classes that use it; empty for all. `begins`: the section of `llama-load flags`
+    that starts with it. `title`, `page_help`: its texts on the page, where its name and help do not
+    fit. `first`: its place in the page's first group. `also`: further names. `attribute`: the
+    name on the parsed options, of Locust's own flags.
     """
 
     name: str
@@ -127,4 +156,6 @@ class Flag:
     @property
     def help_with_choices(self) -> str:
         """Its help with the allowed values, if limited."""
-        return self.help + (f"; one of {', '.join(filter(None, self.choices))}" if self.choices else "")
+        return self.help + (
+            f"; one of {', '.join(filter(None, self.choices))}" if self.choices else ""
+        )

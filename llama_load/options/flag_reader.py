@@ -1,7 +1,9 @@
-"""Reads flags as values, from the command line, the environment or the web UI, and collects their faults."""
+"""Reads flags as values, from the command line, the environment or the web UI, and collects their
+faults."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,38 +12,51 @@ from llama_load.options.flag import Flag
 from llama_load.options.flags import FLAGS, MOST
 
 Parsed = TypeVar("Parsed")
+# What turns a flag without a value on, in the environment and in the web UI.
+ON = frozenset(("true", "1", "on", "yes"))
 
 
 class FlagReader:
-    """The flags of Locust's parsed options. An invalid value becomes None, with a message in `faults`."""
+    """The flags of Locust's parsed options. An invalid value becomes None, with a message in
+    `faults`."""
 
     def __init__(self, namespace: Any) -> None:
-        self.raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
+        self.raw = {
+            flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS
+        }
         self.faults: list[str] = []
         for flag in FLAGS:
             value = self.raw[flag.dest]
-            for text in value if isinstance(value, list | tuple) else [value]:
+            texts = value if isinstance(value, list | tuple) else [value]
+            for text in texts:
                 if isinstance(text, str) and not _is_utf8(text):
                     self.faults.append(f"{flag.name} must be UTF-8 text")
 
     def text(self, name: str) -> str | None:
         """A text, None if it is empty."""
         value = self.raw[name]
-        return str(value).strip() or None if value is not None else None
+        if value is None:
+            return None
+        return str(value).strip() or None
 
     def lines(self, name: str, *, words: bool = False) -> list[str]:
         """The values of a repeated flag, or the lines (or words) of a text field."""
         value = self.raw[name] or []
         parts = value if isinstance(value, list | tuple) else str(value).splitlines()
-        return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
+        if words:
+            return " ".join(parts).split()
+        return [part.strip() for part in parts if part.strip()]
 
     def texts(self, flag: Flag) -> list[str]:
-        """The values of a flag that are not empty: the lines of a repeated one, else at most one."""
-        return self.lines(flag.dest) if flag.repeated else [text] if (text := self.text(flag.dest)) else []
+        """The values that are not empty: the lines of a repeated flag, else at most one."""
+        if flag.repeated:
+            return self.lines(flag.dest)
+        text = self.text(flag.dest)
+        return [] if text is None else [text]
 
     def switch(self, name: str) -> bool:
         """A flag without a value."""
-        return self.raw[name] is True or str(self.raw[name]).lower() in ("true", "1", "on", "yes")
+        return str(self.raw[name]).lower() in ON
 
     def number(
         self,
@@ -53,25 +68,32 @@ class FlagReader:
         above: bool = False,
         other: str = "",
     ) -> Any:
-        """A number from `least` (or above it) to `most`; None if not given. `other` is a word accepted as well, for the message."""
+        """A number from `least` (or above it) to `most`; None if not given. `other` is a word
+        accepted as well, for the message."""
         given = self.text(name)
         if given is None:
             return None
+        try:
+            value: float = kind(given)
+        except ValueError:
+            value = math.nan
+        is_enough = value > least if above else value >= least
+        if is_enough and value <= most:
+            return value
+
         flag = "--" + name.replace("_", "-")
         a_number = "a whole number" if kind is int else "a number"
-        bound = f"{'above' if above else 'of at least'} {least:g}"
-        try:
-            value = kind(given)
-            if (value > least or (value == least and not above)) and value <= most:
-                return value
-            if value > most:
-                bound = f"of at most {most:,.0f}"
-        except ValueError:
-            pass
-        self.faults.append(f"{flag} must be {a_number} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
+        bound = f"above {least:g}" if above else f"of at least {least:g}"
+        if value > most:
+            bound = f"of at most {most:,.0f}"
+        if other:
+            bound += f" or {other!r}"
+        self.faults.append(f"{flag} must be {a_number} {bound}, got {given!r}")
         return None
 
-    def parsed(self, name: str, parse: Callable[[str], Parsed], *, words: bool = False) -> list[Parsed]:
+    def parsed(
+        self, name: str, parse: Callable[[str], Parsed], *, words: bool = False
+    ) -> list[Parsed]:
         """The lines (or words) of a flag, parsed by `parse`; invalid ones are left out."""
         values = []
         for value in self.lines(name, words=words):
@@ -90,8 +112,10 @@ class FlagReader:
         """One of the words of the flag's row; None if not given."""
         given = self.text(name)
         (flag,) = (flag for flag in FLAGS if flag.dest == name)
-        if given is not None and given not in (flag.choices or ()):
-            self.faults.append(f"{flag.name} must be one of {', '.join(filter(None, flag.choices or ()))}, got {given!r}")
+        choices = flag.choices or ()
+        if given is not None and given not in choices:
+            words = ", ".join(choice for choice in choices if choice)
+            self.faults.append(f"{flag.name} must be one of {words}, got {given!r}")
         return given
 
     def switched(self, name: str) -> bool | None:

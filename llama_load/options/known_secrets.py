@@ -1,19 +1,25 @@
-"""Finds the secrets of a process where it begins: in its command line, in commands and URLs there, and in its environment.
+"""Finds the secrets of a process where it begins: in its command line and its environment.
 
-What is found is masked wherever it leaves (`foreign_text.keep_secret`): a table, a folder's name, a log, an answer that quotes it.
-Names only find the values; nothing is masked by its name alone.
+What is found is masked wherever it leaves (`foreign_text.keep_secret`): a table, a folder's name, a
+log, an answer that quotes it. Names only find the values; nothing is masked by its name alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
-from llama_load.command_secrets import SECRET_VARIABLE, secrets_in_urls, secrets_of_words
+from llama_load.command_secrets import (
+    SECRET_VARIABLE,
+    secrets_in_urls,
+    secrets_of_words,
+)
 from llama_load.foreign_text import keep_secret
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS
@@ -24,14 +30,19 @@ LEAST_CHARS = 8  # of what only its variable's name makes a secret
 
 
 def learn_secrets(words: Sequence[str] | None = None) -> None:
-    """Mask the secrets of this process from now on. `words`: its command line, by default that of the process."""
+    """Mask the secrets of this process from now on. `words`: its command line, by default that of
+    the process."""
     keep_secret(secrets_of_environment(os.environ))
     keep_secret(secrets_of_words(sys.argv[1:] if words is None else words))
 
 
 def secrets_of_environment(variables: Mapping[str, str]) -> list[str]:
-    """Those of our flags' variables, of OpenTelemetry's headers, and of variables that are named like secrets."""
-    given = {flag.dest: variables.get(flag.environment) or None for flag in FLAGS}
+    """Those of our flags' variables, of OpenTelemetry's headers, and of variables that are named
+    like secrets."""
+    given = {}
+    for flag in FLAGS:
+        value = variables.get(flag.environment)
+        given[flag.dest] = _values_of_variable(value) if flag.repeated else value
     found = secret_values(FlagReader(SimpleNamespace(**given)))
     for pair in variables.get(OTLP_HEADERS, "").split(","):
         value = pair.partition("=")[2].strip()
@@ -43,10 +54,22 @@ def secrets_of_environment(variables: Mapping[str, str]) -> list[str]:
     return found
 
 
+def _values_of_variable(value: str | None) -> list[str] | None:
+    """The values in a variable of a flag that can be repeated: one, or a list of JSON."""
+    if value is None:
+        return None
+    if value.startswith("["):
+        with suppress(ValueError, RecursionError):
+            return list(map(str, json.loads(value)))
+    return [value]
+
+
 def _is_random(value: str) -> bool:
     """Whether this may be a secret: no path, no sentence, no word such as `disabled`."""
     is_path = value.startswith(("/", "~", "."))
-    return len(value) >= LEAST_CHARS and not is_path and not any(map(str.isspace, value)) and not value.isalpha()
+    has_spaces = value.split() != [value]
+    is_text = is_path or has_spaces or value.isalpha()
+    return len(value) >= LEAST_CHARS and not is_text
 
 
 def secrets_of_document(value: Any) -> list[str]:

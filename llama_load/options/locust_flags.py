@@ -1,4 +1,5 @@
-"""Locust's own flags, where ours depend on them: -u, -r and -t, read from texts as Locust reads them, and their conflicts."""
+"""Locust's own flags, where ours depend on them: -u, -r and -t, read from texts as Locust reads
+them, and their conflicts."""
 
 from __future__ import annotations
 
@@ -36,11 +37,15 @@ _READERS: Mapping[str, tuple[Callable[[str], float], str]] = {
 }
 
 
-def read_locust_flags(texts: Mapping[str, str | None], faults: list[str]) -> dict[str, Any]:
-    """The values of -u, -r and -t by their names on the parsed options; None where they are not given or cannot be read."""
+def read_locust_flags(
+    texts: Mapping[str, str | None], faults: list[str]
+) -> dict[str, Any]:
+    """The values of -u, -r and -t by their names on the parsed options; None where they are not
+    given or cannot be read."""
     values: dict[str, Any] = dict.fromkeys(_READERS)
     for flag in OF_LOCUST:
-        if flag.dest in _READERS and (text := texts.get(flag.dest)):
+        text = texts.get(flag.dest)
+        if flag.dest in _READERS and text:
             read, what = _READERS[flag.dest]
             try:
                 values[flag.dest] = read(text)
@@ -51,14 +56,23 @@ def read_locust_flags(texts: Mapping[str, str | None], faults: list[str]) -> dic
 
 def impossible_values(options: Any) -> list[str]:
     """A sentence for each of Locust's flags whose value is out of all bounds."""
-    users, spawn_rate, run_time_s = options.num_users, options.spawn_rate, options.run_time
+    users = options.num_users
+    spawn_rate = options.spawn_rate
+    run_time_s = options.run_time
     faults = []
     if users is not None and not 1 <= users <= MOST_USERS:
-        faults.append(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
+        faults.append(
+            f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}"
+        )
     if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
-        faults.append(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
+        faults.append(
+            f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got "
+            f"{spawn_rate:g}"
+        )
     if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
-        faults.append(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
+        faults.append(
+            f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s"
+        )
     return faults
 
 
@@ -66,19 +80,39 @@ def refuse_conflicts(options: Any, given: RunOptions) -> None:
     """Raises UsageError for impossible values, and for flags that conflict or have no effect."""
     if faults := impossible_values(options):
         raise UsageError("\n".join(faults))
-    users, most, spawn_rate = options.num_users, given.max_concurrency, options.spawn_rate
+    users = options.num_users
+    most = given.max_concurrency
+    spawn_rate = options.spawn_rate
     is_open = given.load.is_open or given.trace is not None
     if not is_open and users is not None and most is not None and users != most:
-        raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")
-    if users is not None and given.conversations is not None and users != given.conversations:
-        raise UsageError(f"-u {users} and --conversations {given.conversations} both set the number of users: give only one")
+        raise UsageError(
+            f"-u {users} and --max-concurrency {most} both set concurrency: give only one"
+        )
+    if (
+        users is not None
+        and given.conversations is not None
+        and users != given.conversations
+    ):
+        raise UsageError(
+            f"-u {users} and --conversations {given.conversations} both set the number of users: "
+            "give only one"
+        )
     if given.load.stages and users is not None:
-        raise UsageError(f"-u {users} and --stages {options.stages} both set concurrency: leave out -u")
+        raise UsageError(
+            f"-u {users} and --stages {options.stages} both set concurrency: leave out -u"
+        )
     if spawn_rate is not None and (is_open or given.load.stages):
-        raise UsageError("-r has no effect with a request rate or stages: users are started before the load begins; leave it out")
+        raise UsageError(
+            "-r has no effect with a request rate or stages: users are started before the load "
+            "begins; leave it out"
+        )
 
 
 def users_of(options: Any, given: RunOptions) -> int:
     """-u, else --conversations or --max-concurrency of a closed loop, else 1."""
+    if options.num_users:
+        return int(options.num_users)
     is_open = given.load.is_open or given.trace is not None
-    return options.num_users or (None if is_open else given.conversations or given.max_concurrency) or 1
+    if is_open:
+        return 1
+    return given.conversations or given.max_concurrency or 1

@@ -1,4 +1,4 @@
-"""The objectives of a search: for all requests, or for those of one workload, and which requests of a run met them."""
+"""The objectives of a search, of all requests or of one workload, and which requests met them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ class Objective:
     @property
     def text(self) -> str:
         """For people: TTFT 2 s, TPOT 100 ms."""
-        ms = self.slo.limit_ms
-        return f"{self.name} {f'{ms / 1e3:g} s' if ms >= 1000 else f'{ms:g} ms'}"
+        limit_ms = self.slo.limit_ms
+        if limit_ms >= 1000:
+            return f"{self.name} {limit_ms / 1e3:g} s"
+        return f"{self.name} {limit_ms:g} ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Requests in order of start: whether each met all its objectives; for each objective the share that met it, and the percentile
-    of its metric at the share asked for, ms (None without a value)."""
+    """Requests in order of start: whether each met all its objectives; for each objective the share
+    that met it, and the percentile of its metric at the share asked for, ms (None without a
+    value)."""
 
     good: NDArray[np.bool_]
     shares: dict[str, float]
@@ -48,50 +51,82 @@ class Judged:
 def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
     """Read `ttft:2000 tpot:100` and `document=ttft:8000`. UsageError names what is wrong."""
     objectives = []
-    for word in (word for text in texts for word in text.split()):
+    for word in " ".join(texts).split():
         workload, is_own, objective = word.rpartition("=")
         try:
-            objectives.append(Objective(parse_slo(objective), workload if is_own else ""))
+            slo = parse_slo(objective)
         except ValueError as error:
-            raise UsageError(f"{error}; an objective of one workload is WORKLOAD=METRIC:MILLISECONDS") from None
-    if len({(parsed.workload, parsed.slo.metric) for parsed in objectives}) < len(objectives):
-        raise UsageError("--goodput has two objectives for the same metric; give one of them")
+            raise UsageError(
+                f"{error}; an objective of one workload is WORKLOAD=METRIC:MILLISECONDS"
+            ) from None
+        objectives.append(Objective(slo, workload if is_own else ""))
+
+    metrics = {(parsed.workload, parsed.slo.metric) for parsed in objectives}
+    if len(metrics) < len(objectives):
+        raise UsageError(
+            "--goodput has two objectives for the same metric; give one of them"
+        )
     if not objectives:
-        raise UsageError("a search needs objectives, such as --goodput 'ttft:2000 tpot:100'")
+        raise UsageError(
+            "a search needs objectives, such as --goodput 'ttft:2000 tpot:100'"
+        )
     return tuple(objectives)
 
 
 def judge(records: Records, objectives: Sequence[Objective], share: float) -> Judged:
-    """Judge measured requests. A failed one meets nothing; a cancelled one is left out. An objective of a workload replaces the
-    general one of the same metric there. UsageError: a metric was not measured, or a workload is not in the run."""
+    """Judge measured requests. A failed one meets nothing; a cancelled one is left out. An
+    objective of a workload replaces the general one of the same metric there. UsageError: a metric
+    was not measured, or a workload is not in the run."""
     ended = records.where(records.equals("status", OK) | records.is_failed())
     ended = ended.take(np.argsort(ended.instants("started_mono_ns"), kind="stable"))
     is_ok = ended.equals("status", OK)
     good = is_ok.copy()
-    shares, reached = {}, {}
-    own_metrics = {(objective.workload, objective.slo.metric) for objective in objectives if objective.workload}
+    shares: dict[str, float] = {}
+    reached: dict[str, float | None] = {}
     names = np.array([str(name) for name in ended.strings("workload")])
     for objective in objectives:
-        metric = objective.slo.metric
-        if objective.workload:
-            rows = names == objective.workload
-            if not rows.any() and len(rows):
-                known = ", ".join(sorted(set(names.tolist())))
-                raise UsageError(f"no request is of the workload {objective.workload!r}; the run has {known}")
-        else:
-            rows = np.array([(name, metric) not in own_metrics for name in names.tolist()], dtype=np.bool_)
-        chosen = ended.where(rows & is_ok) if (rows & is_ok).any() else None
+        rows = _rows_of(objective, names, objectives)
+        chosen = ended.where(rows & is_ok)
         meets = np.zeros(len(good), dtype=np.bool_)
-        if chosen is not None:
-            met_rows = met(chosen, objective.slo)
-            if met_rows is None:
-                raise UsageError(
-                    f"the run has no {BY_KEY[metric].name}, so {objective.slo.text} cannot be judged (see --no-stream)"
-                )
-            meets[rows & is_ok] = met_rows
+        if len(chosen):
+            meets[rows & is_ok] = _met(chosen, objective)
         good &= meets | ~rows
+
         shares[objective.text] = float(meets[rows].mean()) if rows.any() else 1.0
-        values = np.empty(0) if chosen is None else BY_KEY[metric].of_each(chosen)
+        reached[objective.text] = None
+        values = BY_KEY[objective.slo.metric].of_each(chosen)
         values = values[~np.isnan(values)]
-        reached[objective.text] = float(np.quantile(values, share)) if len(values) else None
+        if len(values):
+            reached[objective.text] = float(np.quantile(values, share))
     return Judged(good, shares, reached)
+
+
+def _rows_of(
+    objective: Objective, names: NDArray[np.str_], objectives: Sequence[Objective]
+) -> NDArray[np.bool_]:
+    """Which requests an objective is about, by the names of their workloads."""
+    if objective.workload:
+        rows = names == objective.workload
+        if len(rows) and not rows.any():
+            known = ", ".join(sorted(set(names.tolist())))
+            raise UsageError(
+                f"no request is of the workload {objective.workload!r}; the run has {known}"
+            )
+        return np.asarray(rows)
+
+    metric = objective.slo.metric
+    with_own = [
+        own.workload for own in objectives if own.workload and own.slo.metric == metric
+    ]
+    return ~np.isin(names, with_own)
+
+
+def _met(chosen: Records, objective: Objective) -> NDArray[np.bool_]:
+    """Which of these answered requests met it."""
+    met_rows = met(chosen, objective.slo)
+    if met_rows is None:
+        name = BY_KEY[objective.slo.metric].name
+        raise UsageError(
+            f"the run has no {name}, so {objective.slo.text} cannot be judged (see --no-stream)"
+        )
+    return met_rows

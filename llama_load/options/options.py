@@ -1,4 +1,5 @@
-"""Our flags as one typed, checked object: texts become values only here. All faults are reported at once."""
+"""Our flags as one typed, checked object: texts become values only here. All faults are reported at
+once."""
 
 from __future__ import annotations
 
@@ -29,7 +30,12 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.result_flags import AUTO, WAIT
-from llama_load.options.secret_flags import is_header_name, read_headers, redact_json, secret_values
+from llama_load.options.secret_flags import (
+    is_header_name,
+    read_headers,
+    redact_json,
+    secret_values,
+)
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name
@@ -52,15 +58,32 @@ def _seed(flags: FlagReader) -> int:
     return flags.number("seed", int, -(2**63), most=2**63 - 1) or 0
 
 
+# APIs whose prompt may be a list of token ids.
+TAKE_TOKEN_IDS = ("completions", "completion")
+
+
 def _conflicts(flags: FlagReader) -> Iterator[str]:
     """A message for each pair of flags of bodies and answers that conflict."""
-    schema, grammar = flags.text("json_schema"), flags.text("grammar")
+    schema = flags.text("json_schema")
+    grammar = flags.text("grammar")
+    is_structured = bool(schema or grammar)
     if schema and grammar:
         yield "--json-schema and --grammar conflict: an answer can follow only one"
-    if not (schema or grammar) and flags.number("structured_output_ratio", float, 0, most=1) not in (None, 1.0):
+    if not is_structured and _structured_ratio(flags) != 1:
         yield "--structured-output-ratio needs --json-schema or --grammar"
-    if (schema or grammar) and flags.switch("ignore_eos"):
-        yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
+    if is_structured and flags.switch("ignore_eos"):
+        yield (
+            "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows "
+            "one must be able to end"
+        )
+    if flags.switch("prompt_token_ids"):
+        if not flags.text("tokenizer"):
+            yield "--prompt-token-ids needs --tokenizer, the tokenizer.json of the served model"
+        if flags.text("endpoint") not in TAKE_TOKEN_IDS:
+            yield (
+                "--prompt-token-ids needs --endpoint completions or completion: other APIs take "
+                "texts"
+            )
     body = _extra_body(flags.text("extra_body"), [])
     for flag, name in (("model", "model"), ("adapter", "lora")):
         if flags.text(flag) is not None and name in body:
@@ -68,16 +91,22 @@ def _conflicts(flags: FlagReader) -> Iterator[str]:
 
 
 def _hang_ups(flags: FlagReader) -> HangUps | None:
-    rate, after = flags.number("abort_rate", float, 0, most=1), flags.text("abort_after") or FIRST_TOKEN
+    rate = flags.number("abort_rate", float, 0, most=1)
+    after = flags.text("abort_after") or FIRST_TOKEN
     try:
         hang_ups = parse_hang_ups(rate or 0.0, after, _seed(flags))
     except ValueError as error:
         flags.faults.append(str(error))
         return None
     if not rate and after != FIRST_TOKEN:
-        flags.faults.append("--abort-after needs --abort-rate, the share of requests that are given up")
+        flags.faults.append(
+            "--abort-after needs --abort-rate, the share of requests that are given up"
+        )
     if rate and flags.switch("no_stream") and hang_ups.seconds is None:
-        flags.faults.append("--abort-after counts tokens, which --no-stream does not show: give a time, such as '2 s'")
+        flags.faults.append(
+            "--abort-after counts tokens, which --no-stream does not show: give a time, such as "
+            "'2 s'"
+        )
     return hang_ups if rate else None
 
 
@@ -86,29 +115,40 @@ def _probe_rate(flags: FlagReader) -> float | None:
     if not rate:
         return None
     if 1 / rate > LONGEST_PROBE_GAP_S:
-        flags.faults.append(f"--probe-rate must be 0 or at least one an hour ({1 / LONGEST_PROBE_GAP_S:.4f}), got {rate:g}")
+        flags.faults.append(
+            f"--probe-rate must be 0 or at least one an hour ({1 / LONGEST_PROBE_GAP_S:.4f}), "
+            f"got {rate:g}"
+        )
     if flags.switch("no_stream"):
-        flags.faults.append("--probe-rate measures the time to the first token, which --no-stream does not show: leave one out")
+        flags.faults.append(
+            "--probe-rate measures the time to the first token, which --no-stream does not show: "
+            "leave one out"
+        )
     api = APIS.get(flags.text("endpoint") or CHAT.name)
     if api is not None and not isinstance(api, GeneratingApi):
         flags.faults.append(
-            f"--probe-rate sends requests that generate a text, which --endpoint {api.name} does not: leave one out"
+            f"--probe-rate sends requests that generate a text, which --endpoint {api.name} does "
+            "not: leave one out"
         )
     return rate
 
 
-def _short(fault: str) -> str:
+def _short_fault(fault: str) -> str:
     """The message, with the middle of a long value left out."""
-    return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
+    if len(fault) <= LONGEST_FAULT:
+        return fault
+    half = LONGEST_FAULT // 2
+    return f"{fault[:half]} … {fault[-half:]}"
 
 
 def _given(flags: FlagReader) -> dict[str, Any]:
     """Every flag that changes what is measured, as given, without secrets."""
     given: dict[str, Any] = {}
     for flag in FLAGS:
-        if not flag.secret and not flag.role & (Role.NAME | Role.REPORT):
-            text = flags.text(flag.dest) if flag.kind is Kind.JSON else None
-            given[flag.dest] = flags.raw[flag.dest] if text is None else redact_json(text)
+        if flag.secret or flag.role & (Role.NAME | Role.REPORT):
+            continue
+        text = flags.text(flag.dest) if flag.kind is Kind.JSON else None
+        given[flag.dest] = flags.raw[flag.dest] if text is None else redact_json(text)
     return given
 
 
@@ -117,8 +157,12 @@ def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
     if given is None:
         return None
     host, _, port = given.rpartition(":")
-    if not (port.isdecimal() and port.isascii() and len(port) <= 5 and 0 < int(port) < 2**16):
-        faults.append(f"--metrics-port must be a port or ADDRESS:PORT, such as 9646 or 0.0.0.0:9646, got {given!r}")
+    is_number = port.isdecimal() and port.isascii() and len(port) <= 5
+    if not is_number or not 0 < int(port) < 2**16:
+        faults.append(
+            "--metrics-port must be a port or ADDRESS:PORT, such as 9646 or 0.0.0.0:9646, got "
+            f"{given!r}"
+        )
         return None
     return host.strip("[]") or LOOPBACK, int(port)
 
@@ -129,16 +173,29 @@ def _session_headers(flags: FlagReader) -> SessionHeaders:
     for flag, name in names.items():
         word = f"--{flag.replace('_', '-')}"
         if name is not None and not is_header_name(name):
-            flags.faults.append(f"{word} must be the name of one header of the answers, such as X-Session-Id, got {name!r}")
-        elif name is not None and flag == "session_header" and name.lower() in TAKEN | given:
-            flags.faults.append(f"{word} cannot be {name}: requests have this header already")
+            flags.faults.append(
+                f"{word} must be the name of one header of the answers, such as X-Session-Id, "
+                f"got {name!r}"
+            )
+        elif (
+            name is not None
+            and flag == "session_header"
+            and name.lower() in TAKEN | given
+        ):
+            flags.faults.append(
+                f"{word} cannot be {name}: requests have this header already"
+            )
     return SessionHeaders(names["session_header"], names["replica_header"])
 
 
-def _choice(flags: FlagReader, name: str, *, check: Callable[[str], str] = str) -> WeightedChoice:
+def _choice(
+    flags: FlagReader, name: str, *, check: Callable[[str], str] = str
+) -> WeightedChoice:
     given = flags.text(name)
+    if given is None:
+        return ONE_FOR_ALL
     try:
-        return ONE_FOR_ALL if given is None else parse_choice(given, f"--{name}", _seed(flags), check=check)
+        return parse_choice(given, f"--{name}", _seed(flags), check=check)
     except ValueError as error:
         flags.faults.append(str(error))
         return ONE_FOR_ALL
@@ -152,7 +209,10 @@ def _readable(given: str | None, faults: list[str]) -> Path | None:
     try:
         TlsOptions(path).context()
     except OSError as error:  # ssl.SSLError is one
-        faults.append(f"--ca-file must be a readable PEM file of certificates, got {given!r} ({error.strerror or error})")
+        faults.append(
+            f"--ca-file must be a readable PEM file of certificates, got {given!r} "
+            f"({error.strerror or error})"
+        )
     return path
 
 
@@ -163,10 +223,14 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
         check_json(given.encode())
         value = json.loads(given)
     except ValueError as error:
-        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}': {error}")
+        faults.append(
+            f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}': {error}"
+        )
         return {}
     if not isinstance(value, dict):
-        faults.append("--extra-body must be a JSON object such as '{\"top_k\": 1}', got another JSON value")
+        faults.append(
+            "--extra-body must be a JSON object such as '{\"top_k\": 1}', got another JSON value"
+        )
         return {}
     return value
 
@@ -176,21 +240,28 @@ def _authorization(flags: FlagReader) -> Headers:
     if api_key is None:
         return ()
     if not (api_key.isascii() and api_key.isprintable()):
-        flags.faults.append("--api-key contains characters that cannot be sent in a header")
+        flags.faults.append(
+            "--api-key contains characters that cannot be sent in a header"
+        )
     return bearer(api_key)
 
 
 def _endpoint(given: str | None, faults: list[str]) -> str:
-    named = {api.path: name for name, api in APIS.items()}
-    name = named.get(given or CHAT.name, given or CHAT.name)
+    name = given or CHAT.name
+    for api in APIS.values():
+        if api.path == given:
+            name = api.name
     if name not in OFFERED:
         faults.append(f"--endpoint must be one of {', '.join(OFFERED)}, got {given!r}")
     return name
 
 
 def _output_len(flags: FlagReader) -> int | None:
-    lengths: list[int | None] = [flags.number(name, int, 1, most=MOST_TOKENS) for name in ("output_len", "sharegpt_output_len")]
-    return lengths[0] or lengths[1]
+    tokens: int | None = flags.number("output_len", int, 1, most=MOST_TOKENS)
+    vllms_tokens: int | None = flags.number(
+        "sharegpt_output_len", int, 1, most=MOST_TOKENS
+    )
+    return tokens or vllms_tokens
 
 
 def _structured_ratio(flags: FlagReader) -> float:
@@ -198,9 +269,22 @@ def _structured_ratio(flags: FlagReader) -> float:
     return 1.0 if ratio is None else ratio
 
 
+def _renews_prompts(flags: FlagReader) -> bool:
+    repeats = flags.text("seed") or flags.switched("cache_prompt")
+    return not repeats and not flags.switch("bust_prefix_cache")
+
+
 def _timeouts(flags: FlagReader) -> Timeouts:
-    names = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
-    return Timeouts(*(flags.number(name, float, 0, above=True, most=LONGEST_S) for name in names))
+    def seconds(name: str) -> float | None:
+        given: float | None = flags.number(name, float, 0, above=True, most=LONGEST_S)
+        return given
+
+    return Timeouts(
+        seconds("connect_timeout"),
+        seconds("first_token_timeout"),
+        seconds("token_timeout"),
+        seconds("request_timeout"),
+    )
 
 
 def _read(read: Callable[[FlagReader], Any]) -> Any:
@@ -228,39 +312,68 @@ class RunOptions:
     num_prompts: int | None = _number(int, 1, most=MOST_REQUESTS)
     max_concurrency: int | None = _number(int, 1, most=MOST_USERS)
     conversations: int | None = _number(int, 1, most=MOST_USERS)
-    warmup: int = _read(lambda flags: flags.number("warmup", int, 0, most=MOST_REQUESTS) or 0)
+    warmup: int = _read(
+        lambda flags: flags.number("warmup", int, 0, most=MOST_REQUESTS) or 0
+    )
     dataset_path: str | None = _of_flag(FlagReader.text)
     traffic: Traffic = _read(read_traffic)
     stream: bool = _read(lambda flags: not flags.switch("no_stream"))
     # The answer length to ask for, from either of its two flags.
     output_len: int | None = _read(_output_len)
     tokenizer: Path | None = _of_flag(FlagReader.path)
+    prompt_token_ids: bool = _of_flag(FlagReader.switch)
     keep_long_prompts: bool = _of_flag(FlagReader.switch)
-    # Prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was given.
-    renews_prompts: bool = _read(
-        lambda flags: not (flags.text("seed") or flags.switched("cache_prompt") or flags.switch("bust_prefix_cache"))
-    )
+    # Prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was
+    # given.
+    renews_prompts: bool = _read(_renews_prompts)
     trace: Path | None = _of_flag(FlagReader.path)
     models: WeightedChoice = _read(lambda flags: _choice(flags, "model"))
-    adapters: WeightedChoice = _read(lambda flags: _choice(flags, "adapter", check=adapter_name))
+    adapters: WeightedChoice = _read(
+        lambda flags: _choice(flags, "adapter", check=adapter_name)
+    )
     session_headers: SessionHeaders = _read(_session_headers)
     backend: str | None = _of_flag(FlagReader.chosen)
     balance: str = _read(lambda flags: flags.chosen("balance") or ROUND_ROBIN)
     connection_reuse: bool | None = _of_flag(FlagReader.switched)
     endpoint: str = _read(lambda flags: _endpoint(flags.text("endpoint"), flags.faults))
     max_tokens: int | None = _number(int, 1, most=MOST_TOKENS)
-    temperature: float | None = _read(lambda flags: 0.0 if flags.switch("same_answer") else flags.number("temperature", float, 0))
-    same_answer: bool = _of_flag(FlagReader.switch)  # prompts are sent alone and under load, to compare the answers
+    temperature: float | None = _read(
+        lambda flags: (
+            0.0
+            if flags.switch("same_answer")
+            else flags.number("temperature", float, 0)
+        )
+    )
+    # prompts are sent alone and under load, to compare the answers
+    same_answer: bool = _of_flag(FlagReader.switch)
     json_schema: Path | None = _of_flag(FlagReader.path)
     grammar: Path | None = _of_flag(FlagReader.path)
-    structured_output_ratio: float = _read(_structured_ratio)  # share of the requests with either
+    structured_output_ratio: float = _read(
+        _structured_ratio
+    )  # share of the requests with either
     ignore_eos: bool = _of_flag(FlagReader.switch)
-    cache_prompt: bool | None = _read(lambda flags: False if flags.switch("same_answer") else flags.switched("cache_prompt"))
+    cache_prompt: bool | None = _read(
+        lambda flags: (
+            False if flags.switch("same_answer") else flags.switched("cache_prompt")
+        )
+    )
     bust_prefix_cache: bool = _of_flag(FlagReader.switch)
+    reset_prefix_cache: bool = _of_flag(FlagReader.switch)
+    profile_server: bool = _of_flag(FlagReader.switch)
     kv_pool: int | None = _number(int, 1)
-    extra_body: dict[str, Any] = _read(lambda flags: _extra_body(flags.text("extra_body"), flags.faults))
-    headers: Headers = _read(lambda flags: read_headers(flags.lines("header"), flags.faults) + _authorization(flags))
-    tls: TlsOptions = _read(lambda flags: TlsOptions(_readable(flags.text("ca_file"), flags.faults), flags.switch("insecure")))
+    extra_body: dict[str, Any] = _read(
+        lambda flags: _extra_body(flags.text("extra_body"), flags.faults)
+    )
+    headers: Headers = _read(
+        lambda flags: (
+            read_headers(flags.lines("header"), flags.faults) + _authorization(flags)
+        )
+    )
+    tls: TlsOptions = _read(
+        lambda flags: TlsOptions(
+            _readable(flags.text("ca_file"), flags.faults), flags.switch("insecure")
+        )
+    )
     run_dir: Path | None = _of_flag(FlagReader.path)
     label: str | None = _of_flag(FlagReader.text)
     timeouts: Timeouts = _read(_timeouts)
@@ -268,10 +381,15 @@ class RunOptions:
     probe_rate_rps: float | None = _read(_probe_rate)  # probes beside the load
     # How often a request that was refused as overloaded is sent again.
     retries: int = _read(lambda flags: flags.number("retry", int, 0, most=MOST_RETRIES))
-    wait_at_end_s: float = _read(lambda flags: LONGEST_WAIT_S if flags.chosen("at_end") == WAIT else 0)
-    client_priority: str = _read(lambda flags: flags.chosen("client_priority") or AUTO)  # one of CLIENT_PRIORITIES
+    wait_at_end_s: float = _read(
+        lambda flags: LONGEST_WAIT_S if flags.chosen("at_end") == WAIT else 0
+    )
+    # one of CLIENT_PRIORITIES
+    client_priority: str = _read(lambda flags: flags.chosen("client_priority") or AUTO)
     shared_machine: bool = _of_flag(FlagReader.switch)
-    server_grace_s: float = _read(lambda flags: flags.number("server_grace", float, 0, most=LONGEST_S))
+    server_grace_s: float = _read(
+        lambda flags: flags.number("server_grace", float, 0, most=LONGEST_S)
+    )
     save_texts: bool = _of_flag(FlagReader.switch)
     telemetry: TelemetryOptions = _read(read_telemetry)
     price_per_hour: float | None = _number(float, 0)
@@ -279,14 +397,19 @@ class RunOptions:
     upload: str | None = _of_flag(FlagReader.text)
     lang: str = _read(lambda flags: flags.chosen("lang") or ENGLISH)
     no_report_html: bool = _of_flag(FlagReader.switch)
+    block: bool = _of_flag(FlagReader.switch)
     # Where to serve /metrics.
-    metrics_address: tuple[str, int] | None = _read(lambda flags: _address(flags.text("metrics_port"), flags.faults))
+    metrics_address: tuple[str, int] | None = _read(
+        lambda flags: _address(flags.text("metrics_port"), flags.faults)
+    )
     web_token: str | None = _of_flag(FlagReader.text)
     given_flags: dict[str, Any] = _read(_given)  # for the manifest
 
     def body_options(self) -> BodyOptions:
         """The flags that apply to every request's body."""
+        ids_of = str(self.tokenizer) if self.prompt_token_ids else None
         return BodyOptions(
+            token_ids_of=ids_of,
             endpoint=self.endpoint,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -304,8 +427,9 @@ def read_options(namespace: Any) -> RunOptions:
     flags.faults += _conflicts(flags)
     seed = _seed(flags)
     load = read_load(flags, seed)
-    values = {one.name: one.metadata["read"](flags, one.name) for one in fields(RunOptions) if one.metadata}
+    with_reader = [one for one in fields(RunOptions) if one.metadata]
+    values = {one.name: one.metadata["read"](flags, one.name) for one in with_reader}
     options = RunOptions(seed=seed, load=load, goals=read_goals(flags, load), **values)
     if flags.faults:
-        raise UsageError("\n".join(map(_short, dict.fromkeys(flags.faults))))
+        raise UsageError("\n".join(map(_short_fault, dict.fromkeys(flags.faults))))
     return options

@@ -1,4 +1,4 @@
-"""Secrets in the values of flags, by the kinds of their rows: to mask them, and to leave them out of what is sent."""
+"""Secrets in the values of flags: to mask them, and to leave them out of what is sent."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ _USER_IN_URL = re.compile(r"(://)[^/?#\s]*@")
 
 
 def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
-    """The values of secret flags, of headers that are not harmless, and of JSON fields with names of secrets.
-    `for_servers`: only those that go to the servers under test."""
-    return [
-        secret
-        for flag in FLAGS
-        if flag.kind in _SECRETS_IN and (flag.kind in _FOR_SERVERS or not for_servers)
-        for text in flags.texts(flag)
-        for secret in _SECRETS_IN[flag.kind](text)
-    ]
+    """The values of secret flags, of headers that are not harmless, and of JSON fields with names
+    of secrets. `for_servers`: only those that go to the servers under test."""
+    kinds = _SECRETS_IN.keys() & _FOR_SERVERS if for_servers else _SECRETS_IN.keys()
+    secrets: list[str] = []
+    for flag in FLAGS:
+        if flag.kind in kinds:
+            for text in flags.texts(flag):
+                secrets += _SECRETS_IN[flag.kind](text)
+    return secrets
 
 
 def redact_command(command: Sequence[str]) -> list[str]:
-    """A command line with *** for keys, headers, users of URLs, and values in JSON that look like secrets."""
+    """A command line with *** for keys, headers, users of URLs, and values in JSON that look like
+    secrets."""
     shown: list[str] = []
     words = iter(command)
     for word in words:
@@ -50,20 +51,29 @@ def redact_command(command: Sequence[str]) -> list[str]:
 
 
 def _masking(name: str) -> Callable[[str], str] | None:
-    """What masks the value of a flag; None where nothing need be masked. (argparse accepts any abbreviation of a flag.)"""
-    rows = [flag for flag in FLAGS if flag.name.startswith(name)] if len(name) > len("--") else []
+    """What masks the value of a flag; None where nothing need be masked. (argparse accepts any
+    abbreviation of a flag.)"""
+    if len(name) <= len("--"):
+        return None
+    rows = [flag for flag in FLAGS if flag.name.startswith(name)]
     if any(flag.secret for flag in rows):
         return lambda _: MASK
-    return redact_json if any(flag.kind is Kind.JSON for flag in rows) else None
+    if any(flag.kind is Kind.JSON for flag in rows):
+        return redact_json
+    return None
 
 
 def redact_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Parsed options as sent to workers: without keys; each worker needs its own."""
-    rows = {flag.dest: flag for flag in FLAGS}
-    return {name: value for name, value in options.items() if name not in rows or not _holds_secret(rows[name].kind, value)}
+    sent = dict(options)
+    for flag in FLAGS:
+        if flag.dest in sent and holds_secret(flag.kind, sent[flag.dest]):
+            del sent[flag.dest]
+    return sent
 
 
-def _holds_secret(kind: Kind, value: Any) -> bool:
+def holds_secret(kind: Kind, value: Any) -> bool:
+    """Whether this value of a flag of this kind is left out of what is sent and shown."""
     if kind is Kind.JSON:
         return bool(value) and redact_json(value) != value
     if kind is Kind.DESTINATION:
@@ -85,14 +95,26 @@ def read_headers(lines: Sequence[str], faults: list[str]) -> Headers:
     """Names and values of headers; those that cannot be sent are faults."""
     headers = []
     for line in lines:
-        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # vLLM writes NAME=VALUE
-        name, has_value, value = line.partition(separator)
-        is_name = has_value and is_header_name(name)
+        name, value = _name_and_value(line)
+        is_name = is_header_name(name)
         if not is_name or not (line.isascii() and line.isprintable()):
-            got = f"{name.strip()!r} with a value that cannot be sent" if is_name else "something else"
-            faults.append(f"--header must look like 'Name: value', in ASCII, got {got} (not shown, it may hold a key)")
+            got = "something else"
+            if is_name:
+                got = f"{name.strip()!r} with a value that cannot be sent"
+            faults.append(
+                f"--header must look like 'Name: value', in ASCII, got {got} (not shown, it may "
+                "hold a key)"
+            )
         headers.append((name.strip(), value.strip()))
     return tuple(headers)
+
+
+def _name_and_value(line: str) -> tuple[str, str]:
+    """The parts of `Name: value`, or of `NAME=VALUE` as vLLM writes it; no name without a sign."""
+    sign = re.search("[:=]", line)
+    if sign is None:
+        return "", ""
+    return line[: sign.start()], line[sign.end() :]
 
 
 def is_header_name(name: str) -> bool:
@@ -111,15 +133,23 @@ def _in_json(text: str) -> list[str]:
 
 def _in_url(url: str) -> list[str]:
     """The password in a URL, as it is written and as it is sent."""
-    password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
+    _, _, after_scheme = url.partition("://")
+    address, _, _ = after_scheme.partition("/")
+    user, _, _ = address.rpartition("@")
+    _, _, password = user.partition(":")
     return [password, unquote(password)] if password else []
+
+
+def _in_header(line: str) -> list[str]:
+    headers = read_headers([line], [])
+    return [value for name, value in headers if is_secret_header(name, value)]
 
 
 # What is secret in a value, by its kind.
 _SECRETS_IN: Mapping[Kind, Callable[[str], list[str]]] = {
     Kind.SERVER_KEY: lambda key: [key],
     Kind.SECRET: lambda secret: [secret],
-    Kind.HEADER: lambda line: [value for name, value in read_headers([line], []) if is_secret_header(name, value)],
+    Kind.HEADER: _in_header,
     Kind.JSON: _in_json,
     Kind.DESTINATION: _in_url,
 }

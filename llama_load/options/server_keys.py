@@ -1,5 +1,9 @@
-"""Which server gets which key. The keys of a command line or of the environment are for the servers that the person names: those
-in LLAMA_LOAD_KEYS_FOR, without it those that the command line or the plan gives. A server that we found ourselves gets none."""
+"""Which server gets which key.
+
+The keys of a command line or of the environment are for the servers that the person names: those in
+LLAMA_LOAD_KEYS_FOR, without it those that the command line or the plan gives. A server that we
+found ourselves gets none.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,16 @@ def may_have_keys(url: str) -> bool:
     named = os.environ.get(KEYS_FOR, "")
     if not named.strip():
         return True
-    return origin_of(url) in {origin_of(each) for each in split_hosts(named) if each != NOBODY}
+    servers = [each for each in split_hosts(named) if each != NOBODY]
+    return origin_of(url) in [origin_of(each) for each in servers]
 
 
 def headers_for(url: str, headers: Headers) -> BoundHeaders:
     """These headers for the server at this URL; without the secret ones if it may not have keys."""
-    if not may_have_keys(url):
-        headers = tuple((name, value) for name, value in headers if not is_secret_header(name, value))
-    return bound(url, headers)
+    if may_have_keys(url):
+        return bound(url, headers)
+    harmless = [header for header in headers if not is_secret_header(*header)]
+    return bound(url, tuple(harmless))
 
 
 def environment_key_for(url: str) -> BoundHeaders:

@@ -17,7 +17,8 @@ METRICS_PATH = "/metrics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryOptions:
-    """`interval_s`: 0 for no telemetry; `scrape`: whole URLs of pages of metrics; `power_command`: an argument list."""
+    """`interval_s`: 0 for no telemetry; `scrape`: whole URLs of pages of metrics; `power_command`:
+    an argument list."""
 
     interval_s: float
     scrape: tuple[str, ...]
@@ -29,10 +30,14 @@ def read_telemetry(flags: FlagReader) -> TelemetryOptions:
     """The options; faults go to the reader."""
     given = flags.number("telemetry_interval", float, 0, most=LONGEST_S)
     if given is not None and 0 < given < LEAST_INTERVAL_S:
-        flags.faults.append(f"--telemetry-interval must be 0 or at least {LEAST_INTERVAL_S:g} s, got {given:g}")
+        flags.faults.append(
+            f"--telemetry-interval must be 0 or at least {LEAST_INTERVAL_S:g} s, got {given:g}"
+        )
     token = flags.text("scrape_token")
     if token is not None and not (token.isascii() and token.isprintable()):
-        flags.faults.append("--scrape-token contains characters that cannot be sent in a header")
+        flags.faults.append(
+            "--scrape-token contains characters that cannot be sent in a header"
+        )
     return TelemetryOptions(
         interval_s=DEFAULT_INTERVAL_S if given is None else given,
         scrape=tuple(dict.fromkeys(flags.parsed("scrape", metrics_url, words=True))),
@@ -42,11 +47,13 @@ def read_telemetry(flags: FlagReader) -> TelemetryOptions:
 
 
 def metrics_url(text: str) -> str:
-    """The URL of a page of metrics; without a path that is /metrics. Raises ValueError with a message for users."""
+    """The URL of a page of metrics; without a path that is /metrics. Raises ValueError with a
+    message for users."""
     try:
         address = parse_url(text)
     except ValueError as error:
-        raise ValueError(f"--scrape: {str(error).replace('--api-key or --header', '--scrape-token')}") from None
+        fault = str(error).replace("--api-key or --header", "--scrape-token")
+        raise ValueError(f"--scrape: {fault}") from None
     return address.url if address.base_path else address.url + METRICS_PATH
 
 
@@ -55,5 +62,7 @@ def power_command(text: str | None, faults: list[str]) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text or ""))
     except ValueError as error:
-        faults.append(f"--power-command cannot be split into words ({error}): check its quotes")
+        faults.append(
+            f"--power-command cannot be split into words ({error}): check its quotes"
+        )
         return ()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from llama_load.errors import UsageError
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import ALL, DEFAULT_SIZE, MOST_PARTS, MOST_REQUESTS, MOST_TOKENS, RECORDED
+from llama_load.options.flags import (
+    ALL,
+    DEFAULT_SIZE,
+    MOST_PARTS,
+    MOST_REQUESTS,
+    MOST_TOKENS,
+    RECORDED,
+)
 from llama_load.workloads.agent import MOST_TOOLS
 from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
 from llama_load.workloads.prompt import AgentShape, Traffic
@@ -13,10 +20,12 @@ from llama_load.workloads.think_time import ThinkTime, think_time
 
 def read_traffic(flags: FlagReader) -> Traffic:
     """The flags that describe prompts. Faults go to the reader."""
-    text, number, chosen = flags.text, flags.number, flags.chosen
+    text = flags.text
+    number = flags.number
+    chosen = flags.chosen
     default = Traffic()
     return Traffic(
-        turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
+        turns=_turns_flag(flags),
         limits_turns=text("turns") is not None,
         generated_history=chosen("history") != RECORDED,
         system_prompt=text("system_prompt"),
@@ -27,11 +36,11 @@ def read_traffic(flags: FlagReader) -> Traffic:
         document_cache=chosen("document_cache") or default.document_cache,
         question=text("question"),
         images=text("images"),
-        image_size=_size(text("image_size") or "", flags.faults),
+        image_size=_image_size(text("image_size") or "", flags.faults),
         image_format=chosen("image_format") or default.image_format,
         images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
         weights=_weights(text("weights") or "", flags.faults),
-        categories=tuple(filter(None, (name.strip() for name in (text("category") or "").split(",")))),
+        categories=tuple(_words(text("category") or "")),
         agent=_agent(flags),
         batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
         input_len=number("input_len", int, 1, most=MOST_TOKENS),
@@ -41,44 +50,68 @@ def read_traffic(flags: FlagReader) -> Traffic:
     )
 
 
+def _turns_flag(flags: FlagReader) -> int | None:
+    """None: all of each conversation."""
+    if flags.text("turns") == ALL:
+        return None
+    return flags.number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1
+
+
+def _words(text: str) -> list[str]:
+    """What stands between commas."""
+    parts = [part.strip() for part in text.split(",")]
+    return [part for part in parts if part]
+
+
 def _agent(flags: FlagReader) -> AgentShape:
-    number, default = flags.number, AgentShape()
-    tools, sub_agents = number("tools", int, 0, most=MOST_TOOLS), number("sub_agents", int, 0, most=MOST_PARTS)
+    number = flags.number
+    default = AgentShape()
+    tools = number("tools", int, 0, most=MOST_TOOLS)
     return AgentShape(
         rounds=number("rounds", int, 1, most=MOST_PARTS),
         system_tokens=number("system_tokens", int, 1, most=MOST_TOKENS),
         tools=default.tools if tools is None else tools,
         tool_output_tokens=number("tool_output_tokens", int, 1, most=MOST_TOKENS),
         tool_time=_think_time(flags.text("tool_time"), flags.faults, "--tool-time"),
-        sub_agents=sub_agents or 0,
+        sub_agents=number("sub_agents", int, 0, most=MOST_PARTS) or 0,
     )
 
 
-def _think_time(given: str | None, faults: list[str], flag: str = "--think-time") -> ThinkTime | None:
+def _think_time(
+    given: str | None, faults: list[str], flag: str = "--think-time"
+) -> ThinkTime | None:
+    if given is None:
+        return None
     try:
-        return None if given is None else think_time(given, flag)
+        return think_time(given, flag)
     except UsageError as error:
         faults.append(str(error))
         return None
 
 
-def _size(given: str, faults: list[str]) -> tuple[int, int]:
+def _image_size(given: str, faults: list[str]) -> tuple[int, int]:
     width, _, height = (given or DEFAULT_SIZE).lower().partition("x")
-    if width.isdecimal() and height.isdecimal() and all(MIN_SIDE <= int(side) <= MAX_SIDE for side in (width, height)):
-        return int(width), int(height)
-    faults.append(f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels each, got {given!r}")
+    if width.isdecimal() and height.isdecimal():
+        sides = int(width), int(height)
+        if min(sides) >= MIN_SIDE and max(sides) <= MAX_SIDE:
+            return sides
+    faults.append(
+        f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels "
+        f"each, got {given!r}"
+    )
     return MIN_SIDE, MIN_SIDE
 
 
 def _weights(given: str, faults: list[str]) -> dict[str, float]:
     weights = {}
-    for part in filter(None, (part.strip() for part in given.split(","))):
+    for part in _words(given):
         name, _, share = part.replace(":", "=").partition("=")
         try:
-            weights[name.strip()] = float(share)
+            weight = float(share)
         except ValueError:
-            weights[name.strip()] = -1.0
-        if not 0 <= weights[name.strip()] < 1e9:
+            weight = -1.0
+        weights[name.strip()] = weight
+        if not 0 <= weight < 1e9:
             faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
     if weights and not any(weights.values()):
         faults.append("--weights must give at least one task more than 0")

@@ -7,7 +7,8 @@ from typing import Any
 _SAMPLING = "--extra-body '{{\"{}\": …}}'"
 # Flags with another name here, and their equivalents. (Others have the same name.)
 EQUIVALENTS = {
-    "--dataset-name": "the locustfile: -f locustfiles/sharegpt_chat.py (sharegpt), synthetic.py (random), custom.py or replay.py",
+    "--dataset-name": "the locustfile: -f locustfiles/sharegpt_chat.py (sharegpt), synthetic.py "
+    "(random), custom.py or replay.py",
     "--random-input-len": "--input-len, with -f locustfiles/synthetic.py",
     "--random-output-len": "--output-len, with -f locustfiles/synthetic.py",
     "--random-range-ratio": "--range-ratio, with -f locustfiles/synthetic.py",
@@ -51,16 +52,19 @@ _BACKENDS = {
 
 
 def in_our_words(message: str) -> str | None:
-    """The equivalents of flags of `vllm bench serve` that argparse refused; None if there is no such flag."""
-    _, refused, words = message.partition("unrecognized arguments: ")
-    flags = [word.partition("=")[0] for word in words.split()] if refused else []
-    known = [f"{flag} of vllm bench serve: write {EQUIVALENTS[flag]}" for flag in flags if flag in EQUIVALENTS]
-    if "argument --backend: invalid choice" in message:
-        known += [
-            f"--backend {name} of vllm bench serve: {'write' if ours.startswith('--') else 'use'} {ours}"
-            for name, ours in _BACKENDS.items()
-            if f"invalid choice: '{name}'" in message
-        ]
+    """The equivalents of flags of `vllm bench serve` that argparse refused; None if there is no
+    such flag."""
+    known = []
+    _, _, words = message.partition("unrecognized arguments: ")
+    for word in words.split():
+        flag, _, _ = word.partition("=")
+        if flag in EQUIVALENTS:
+            known.append(f"{flag} of vllm bench serve: write {EQUIVALENTS[flag]}")
+
+    for name, ours in _BACKENDS.items():
+        if f"argument --backend: invalid choice: '{name}'" in message:
+            verb = "write" if ours.startswith("--") else "use"
+            known.append(f"--backend {name} of vllm bench serve: {verb} {ours}")
     return "; ".join(known) or None
 
 

@@ -1,1 +1,2 @@
-"""What happens before the first request: query the servers, plan the prompts, check that they fit."""
+"""What happens before the first request: query the servers, plan the prompts, check that they
+fit."""

@@ -13,18 +13,23 @@ from llama_load.workloads.json_schema import MOST_SCHEMA_BYTES, check_schema
 from llama_load.workloads.text_files import read_whole
 
 
-def read_answer_form(options: RunOptions, targets: Sequence[Target]) -> AnswerForm | None:
-    """The form of the answers; None without a flag. UsageError: the file or a server does not allow it."""
+def read_answer_form(
+    options: RunOptions, targets: Sequence[Target]
+) -> AnswerForm | None:
+    """The form of the answers; None without a flag. UsageError: the file or a server does not allow
+    it."""
     for kind, path in ((JSON_SCHEMA, options.json_schema), (GRAMMAR, options.grammar)):
         if path is not None:
-            form = AnswerForm(kind, _text(kind, path), options.structured_output_ratio)
+            form = AnswerForm(
+                kind, _text_of_file(kind, path), options.structured_output_ratio
+            )
             for target in targets:
                 form_fields(form, options.endpoint, target)
             return form
     return None
 
 
-def _text(kind: str, path: Path) -> str:
+def _text_of_file(kind: str, path: Path) -> str:
     name = f"file of --{kind.replace('_', '-')}"
     try:
         text = read_whole(path, name, MOST_SCHEMA_BYTES).decode("utf-8-sig")

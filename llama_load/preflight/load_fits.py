@@ -1,4 +1,4 @@
-"""The load of a run: its arrivals, of a trace or by a rate, or its users; and how many users Locust must have ready."""
+"""The load of a run: arrivals of a trace or by a rate, or users; and how many Locust must have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from locust.runners import MasterRunner, WorkerNode
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 from llama_load.errors import UsageError
 from llama_load.load.schedule import drawn_by_weight
-from llama_load.load.segments import FILLING, LoadModel, Segment, of_conversations, plan_segments, total_requests
+from llama_load.load.segments import (
+    FILLING,
+    GAMMA,
+    LoadModel,
+    Segment,
+    of_conversations,
+    plan_segments,
+    total_requests,
+)
 from llama_load.observed.record import OK
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
@@ -25,7 +33,8 @@ from llama_load.units import quantity
 from llama_load.workloads.prompt import Plan
 from llama_load.workloads.traces import LAYOUTS, Arrival, read_trace_file
 
-# The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
+# The users of an open loop are estimated from the requests scheduled within this time; warm-up uses
+# this many too.
 USERS_AHEAD_S = 3.0
 
 
@@ -54,39 +63,74 @@ class PlannedLoad:
     @property
     def distinct_prompts(self) -> int:
         """The number of different prompts that it takes."""
-        counted = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
+        counted = self.num_prompts
+        if self.model.same_prompts:
+            counted = 0
+            for segment in self.segments:
+                counted = max(counted, segment.total or 0)
+
         return counted or DEFAULT_NUM_PROMPTS
 
     @property
     def num_conversations(self) -> int | None:
-        """The conversations that arrive within the time of a rate; None: a number of requests, or of users, sets the amount."""
+        """The conversations that arrive within the time of a rate; None: a number of requests, or
+        of users, sets the amount."""
         if self.model.conversations_per_min is None or self.counts_requests:
             return None
         return self.segments[0].total
 
     @property
     def concurrency(self) -> int | None:
-        """Maximum requests in flight; None without a limit. (The users of an open loop are available users, not load.)"""
-        return self.model.max_in_flight if self.model.is_open else self.sending
+        """Maximum requests in flight; None without a limit. (The users of an open loop are
+        available users, not load.)"""
+        if self.model.is_open:
+            return self.model.max_in_flight
+        return self.sending
 
 
-def planned_load(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> PlannedLoad:
-    """The load that the flags ask for. UsageError: a flag has no effect, or the load is impossible."""
+def planned_load(
+    environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool
+) -> PlannedLoad:
+    """The load that the flags ask for. UsageError: a flag has no effect, or the load is
+    impossible."""
     model = options.load
     if options.trace is not None:
-        model = replace(model, arrivals=load_trace(options.trace, speed=options.traffic.speed))
+        model = replace(
+            model, arrivals=load_trace(options.trace, speed=options.traffic.speed)
+        )
     of_each_stage = options.num_prompts
-    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape ends the run
-    if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
+    has_shape = environment.shape_class is not None and not model.stages
+    is_ended_otherwise = (
+        has_shape or model.arrivals or run_time_s is not None or not headless
+    )
+    if of_each_stage is None and not is_ended_otherwise:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
-    num_users, workers = environment.parsed_options.num_users, _workers(environment)
+
+    num_users = environment.parsed_options.num_users
+    workers = _workers(environment)
     most = MOST_USERS_A_PROCESS * max(1, workers)
-    users = max(num_users, *(segment.most_users or 0 for segment in segments))
-    sending = users if model.stages else sending_users(environment.user_classes, users)
-    handed_over = sending if model.hands_over else 0
+    users = num_users
+    busy = num_users
+    for segment in segments:
+        to_begin = segment.users_to_begin(USERS_AHEAD_S)
+        users = max(users, segment.most_users or 0)
+        busy = max(busy, min(to_begin, most))
+
+    sending = users
+    if not model.stages:
+        sending = sending_users(environment.user_classes, users)
+
+    handed_over = 0
+    if model.hands_over:
+        handed_over = sending
+
     if of_each_stage is not None and of_each_stage < 2 * handed_over:
-        raise UsageError(f"--hand-over with {sending} users needs --num-prompts {2 * sending} or more, got {of_each_stage}")
+        raise UsageError(
+            f"--hand-over with {sending} users needs --num-prompts {2 * sending} or more, got "
+            f"{of_each_stage}"
+        )
+
     load = PlannedLoad(
         model=model,
         segments=segments,
@@ -96,55 +140,85 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         alive=options.conversations,
         users=users,
         sending=sending,
-        busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most) for segment in segments)),
+        busy=busy,
         warmup=max(options.warmup, handed_over),
         filling=FILLING * handed_over,
         counts_requests=of_each_stage is not None,
     )
-    if model.conversations_per_min is not None and run_time_s is not None and options.num_prompts is not None:
-        raise UsageError("--conversation-rate runs until its conversations have ended: give -t or --num-prompts, not both")
-    if options.goals.until is not None and run_time_s is None and options.num_prompts is None:
-        raise UsageError(f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts")
+    has_two_ends = run_time_s is not None and options.num_prompts is not None
+    if model.conversations_per_min is not None and has_two_ends:
+        raise UsageError(
+            "--conversation-rate runs until its conversations have ended: give -t or "
+            "--num-prompts, not both"
+        )
+    has_limit = run_time_s is not None or options.num_prompts is not None
+    if options.goals.until is not None and not has_limit:
+        raise UsageError(
+            f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts"
+        )
     _refuse_what_makes_no_schedule(environment, options, load)
     return load
 
 
 def with_conversations(load: PlannedLoad, plans: Mapping[str, Plan]) -> PlannedLoad:
-    """The load with its conversations: those that arrive by a rate get the schedule of their requests. UsageError: the prompts are
-    no conversations."""
-    rate, alive = load.model.conversations_per_min, load.alive
-    if rate is None and alive is None:
+    """The load with its conversations: those that arrive by a rate get the schedule of their
+    requests. UsageError: the prompts are no conversations."""
+    rate = load.model.conversations_per_min
+    if rate is None and load.alive is None:
         return load
-    if not any(prompt.more for plan in plans.values() for prompt in plan.measured):
-        flag, instead = ("--conversations", f"-u {alive}") if rate is None else ("--conversation-rate", "--request-rate")
+    flag = "--conversation-rate"
+    instead = "--request-rate"
+    if rate is None:
+        flag = "--conversations"
+        instead = f"-u {load.alive}"
+    if not any(map(_has_turns, plans.values())):
         raise UsageError(
-            f"{flag} needs conversations of several turns, and this locustfile sends single requests: give --turns all, use "
+            f"{flag} needs conversations of several turns, and this locustfile sends single "
+            "requests: give --turns all, use "
             f"conversations.py or agent.py, or give {instead} instead"
         )
     if rate is None:
         return load
-    count = load.num_prompts if load.counts_requests else None
-    turns = _turns(plans, load.weights, load.model.seed)
-    return replace(load, segments=[of_conversations(load.model, load.segments[0], turns, count)])
+
+    count = None
+    if load.counts_requests:
+        count = load.num_prompts
+
+    turns = _turns_in_order(plans, load.weights, load.model.seed)
+    segment = of_conversations(load.model, load.segments[0], turns, count)
+
+    return replace(load, segments=[segment])
 
 
-def _turns(plans: Mapping[str, Plan], weights: Mapping[str, float], seed: int) -> Iterator[int]:
-    """The numbers of requests of the conversations in the order in which they arrive, without end: the dispatcher leases the next
-    one of the workload that is drawn for its first request."""
+def _has_turns(plan: Plan) -> bool:
+    return any(prompt.more for prompt in plan.measured)
+
+
+def _turns_in_order(
+    plans: Mapping[str, Plan], weights: Mapping[str, float], seed: int
+) -> Iterator[int]:
+    """The numbers of requests of the conversations in the order in which they arrive, without end:
+    the dispatcher leases the next one of the workload that is drawn for its first request."""
     drawn = drawn_by_weight(weights, seed)
     places: Counter[str] = Counter()
     number = 0
     while True:
         workload = drawn(number)
-        length = plans[workload].turns_from(places[workload]) if workload in plans else 1
+        length = 1
+        if workload in plans:
+            length = plans[workload].turns_from(places[workload])
+
         places[workload] += length
         number += length
         yield length
 
 
 def _workers(environment: Any) -> int:
-    master = isinstance(environment.runner, MasterRunner)
-    return max(environment.runner.worker_count, environment.parsed_options.expect_workers) if master else 1
+    runner = environment.runner
+    if not isinstance(runner, MasterRunner):
+        return 1
+    expected: int = environment.parsed_options.expect_workers
+    return max(runner.worker_count, expected)
 
 
 def _weights(environment: Any) -> dict[str, float]:
@@ -156,87 +230,154 @@ def _weights(environment: Any) -> dict[str, float]:
     return dict(weights)
 
 
-def _refuse_what_makes_no_schedule(environment: Any, options: RunOptions, load: PlannedLoad) -> None:
+def _refuse_what_makes_no_schedule(
+    environment: Any, options: RunOptions, load: PlannedLoad
+) -> None:
     model = load.model
     if model.is_open and not load.weights:
-        raise UsageError("a request rate needs a user class that sends: make one of the locustfile's classes a LlamaUser")
-    fixed = [user.__name__ for user in environment.user_classes if user.fixed_count]
-    if model.is_open and fixed:
-        raise UsageError(f"{fixed[0]} has a fixed_count, but a request rate needs a variable number of users; use weight instead")
-    amounts = [stage.count is not None or stage.seconds is not None for stage in model.stages]
-    if amounts and all(amounts) and (load.run_time_s is not None or options.num_prompts is not None):
-        what = "--num-prompts" if load.run_time_s is None else "-t"
-        raise UsageError(f"{what} has no effect, because every stage has its own amount: leave it out")
+        raise UsageError(
+            "a request rate needs a user class that sends: make one of the locustfile's classes "
+            "a LlamaUser"
+        )
+
+    for user in environment.user_classes:
+        if model.is_open and user.fixed_count:
+            raise UsageError(
+                f"{user.__name__} has a fixed_count, but a request rate needs a variable number "
+                "of users; use weight instead"
+            )
+
+    has_own_amounts = bool(model.stages)
+    for stage in model.stages:
+        if stage.count is None and stage.seconds is None:
+            has_own_amounts = False
+
+    what = None
+    if load.run_time_s is not None:
+        what = "-t"
+    elif options.num_prompts is not None:
+        what = "--num-prompts"
+
+    if has_own_amounts and what is not None:
+        raise UsageError(
+            f"{what} has no effect, because every stage has its own amount: leave it out"
+        )
 
 
 def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
-    """Rows for the preflight table; none for a plain closed loop, which -u and --num-prompts describe."""
+    """Rows for the preflight table; none for a plain closed loop, which -u and --num-prompts
+    describe."""
     if model.stages:
-        return [PreflightRow("stages", _stages(model, segments))]
+        return [PreflightRow("stages", _stages_text(model, segments))]
     if not model.is_open:
         return []
     (segment,) = segments
-    last_s = float(segment.scheduled_s[-1]) if segment.scheduled_s is not None else 0.0
+    last_s = 0.0
+    if segment.scheduled_s is not None:
+        last_s = float(segment.scheduled_s[-1])
     requests = quantity(segment.total or 0, "request")
-    if model.arrivals:
-        what = "arrivals of a trace"
+    if model.conversations_per_min is not None:
+        requests = (
+            f"{quantity(segment.conversations or 0, 'conversation')} with {requests}"
+        )
+
+    what = "arrivals of a trace"
+    if not model.arrivals:
+        what = _rate(model)
+
+    text = f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}"
+    return [PreflightRow("load", text)]
+
+
+def _rate(model: LoadModel) -> str:
+    """`linear ramp from 1 to 8 requests/s (poisson)`."""
+    shape = model.process
+    if shape == GAMMA:
+        shape = f"gamma, burstiness {model.burstiness:g}"
+    if model.conversations_per_min is not None:
+        what = f"{model.conversations_per_min:g} conversations/min ({shape})"
     else:
-        shape = f"gamma, burstiness {model.burstiness:g}" if model.process == "gamma" else model.process
-        what = f"{model.rate_rps:g} requests/s ({shape})" if model.rate_rps is not None else ""
-        if model.conversations_per_min is not None:
-            what = f"{model.conversations_per_min:g} conversations/min ({shape})"
-            requests = f"{quantity(segment.conversations or 0, 'conversation')} with {requests}"
-        if model.ramp is not None:
-            what = f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
-    return [PreflightRow("load", f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}")]
+        what = f"{model.rate_rps:g} requests/s ({shape})"
+    if model.ramp is None:
+        return what
+    return f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
 
 
 def _limit(model: LoadModel) -> str:
     if model.max_in_flight is None:
         return ""
-    return f"; at most {model.max_in_flight} in flight, the rest is {'dropped' if model.drops else 'queued'}"
+
+    rest = "queued"
+    if model.drops:
+        rest = "dropped"
+
+    return f"; at most {model.max_in_flight} in flight, the rest is {rest}"
 
 
-def _stages(model: LoadModel, segments: list[Segment]) -> str:
+def _stages_text(model: LoadModel, segments: list[Segment]) -> str:
     names = ", ".join(stage.name for stage in model.stages)
     total = total_requests(segments)
-    count = "as many prompts as fit its time each" if total is None else f"{quantity(total, 'prompt')} in all"
-    which = "the same in every stage" if model.same_prompts else "new ones of similar lengths in every stage while there are any"
+    count = "as many prompts as fit its time each"
+    if total is not None:
+        count = f"{quantity(total, 'prompt')} in all"
+    which = "new ones of similar lengths in every stage while there are any"
+    if model.same_prompts:
+        which = "the same in every stage"
     return f"{names}: {count}, {which}{_limit(model)}"
 
 
 def load_trace(path: Path, *, speed: float = 1.0) -> list[Arrival]:
     """The arrivals of a trace, sorted by time, the first at 0; `speed` 2 plays it in half the time.
 
-    Arrivals at the same instant stay in file order. UsageError names the line when the trace is missing, empty or invalid;
-    RunError: a damaged run folder.
+    Arrivals at the same instant stay in file order. UsageError names the line when the trace is
+    missing, empty or invalid; RunError: a damaged run folder.
     """
     rows = _rows_of_run(path) if path.is_dir() else read_trace_file(path)
     if not rows:
-        raise UsageError(f"the trace {path} contains no request; it must have {LAYOUTS}")
+        raise UsageError(
+            f"the trace {path} contains no request; it must have {LAYOUTS}"
+        )
+
     rows.sort(key=attrgetter("at_s"))
-    return [replace(row, at_s=(row.at_s - rows[0].at_s) / speed) for row in rows]
+    arrivals = []
+    for row in rows:
+        since_first_s = row.at_s - rows[0].at_s
+        arrivals.append(replace(row, at_s=since_first_s / speed))
+
+    return arrivals
 
 
 def _rows_of_run(path: Path) -> list[Arrival]:
-    """The measured requests of a run. A failed or cut request takes its token limit as the answer's length."""
+    """The measured requests of a run. A failed or cut request takes its token limit as the answer's
+    length."""
     records = load_run(path).records.measured()
-    columns = ("scheduled_mono_ns", "started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
-    return [
-        Arrival(
-            (started_ns if scheduled_ns is None else scheduled_ns) / 1e9,
-            prompt_tokens,
-            output_tokens if status == OK else max_tokens,
-        )
-        for scheduled_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(
-            *map(records.strings, columns), strict=True
-        )
-    ]
+    columns = (
+        "scheduled_mono_ns",
+        "started_mono_ns",
+        "status",
+        "prompt_tokens",
+        "output_tokens",
+        "max_tokens",
+    )
+    arrivals = []
+    for row in zip(*map(records.strings, columns), strict=True):
+        scheduled_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens = row
+        at_ns = scheduled_ns
+        if at_ns is None:
+            at_ns = started_ns
+
+        answer_tokens = max_tokens
+        if status == OK:
+            answer_tokens = output_tokens
+
+        arrivals.append(Arrival(at_ns / 1e9, prompt_tokens, answer_tokens))
+    return arrivals
 
 
 def sending_users(user_classes: Iterable[Any], total: int) -> int:
-    """Of `total` users those of our classes, as Locust's own dispatcher shares them out by `weight` and `fixed_count`; all where
-    every class is ours, or none is. 4 users of a LlamaUser and an HttpUser of equal weight: 2."""
+    """Of `total` users those of our classes, as Locust's own dispatcher shares them out by `weight`
+    and `fixed_count`; all where every class is ours, or none is. 4 users of a LlamaUser and an
+    HttpUser of equal weight: 2."""
     return _sending(tuple(user_classes), total)
 
 
@@ -248,4 +389,9 @@ def _sending(user_classes: tuple[Any, ...], total: int) -> int:
     dispatcher = UsersDispatcher([WorkerNode("one")], list(user_classes))
     dispatcher.new_dispatch(total, total)
     (counts,) = next(dispatcher).values()
-    return sum(counts[name] for name in own)
+
+    sending = 0
+    for name in own:
+        sending += counts[name]
+
+    return sending

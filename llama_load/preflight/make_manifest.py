@@ -14,11 +14,13 @@ from typing import Any
 import psutil
 
 from llama_load.foreign_text import redacted
-from llama_load.load.segments import TRACE
+from llama_load.load.segments import TRACE, LoadModel
+from llama_load.load.stages import Stage
 from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import redact_command
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.preflight.plan_beginnings import common_beginnings
+from llama_load.preflight.servers import have_cache_switch
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord
 from llama_load.run_folder.writer import open_run
 from llama_load.targets.target import Target
@@ -38,13 +40,18 @@ def make_manifest(
     tokenizer: str,
     rows: list[PreflightRow],
 ) -> Manifest:
-    """The settings, the servers and the data. `tokenizer` counted the prompts; user classes name a run without workloads."""
+    """The settings, the servers and the data. `tokenizer` counted the prompts; user classes name a
+    run without workloads."""
     model = load.model
     facts = {name: plan.facts for name, plan in plans.items()}
+    names = list(plans) or [user.__name__ for user in environment.user_classes]
+    beginnings = None
+    if not options.bust_prefix_cache:
+        beginnings = common_beginnings(plans, shared_tokens(facts))
     return Manifest(
         version=__version__,
         date=time.strftime("%Y%m%d-%H%M%S"),
-        workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
+        workload=" + ".join(names),
         command=_typed_command(),
         options=options.given_flags,
         endpoint=options.endpoint,
@@ -63,10 +70,10 @@ def make_manifest(
         conversation_rate=model.conversations_per_min,
         conversations=load.alive,
         burstiness=model.burstiness,
-        arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
-        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.traffic.speed},
-        ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
-        stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
+        arrival=_arrival(model),
+        trace=_trace(options),
+        ramp=_ramp(model),
+        stages=list(map(_stage_record, model.stages)),
         same_prompts=model.same_prompts,
         same_answer=options.same_answer,
         shared_machine=options.shared_machine,
@@ -78,10 +85,10 @@ def make_manifest(
         fail_if=[threshold.text for threshold in options.goals.thresholds],
         exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
-        cache_off=options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets),
+        cache_off=options.cache_prompt is False and have_cache_switch(targets),
         fixed_lengths=options.ignore_eos or options.output_len is not None,
         shared_tokens=shared_tokens(facts),
-        common_beginnings=None if options.bust_prefix_cache else common_beginnings(plans, shared_tokens(facts)),
+        common_beginnings=beginnings,
         prompts=facts_json(facts),
         targets=[target.described() for target in targets],
         preflight=rows,
@@ -89,10 +96,37 @@ def make_manifest(
     )
 
 
+def _arrival(model: LoadModel) -> str | None:
+    """How requests arrive; None in a closed loop."""
+    if not model.is_open:
+        return None
+    if model.arrivals:
+        return TRACE
+    return model.process
+
+
+def _trace(options: RunOptions) -> dict[str, Any] | None:
+    if options.trace is None:
+        return None
+    return {"path": str(options.trace), "speed": options.traffic.speed}
+
+
+def _ramp(model: LoadModel) -> dict[str, Any] | None:
+    if model.ramp is None:
+        return None
+    return {"kind": model.ramp, "start_rps": model.ramp_start_rps}
+
+
+def _stage_record(stage: Stage) -> StageRecord:
+    return StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start)
+
+
 def _typed_command() -> list[str]:
     """What the user typed: this process's arguments, or the command that started this process."""
     typed = os.environ.get(STARTED_AS)
-    return redact_command(shlex.split(typed) if typed else ["locust", *sys.argv[1:]])
+    if typed:
+        return redact_command(shlex.split(typed))
+    return redact_command(["locust", *sys.argv[1:]])
 
 
 _used_run_dirs: set[Path] = set()
@@ -105,7 +139,8 @@ def run_dir(options: RunOptions, manifest: Manifest) -> Path:
 
 
 def run_writer(options: RunOptions, manifest: Manifest) -> RunWriter:
-    """Opens the run folder: --run-dir exactly at first, then with -2, -3, … if it holds another run."""
+    """Opens the run folder: --run-dir exactly at first, then with -2, -3, … if it holds another
+    run."""
     folder = run_dir(options, manifest)
     if options.run_dir is None or folder in _used_run_dirs:
         return open_run(folder, manifest)
@@ -127,12 +162,25 @@ def _this_machine() -> dict[str, Any]:
 def _cpu_name() -> str | None:
     """The name of the processor by the kernel; None where it does not say (ARM, macOS)."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (
+            Path("/proc/cpuinfo")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines()
+        )
     except OSError:
         return None
-    return next((line.partition(":")[2].strip()[:100] for line in lines if line.startswith("model name")), None)
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()[:100]
+    return None
 
 
 def _file_name(text: str) -> str:
     """A text as part of a file name, in any script."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)[:80]
+    name = ""
+    for character in text[:80]:
+        is_plain = character.isalnum() or character in "-_."
+        name += character if is_plain else "-"
+
+    return name

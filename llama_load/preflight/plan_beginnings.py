@@ -1,5 +1,5 @@
-"""Common beginnings of different prompts, found when a run is planned: the texts are known then, and a server's cache
-may be silent."""
+"""Common beginnings of different prompts, found when a run is planned: the texts are known then,
+and a server's cache may be silent."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ CHARS_PER_TOKEN = 4.0
 SLACK = 1.1
 
 
-def common_beginnings(plans: Mapping[str, Plan], shared_tokens: Mapping[str, int | None]) -> CommonBeginnings:
-    """What a cache can reuse of these plans. `shared_tokens`: by workload or task, shared by design (None: all).
+def common_beginnings(
+    plans: Mapping[str, Plan], shared_tokens: Mapping[str, int | None]
+) -> CommonBeginnings:
+    """What a cache can reuse of these plans. `shared_tokens`: by workload or task, shared by design
+    (None: all).
 
-    In the order of their texts each prompt is compared with the one before it. The sum of these common beginnings is
-    what a cache that keeps everything reuses, in whatever order they are sent: all characters, less those of their
-    prefix tree. "abc", "abd" and "xyz": 2 of 9. Source: J. Kärkkäinen, G. Manzini, S. Puglisi, "Permuted
-    Longest-Common-Prefix Array", 2009.
+    In the order of their texts each prompt is compared with the one before it. The sum of these
+    common beginnings is what a cache that keeps everything reuses, in whatever order they are sent:
+    all characters, less those of their prefix tree. "abc", "abd" and "xyz": 2 of 9. Source: J.
+    Kärkkäinen, G. Manzini, S. Puglisi, "Permuted Longest-Common-Prefix Array", 2009.
     """
     common = total = sharing = mostly = count = 0
     for name, plan in plans.items():
-        texts = _texts(plan, name, shared_tokens)
+        texts = _texts_of_first_turns(plan, name, shared_tokens)
         count += len(texts)
         total += sum(map(len, texts))
         for (before, _), (text, allowed) in pairwise(sorted(texts.items())):
@@ -43,8 +46,11 @@ def common_beginnings(plans: Mapping[str, Plan], shared_tokens: Mapping[str, int
     return CommonBeginnings(count, common / total, mostly / count, sharing)
 
 
-def _texts(plan: Plan, workload: str, shared_tokens: Mapping[str, int | None]) -> dict[str, int]:
-    """The texts of first turns, each with the characters at its beginning that its workload shares by design."""
+def _texts_of_first_turns(
+    plan: Plan, workload: str, shared_tokens: Mapping[str, int | None]
+) -> dict[str, int]:
+    """The texts of first turns, each with the characters at its beginning that its workload shares
+    by design."""
     texts: dict[str, int] = {}
     for prompt in islice(plan.measured, MOST_PROMPTS):
         if (prompt.turn or 1) > 1 or prompt.inputs:
@@ -52,19 +58,25 @@ def _texts(plan: Plan, workload: str, shared_tokens: Mapping[str, int | None]) -
         tokens = shared_tokens.get(prompt.task or workload, 0)
         if tokens is None:
             continue
-        text = _text(prompt)
+        text = _text_of_prompt(prompt)
         texts[text] = round(tokens * _chars_per_token(prompt, text) * SLACK)
     return texts
 
 
-def _text(prompt: Prompt) -> str:
+def _text_of_prompt(prompt: Prompt) -> str:
     if not prompt.history:
         return prompt.text
-    return "\n".join((*(message.text for message in prompt.history), prompt.text))
+
+    texts = [message.text for message in prompt.history]
+    texts.append(prompt.text)
+
+    return "\n".join(texts)
 
 
 def _chars_per_token(prompt: Prompt, text: str) -> float:
-    return len(text) / prompt.prompt_tokens if prompt.prompt_tokens else CHARS_PER_TOKEN
+    if not prompt.prompt_tokens:
+        return CHARS_PER_TOKEN
+    return len(text) / prompt.prompt_tokens
 
 
 def _common_chars(first: str, second: str) -> int:

@@ -1,9 +1,11 @@
-"""Everything before the first request: query the servers, choose the prompts, print the preflight table."""
+"""Everything before the first request: query the servers, choose the prompts, print the preflight
+table."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,12 +33,29 @@ from llama_load.preflight.checks import (
     target_rows,
     tool_rows,
 )
-from llama_load.preflight.load_fits import PlannedLoad, load_rows, planned_load, with_conversations
-from llama_load.preflight.local_servers import LocalServer, find_local_server, server_rows, with_traffic
+from llama_load.preflight.load_fits import (
+    PlannedLoad,
+    load_rows,
+    planned_load,
+    with_conversations,
+)
 from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
-from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
+from llama_load.preflight.server_rows import server_rows
+from llama_load.preflight.servers import (
+    beginning_of,
+    budget_of,
+    hosts_of,
+    probe_targets,
+    refuse_unserved,
+    token_counter,
+)
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
+from llama_load.serving.local_server import (
+    LocalServer,
+    find_local_server,
+    with_traffic,
+)
 from llama_load.tables.bounded_console import bounded_console
 from llama_load.tables.text_width import padded, wrapped
 from llama_load.targets.balance import LEAST_IN_FLIGHT
@@ -44,12 +63,17 @@ from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
 from llama_load.targets.tokenize import ServerCounter
+from llama_load.units import quantity
 from llama_load.users.beginning import Beginning
 from llama_load.wire.limits import raised_limits
 from llama_load.wire.priority import may_be_real_time
+from llama_load.wire.receiver import compiled_receiver
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.prompt import Plan
 from llama_load.workloads.recorded import TalkFacts
+
+# The row with the kind and URL of a server.
+SERVER = "server"
 
 
 @dataclass(slots=True)
@@ -70,8 +94,10 @@ class Prepared:
     @property
     def checks_answers(self) -> bool:
         """Whether answers are checked against a schema or the expectations of a data set."""
-        has_schema = self.body_options.form is not None and self.body_options.form.schema is not None
-        return has_schema or any(prompt.expect is not None for plan in self.plans.values() for prompt in plan.measured)
+        form = self.body_options.form
+        if form is not None and form.schema is not None:
+            return True
+        return any(map(_has_expectations, self.plans.values()))
 
     @property
     def ends_matter(self) -> bool:
@@ -82,45 +108,85 @@ class Prepared:
     def open(self) -> Prepared:
         """The same run, with its run folder open. UsageError: it cannot be written."""
         self.writer = run_writer(self.options, self.manifest)
-        self.local_servers = [with_traffic(*pair) for pair in zip(self.local_servers, self.manifest.servers, strict=True)]
+        self.local_servers = list(
+            map(with_traffic, self.local_servers, self.manifest.servers)
+        )
         return self
 
 
-def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
-    """Query the servers, plan the prompts, make the rows of the preflight table. UsageError: something does not fit."""
+def check(
+    environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool
+) -> Prepared:
+    """Query the servers, plan the prompts, make the rows of the preflight table. UsageError:
+    something does not fit."""
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
     if options.junit is not None and options.junit.is_dir():
         raise UsageError(f"--junit {options.junit} is a folder; name a file")
     meter = options.telemetry.power_command[:1]
     if meter and shutil.which(meter[0]) is None:
-        raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
+        raise UsageError(
+            f"--power-command: {meter[0]!r} is no program on this machine; check its name, or "
+            "give its path"
+        )
     probes, targets = probe_targets(hosts, options)
     form = read_answer_form(options, targets)
     local_servers = [find_local_server(target) for target in targets]
-    descriptions = [server.describe() for server in local_servers]
-    shifts = all(server.context_shift for server in descriptions)
+    descriptions = []
+    shifts = True
+    for server in local_servers:
+        description = server.describe()
+        descriptions.append(description)
+        shifts = shifts and description.context_shift
+
     counter = token_counter(probes[0], options)
     nonce = secrets.token_hex(8)
     beginning = beginning_of(options, targets, counter, nonce)
     renews = beginning is not None and beginning.tokens is not None
     budget = budget_of(targets, options, beginning, shifts=shifts)
-    plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
-    load = with_conversations(load, plans)
-    if options.traffic.speed != 1 and options.trace is None and not any(map(_has_recorded_waits, plans.values())):
-        raise UsageError("--speed has nothing to play faster: give a trace (--trace FILE), or conversations with recorded waits")
-    refuse_probes(options, plans.values())
-    rows = _rows(
-        options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
+    plans = plan_prompts(
+        environment, options, load, budget, counter, nonce=nonce, renews=renews
     )
-    rows += cache_rows(plans.values()) if renews else []
+    load = with_conversations(load, plans)
+    has_recorded_waits = any(map(_has_recorded_waits, plans.values()))
+    has_waits = options.trace is not None or has_recorded_waits
+    if options.traffic.speed != 1 and not has_waits:
+        raise UsageError(
+            "--speed has nothing to play faster: give a trace (--trace FILE), or conversations "
+            "with recorded waits"
+        )
+    refuse_probes(options, plans.values())
+    refuse_unserved(probes, plans.values())
+    rows = _preflight_rows(
+        options,
+        load,
+        targets,
+        plans,
+        budget=budget,
+        counter=counter,
+        kv_pool=options.kv_pool or _shared_pool(descriptions),
+    )
+    if renews:
+        rows += cache_rows(plans.values())
     rows += server_rows(local_servers, descriptions)
-    manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
+    manifest = make_manifest(
+        environment,
+        load,
+        options,
+        targets=targets,
+        plans=plans,
+        tokenizer=counter.source,
+        rows=rows,
+    )
     manifest.servers = descriptions
-    manifest.prefix_tokens = beginning.tokens if beginning is not None else None
-    folder = run_dir(options, manifest).parent
-    if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
-        rows += change_rows(before[1], manifest)
+    if beginning is not None:
+        manifest.prefix_tokens = beginning.tokens
+
+    if options.label is not None:
+        before = last_with_label(run_dir(options, manifest).parent, options.label)
+        if before is not None:
+            _, manifest_before = before
+            rows += change_rows(manifest_before, manifest)
     return Prepared(
         options=options,
         load=load,
@@ -135,17 +201,29 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
 
 
 def _has_recorded_waits(plan: Plan) -> bool:
-    return isinstance(plan.facts.dataset, TalkFacts) and any(prompt.delay_s for prompt in plan.measured)
+    if not isinstance(plan.facts.dataset, TalkFacts):
+        return False
+    return any(prompt.delay_s for prompt in plan.measured)
 
 
-def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
-    """`check`, print the preflight table, open the run folder. UsageError: something does not fit."""
+def _has_expectations(plan: Plan) -> bool:
+    return any(prompt.expect is not None for prompt in plan.measured)
+
+
+def prepare(
+    environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool
+) -> Prepared:
+    """`check`, print the preflight table, open the run folder. UsageError: something does not
+    fit."""
     checked = check(environment, options, run_time_s, headless=headless)
-    print_table(checked.manifest.preflight)
+    rows = checked.manifest.preflight
+    if sys.stderr.isatty() and not options.block:
+        rows = rows_to_read(rows)
+    print_table(rows)
     return checked.open()
 
 
-def _rows(
+def _preflight_rows(
     options: RunOptions,
     load: PlannedLoad,
     targets: Sequence[Target],
@@ -157,8 +235,14 @@ def _rows(
 ) -> list[PreflightRow]:
     """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load.model, load.segments)
-    rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits(), load.workers)
-    rows += priority_rows(targets, options.client_priority, may_be_real_time())
+    rows += target_rows(targets, load.concurrency)
+    rows += machine_rows(targets, load.busy, raised_limits(), load.workers)
+    rows += priority_rows(
+        targets,
+        options.client_priority,
+        may_be_real_time(),
+        is_apart=compiled_receiver() is not None,
+    )
     rows += choice_rows(targets, options)
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():
@@ -166,15 +250,33 @@ def _rows(
         rows += tool_rows(plan, targets)
         rows += plan_rows(plan, budget, open_ended=load.num_prompts is None)
         rows += pool_rows(plan, budget, targets, load.busy, kv_pool)
-    if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
-        rows.append(PreflightRow("tokens", f"estimated: {counter.why}; --tokenizer counts exactly", "note"))
+    has_prompts = any(plan.measured for plan in plans.values())
+    if has_prompts and isinstance(counter, ServerCounter) and counter.why is not None:
+        text = f"estimated: {counter.why}; --tokenizer counts exactly"
+        rows.append(PreflightRow("tokens", text, "note"))
     return rows
 
 
 def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
-    """The tokens of the smallest KV pool that slots share, by the servers' logs; None: none does, or no log is known."""
-    pools = [slot_context_of(server).shared_pool for server in servers]
-    return min((pool for pool in pools if pool), default=None)
+    """The tokens of the smallest KV pool that slots share, by the servers' logs; None: none does,
+    or no log is known."""
+    pools = []
+    for server in servers:
+        pool = slot_context_of(server).shared_pool
+        if pool:
+            pools.append(pool)
+
+    return min(pools, default=None)
+
+
+def rows_to_read(rows: Sequence[PreflightRow]) -> list[PreflightRow]:
+    """The servers and what needs attention; the other checks as a number."""
+    wanted = [row for row in rows if row.level != "ok" or row.name == SERVER]
+    left_out = len(rows) - len(wanted)
+    if left_out:
+        text = f"{quantity(left_out, 'other check')} passed (--block shows them)"
+        wanted.append(PreflightRow("checks", text))
+    return wanted
 
 
 def print_table(rows: list[PreflightRow]) -> None:
@@ -188,7 +290,11 @@ def print_table(rows: list[PreflightRow]) -> None:
     widest = max(map(cell_len, names), default=0)
     for row, name in zip(rows, names, strict=True):
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
-        text = wrapped(printable(row.value, None), console.width, f"{mark}  {padded(name, widest)}  ")
+        text = wrapped(
+            printable(row.value, None),
+            console.width,
+            f"{mark}  {padded(name, widest)}  ",
+        )
         for number, line in enumerate(text):
             # Soft: a path that is longer than the line stays whole, so that it can be copied.
             shown = Text(line)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gevent.threadpool import ThreadPoolExecutor  # the standard pool's threads are greenlets here, on one core
+# the standard pool's threads are greenlets here, on one core
+from gevent.threadpool import ThreadPoolExecutor
 
 from llama_load.errors import UsageError
 from llama_load.load.segments import stage_counts
@@ -22,72 +23,113 @@ from llama_load.workloads.traces import MOONCAKE_BLOCK, block_tokens
 
 
 def plan_prompts(
-    environment: Any, options: RunOptions, load: PlannedLoad, budget: Budget, counter: TokenCounter, *, nonce: str, renews: bool
+    environment: Any,
+    options: RunOptions,
+    load: PlannedLoad,
+    budget: Budget,
+    counter: TokenCounter,
+    *,
+    nonce: str,
+    renews: bool,
 ) -> Mapping[str, Plan]:
-    """A plan by the name of each workload; generated prompts depend on the nonce if the run `renews` them. UsageError: the data
-    does not allow one."""
+    """A plan by the name of each workload; generated prompts depend on the nonce if the run
+    `renews` them. UsageError: the data does not allow one."""
+    block = MOONCAKE_BLOCK
+    if options.trace is not None:
+        block = block_tokens(options.trace)
+
+    fits = None
+    room: Callable[[int], int | None] = budget.room
+    if options.keep_long_prompts:
+        room = _unlimited
+    elif budget.context is not None:
+        fits = budget.fits
+
     plan_request = PlanRequest(
         num_prompts=load.distinct_prompts,
         num_conversations=load.num_conversations,
         fill=load.num_prompts is not None,
         warmup=load.warmup * len(load.segments) + load.filling,
         trace=load.model.arrivals or None,
-        block_tokens=MOONCAKE_BLOCK if options.trace is None else block_tokens(options.trace),
+        block_tokens=block,
         seed=options.seed,
         counter=counter,
         dataset_path=options.dataset_path,
         output_len=options.output_len,
         answer_len=budget.answer,
         exchange_tokens=budget.template,
-        fits=None if options.keep_long_prompts or budget.context is None else budget.fits,
-        room=(lambda _: None) if options.keep_long_prompts else budget.room,
+        fits=fits,
+        room=room,
         threads=ThreadPoolExecutor,
         on_image_ready=_image_progress(),
         nonce=nonce,
         renews=renews,
         traffic=options.traffic,
     )
-    plans = {
-        name: workload.plan(plan_request.of_one(f"workload {name}") if number else plan_request).with_think_times(
-            options.traffic.think_time, options.seed
-        )
-        for number, (name, workload) in enumerate(_workloads(environment).items())
-    }
+    plans: dict[str, Plan] = {}
+    for name, workload in _workloads_of_users(environment).items():
+        own_request = plan_request
+        # Each after the first draws of its own.
+        if plans:
+            own_request = plan_request.of_one(f"workload {name}")
+
+        plan = workload.plan(own_request)
+        plans[name] = plan.with_think_times(options.traffic.think_time, options.seed)
     if not load.model.stages or load.model.same_prompts:
         return plans
     # The mix of several workloads within a stage is not known.
-    counts = stage_counts(load.segments) if len(plans) == 1 else None
+    counts = None
+    if len(plans) == 1:
+        counts = stage_counts(load.segments)
+
     alike = budget.answer is not None
-    return {name: in_stages(plan, counts, options.seed, same_answers=alike) for name, plan in plans.items()}
+    by_name = {}
+    for name, plan in plans.items():
+        by_name[name] = in_stages(plan, counts, options.seed, same_answers=alike)
+
+    return by_name
 
 
-def _workloads(environment: Any) -> dict[str, Workload]:
-    """The workloads of the user classes by name. UsageError: two different ones have the same name."""
+def _unlimited(_answer_tokens: int) -> None:
+    """The room for a prompt with --keep-long-prompts."""
+
+
+def _workloads_of_users(environment: Any) -> dict[str, Workload]:
+    """The workloads of the user classes by name. UsageError: two different ones have the same
+    name."""
     workloads: dict[str, Workload] = {}
-    for workload in (getattr(user, "workload", None) for user in environment.user_classes):
+    for user in environment.user_classes:
+        workload = getattr(user, "workload", None)
         if workload is None:
             continue
         other = workloads.setdefault(workload.name, workload)
         if not _alike(other, workload):
-            raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
+            raise UsageError(
+                f"two workloads of different kinds are both named {workload.name!r}; give one "
+                "another name"
+            )
     return workloads
 
 
 def _alike(one: Workload, other: Workload) -> bool:
     if type(one) is not type(other):
         return False
-    tasks, others = (workload.tasks if isinstance(workload, Mixed) else {} for workload in (one, other))
-    return list(tasks) == list(others) and all(_alike(tasks[name], others[name]) for name in tasks)
+    if not isinstance(one, Mixed) or not isinstance(other, Mixed):
+        return True
+    if list(one.tasks) != list(other.tasks):
+        return False
+
+    return all(_alike(task, other.tasks[name]) for name, task in one.tasks.items())
 
 
 def _image_progress() -> Callable[[int], None]:
     """Prints to stderr how many images are ready, if that takes long."""
     printed_s = time.monotonic()
 
-    def tell(count: int) -> None:
+    def print_count(count: int) -> None:
         nonlocal printed_s
         if time.monotonic() - printed_s > 2:
             printed_s = time.monotonic()
             print(f"{count} images ready …", file=sys.stderr, flush=True)
 
-    return tell
+    return print_count

@@ -1,1 +1,4 @@
-"""Reports of a run folder: the text block, summary.json, report.md. Depends on no network, gevent or Locust."""
+"""Reports of a run folder: the text block, summary.json, report.md.
+
+They depend on no network, gevent or Locust.
+"""

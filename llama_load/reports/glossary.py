@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE, VALID
+from llama_load.metrics.verdict_words import (
+    BLURRED,
+    CLIENT_BOUND,
+    FAILED,
+    INCOMPLETE,
+    NOT_COMPARABLE,
+    VALID,
+)
 
 LATENCIES = {
-    "TTFT": "time to first token: from the start of a request, connecting included, to the first token of its answer",
-    "TPOT": "time per output token: (last token - first token) / (output tokens - 1), one mean per request",
+    "TTFT": "time to first token: from the start of a request, connecting included, "
+    "to the first token of its answer",
+    "TPOT": "time per output token: (last token - first token) / (output tokens - 1), "
+    "one mean per request",
     "ITL": "inter-token latency: every gap between two token events, of all requests together",
     "E2EL": "end-to-end latency: from the start of a request to the last token of its answer",
 }
@@ -18,14 +27,20 @@ VERDICTS = {
     NOT_COMPARABLE: "something other than the configured load was measured",
     CLIENT_BOUND: "the client was too slow: delays of its own are part of the figures",
     BLURRED: "some figures, which are marked, are not what they seem; the others can be used",
-    VALID: "no check found a reason against the figures; where it says as far as seen, some checks could not judge",
+    VALID: "no check found a reason against the figures; "
+    "where it says as far as seen, some checks could not judge",
 }
 OTHERS = {
     "p99": "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000",
-    "c=8": "8 requests in flight at any time: each user sends the next one when the last one is answered",
+    "c=8": "8 requests in flight at any time: "
+    "each user sends the next one when the last one is answered",
 }
 
 
 def glossary(words: Sequence[str]) -> list[tuple[str, str]]:
     """Each word and what it means: latencies, then the verdicts of this run."""
-    return [*LATENCIES.items(), *OTHERS.items(), *((word, VERDICTS[word]) for word in words if word in VERDICTS)]
+    meanings = LATENCIES | OTHERS
+    for word in words:
+        if word in VERDICTS:
+            meanings[word] = VERDICTS[word]
+    return list(meanings.items())

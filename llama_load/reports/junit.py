@@ -1,12 +1,14 @@
-"""JUnit XML of a run's thresholds, for CI: a test case per threshold and one for the run's completeness.
+"""JUnit XML of a run's thresholds, for CI.
+
+A test case per threshold and one for the run's completeness.
 
     testsuites
     └── testsuite   "llama-load", with the verdict and the name of the run folder as properties
         ├── testcase    "run is complete": an error when the verdict is INCOMPLETE
-        └── testcase    one per threshold: a failure when the threshold was exceeded or had no value
+        └── testcase    one per threshold: a failure when it was exceeded or had no value
 
-Times are the run's duration in s, with three decimals. Source: junit-10.xsd of Jenkins' xUnit plugin, which GitHub's and
-GitLab's parsers accept.
+Times are the run's duration in s, with three decimals. Source: junit-10.xsd of Jenkins' xUnit
+plugin, which GitHub's and GitLab's parsers accept.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ if TYPE_CHECKING:
 SUITE = "llama-load"
 COMPLETE = "run is complete"
 
-# What XML 1.0 cannot hold, not even escaped: most control characters, lone surrogates, two non-characters.
+# What XML 1.0 cannot hold, not even escaped: most control characters, lone surrogates, and the two
+# that are no characters (U+FFFE, U+FFFF).
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PASSED_BY = {">": "over", ">=": "at or over", "<": "under", "<=": "at or under"}
 
 
 def junit(results: Results) -> str:
-    """The document as text, with an XML declaration for UTF-8. What XML cannot hold becomes U+FFFD."""
-    manifest, thresholds = results.run.manifest, results.thresholds
+    """The document as text, with an XML declaration for UTF-8.
+
+    What XML cannot hold becomes U+FFFD.
+    """
+    manifest = results.run.manifest
+    thresholds = results.thresholds
     incomplete = results.verdict.word == INCOMPLETE
     time = f"{results.total.duration_s:.3f}"
     counts = {
@@ -46,42 +53,63 @@ def junit(results: Results) -> str:
         "time": time,
     }
     root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", counts | _timestamp(manifest.date))
+    suite = ElementTree.SubElement(
+        root, "testsuite", counts | _timestamp(manifest.date)
+    )
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("verdict", results.verdict.word), ("run", results.run.path.resolve().name)):
-        ElementTree.SubElement(properties, "property", name=name, value=_writable(value))
+    _add_property(properties, "verdict", ", ".join(results.verdict.shown))
+    _add_property(properties, "run", results.run.path.resolve().name)
+    _add_property(properties, "headline", results.verdict.headline)
 
     def case(name: str) -> ElementTree.Element:
         classname = _writable(f"{SUITE}.{manifest.label or manifest.workload}")
-        return ElementTree.SubElement(suite, "testcase", classname=classname, name=_writable(name), time=time)
+        return ElementTree.SubElement(
+            suite, "testcase", classname=classname, name=_writable(name), time=time
+        )
 
     complete = case(COMPLETE)
     if incomplete:
-        _add(complete, "error", INCOMPLETE, _missing(results.verdict.checks))
+        _add_outcome(complete, "error", INCOMPLETE, _missing(results.verdict.checks))
+
     for threshold in thresholds:
         case_of_threshold = case(threshold.threshold.requirement)
         if threshold.failed:
-            _add(case_of_threshold, "failure", "threshold", _why(threshold))
+            _add_outcome(case_of_threshold, "failure", "threshold", _why(threshold))
+
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+
     return document.decode() + "\n"
+
+
+def _add_property(properties: ElementTree.Element, name: str, value: str) -> None:
+    ElementTree.SubElement(properties, "property", name=name, value=_writable(value))
 
 
 def _missing(checks: Sequence[Check]) -> str:
     """The checks that make the run incomplete."""
-    return "; ".join(check.text for check in checks if not check.ok and check.word == INCOMPLETE)
+    texts = []
+    for check in checks:
+        if not check.ok and check.word == INCOMPLETE:
+            texts.append(check.text)
+    return "; ".join(texts)
 
 
 def _timestamp(date: str) -> dict[str, str]:
-    """When the run began, as ISO 8601 in the local time of the manifest; empty where the manifest's date cannot be parsed."""
+    """When the run began, as ISO 8601 in the local time of the manifest.
+
+    Empty where the manifest's date cannot be parsed.
+    """
     try:
         return {"timestamp": datetime.strptime(date, "%Y%m%d-%H%M%S").isoformat()}
     except ValueError:
         return {}
 
 
-def _add(case: ElementTree.Element, kind: str, type_: str, message: str) -> None:
-    """An outcome. Jenkins and GitHub's readers show the message, GitLab the text, so the sentence is both."""
+def _add_outcome(
+    case: ElementTree.Element, kind: str, type_: str, message: str
+) -> None:
+    """Jenkins and GitHub's readers show the message, GitLab the text, so the sentence is both."""
     message = _writable(message)
     ElementTree.SubElement(case, kind, message=message, type=type_).text = message
 
@@ -91,20 +119,28 @@ def _why(result: ThresholdResult) -> str:
     threshold = result.threshold
     if threshold.word is not None:
         return f"the verdict was {result.why}"
+
     what = threshold.key
     if threshold.group is not None:
         what += f" of {threshold.group} {threshold.member}"
+
+    limit = f"the limit of {threshold.limit:.9g}"
     if result.value is None and result.why is not None:
-        return f"{what} is {result.why}, so the limit of {threshold.limit:.9g} cannot be checked"
+        return f"{what} is {result.why}, so {limit} cannot be checked"
     if result.value is None:
-        return f"{what} was not measured, so the limit of {threshold.limit:.9g} cannot be checked"
-    return f"{what} was {_value(result.value, threshold)}, {_PASSED_BY[threshold.sign]} the limit of {threshold.limit:.9g}"
+        return f"{what} was not measured, so {limit} cannot be checked"
+
+    value = _value_text(result.value, threshold)
+
+    return f"{what} was {value}, {_PASSED_BY[threshold.sign]} {limit}"
 
 
-def _value(value: float, threshold: Threshold) -> str:
-    """Nine digits (a ns in a second), or all where nine do not distinguish the value from the limit."""
+def _value_text(value: float, threshold: Threshold) -> str:
+    """Nine digits (a ns in a second); all where nine look like the limit."""
     short = f"{value:.9g}"
-    return repr(value) if value != threshold.limit and short == f"{threshold.limit:.9g}" else short
+    if value != threshold.limit and short == f"{threshold.limit:.9g}":
+        return repr(value)
+    return short
 
 
 def _writable(text: str) -> str:

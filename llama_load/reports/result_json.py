@@ -1,4 +1,7 @@
-"""summary.json: the keys of `vllm bench serve`'s result file at the top level, llama-load's own under "llama_load"."""
+"""summary.json.
+
+The keys of `vllm bench serve`'s result file at the top level, llama-load's own under "llama_load".
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,28 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from llama_load.analysis.keys import flat_result, own_tpot, percentile_word, uncertain, vllm_tpot
+from llama_load import result_schemas
+from llama_load.analysis.keys import (
+    flat_result,
+    own_tpot,
+    uncertain,
+    vllm_tpot,
+)
 from llama_load.analysis.results import Results
 from llama_load.metrics.check import Check
+from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.statistics import Distribution, percentile_word
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
+from llama_load.observed.other_requests import OtherRequests
 from llama_load.reports.check_lines import statements_json
-from llama_load.reports.over_time_table import soak_json, steady_json
-from llama_load.reports.probe_section import probes_json
 from llama_load.reports.sentences import sentences
 from llama_load.reports.telemetry_section import telemetry_json
+from llama_load.result_schemas import VERSIONS
+from llama_load.topics import topics
 from llama_load.units import plain_number
 
 
@@ -30,7 +41,8 @@ def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
     of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
-    every = of_vllm | {"llama_load": _ours(results)}
+    version = {result_schemas.KEY: VERSIONS[result_schemas.SUMMARY]}
+    every = version | of_vllm | {"llama_load": _ours(results)}
     summary: dict[str, Any] = msgspec.to_builtins(every, enc_hook=_plain)
     return summary
 
@@ -43,8 +55,12 @@ def _plain(value: Any) -> Any:
 
 
 def _ours(results: Results) -> dict[str, Any]:
-    """What vLLM's result file has no key for. Figures may be dataclasses, whose fields become keys."""
-    manifest, others = results.run.manifest, results.others
+    """What vLLM's result file has no key for.
+
+    Figures may be dataclasses, whose fields become keys.
+    """
+    manifest = results.run.manifest
+    others = results.others
     return {
         "version": manifest.version,
         "end": manifest.end,
@@ -57,27 +73,11 @@ def _ours(results: Results) -> dict[str, Any]:
         "failures": results.failures,
         "sentences": sentences(results, str),
         "answers": results.answers,
-        "answer_forms": results.forms,
-        "hang_ups": results.hang_ups,
+        **_topics(results),
         "hang_up_checks": manifest.hang_ups,
-        "same_answers": _same_answers(results),
-        "probes": probes_json(results.probes),
-        "steady": steady_json(results),
         "ended_below": manifest.ended_below,
         "until": manifest.until,
-        "soak": soak_json(results),
-        "other_requests": [
-            {
-                "method": row.method,
-                "name": row.name,
-                "requests": row.requests,
-                "failures": row.failures,
-                "mean_ms": row.mean_ms,
-                "max_ms": row.longest_ms,
-                "error": row.error,
-            }
-            for row in others.requests
-        ],
+        "other_requests": [_other_request(row) for row in others.requests],
         "task_exceptions": others.exceptions,
         "telemetry": telemetry_json(results),
         "prompts": manifest.prompts,
@@ -85,15 +85,12 @@ def _ours(results: Results) -> dict[str, Any]:
         "by_workload": _parts(results, results.by_workload),
         "by_model": _parts(results, results.by_model),
         "by_adapter": _parts(results, results.by_adapter),
-        "switching": results.switching,
-        "affinity": results.affinity,
         "by_stage": {stage.name: _stage(results, stage) for stage in results.stages},
         "same_prompts": manifest.same_prompts,
         "repeated_prompts": results.repeated_prompts,
-        "conversations": results.conversations,
         "by_turn": _parts(results, results.by_turn),
         "by_agent_turn": _parts(results, results.by_agent_turn),
-        "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
+        "client_server": [_side_pair(pair) for pair in results.client_server],
         "time_parts": {
             "total": results.time_parts.total,
             "by_workload": results.time_parts.by_workload,
@@ -105,27 +102,57 @@ def _ours(results: Results) -> dict[str, Any]:
     }
 
 
-def _same_answers(results: Results) -> dict[str, Any] | None:
-    same = results.same_answers
-    return None if same is None else asdict(same) | {"ratio": same.ratio}
+def _other_request(row: OtherRequests) -> dict[str, Any]:
+    return {
+        "method": row.method,
+        "name": row.name,
+        "requests": row.requests,
+        "failures": row.failures,
+        "mean_ms": row.mean_ms,
+        "max_ms": row.longest_ms,
+        "error": row.error,
+    }
+
+
+def _side_pair(pair: SidePair) -> dict[str, Any]:
+    return asdict(pair) | {"difference": pair.difference}
+
+
+def _topics(results: Results) -> dict[str, Any]:
+    """Every topic by its key."""
+    plain: dict[str, Any] = {}
+    for topic in topics():
+        found = results.topics.get(topic.key)
+        plain[topic.key] = topic.empty if found is None else found.plain()
+    return plain
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     """The verdict, its checks and its statements."""
     checks = [_check(check) for check in verdict.checks]
-    return asdict(verdict) | {"checks": checks, "statements": statements_json(verdict.checks)}
+    return asdict(verdict) | {
+        "checks": checks,
+        "statements": statements_json(verdict.checks),
+    }
 
 
 def _check(check: Check) -> dict[str, Any]:
-    """A check with its mark, the statement that it tests, whether it is a main check of it, and what to do where it fails."""
-    fields = asdict(check) | {"mark": check.mark, "statement": check.statement}
-    fields |= {"is_main": check.is_main, "remedy": check.remedy}
+    """A check with what follows from its fields: mark, statement, remedy.
+
+    And whether it is a main check of its statement.
+    """
+    fields = asdict(check)
+    fields["mark"] = check.mark
+    fields["statement"] = check.statement
+    fields["is_main"] = check.is_main
+    fields["remedy"] = check.remedy
     del fields["advice"]
+
     return fields
 
 
 def _figures(figures: Summary) -> dict[str, Any]:
-    return {
+    plain = {
         "cancelled": figures.cancelled,
         "aborted": figures.aborted,
         "wasted_tokens": figures.wasted_tokens,
@@ -135,7 +162,10 @@ def _figures(figures: Summary) -> dict[str, Any]:
         "peak_in_flight": figures.peak_in_flight,
         "known_input_tokens": figures.known_input_tokens,
         "known_output_tokens": figures.known_output_tokens,
-        "tokens_per_event": {"mean": figures.tokens_per_event.mean, **_percentiles(figures.tokens_per_event)},
+        "tokens_per_event": {
+            "mean": figures.tokens_per_event.mean,
+            **_percentiles(figures.tokens_per_event),
+        },
         "failures": figures.failures,
         "output_chars_per_s": figures.output_chars_per_s,
         "total_inputs": figures.total_inputs,
@@ -151,17 +181,30 @@ def _figures(figures: Summary) -> dict[str, Any]:
         "token_sources": figures.token_sources,
         "prompt_token_sources": figures.prompt_token_sources,
         "clock_sources": figures.clock_sources,
-        **{
-            latency.key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
-            for latency in of_group(*DETAILS)
-            if (sample := figures.distributions[latency.key]).count
-        },
     }
+
+    for latency in of_group(*DETAILS):
+        sample = figures.distributions[latency.key]
+        if sample.count:
+            plain[latency.key] = {
+                "mean": sample.mean,
+                "median": sample.median,
+                "std": sample.std,
+                **_percentiles(sample),
+            }
+
+    return plain
 
 
 def _threshold(result: ThresholdResult) -> dict[str, Any]:
-    threshold = {"text": result.text, "requirement": result.threshold.requirement, "line": result.line}
-    return threshold | {"value": result.value, "failed": result.failed, "why": result.why}
+    return {
+        "text": result.text,
+        "requirement": result.threshold.requirement,
+        "line": result.line,
+        "value": result.value,
+        "failed": result.failed,
+        "why": result.why,
+    }
 
 
 def _stage(results: Results, stage: StageFigures) -> dict[str, Any]:
@@ -172,7 +215,10 @@ def _stage(results: Results, stage: StageFigures) -> dict[str, Any]:
         "is_whole": stage.is_whole,
         "conversations": stage.conversations,
     }
-    return about | _part(results, stage.figures, stage) | {"tok_per_s_per_user": stage.figures.tok_per_s_per_user}
+    figures = _part(results, stage.figures, stage)
+    figures["tok_per_s_per_user"] = stage.figures.tok_per_s_per_user
+    figures["vllm_tpot"] = vllm_tpot(stage.figures)
+    return about | figures
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
@@ -180,12 +226,29 @@ def _percentiles(sample: Distribution) -> dict[str, float | None]:
 
 
 def _parts(results: Results, parts: Mapping[Any, Summary]) -> dict[str, Any]:
-    return {str(name): _part(results, part, is_part=part is not results.total) for name, part in parts.items()}
+    plain = {}
+    for name, part in parts.items():
+        is_part = part is not results.total
+        plain[str(name)] = _part(results, part, is_part=is_part)
+    return plain
 
 
-def _part(results: Results, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
-    manifest, checks = results.run.manifest, results.verdict.checks
+def _part(
+    results: Results,
+    figures: Summary,
+    stage: StageFigures | None = None,
+    *,
+    is_part: bool = False,
+) -> dict[str, Any]:
+    """The figures of a stage, workload, model … as of the whole run, from the duration on."""
+    manifest = results.run.manifest
     flat = flat_result(manifest, figures, stage, is_part=is_part)
-    measured = list(flat)[list(flat).index("duration") :]
-    about = {"uncertain": uncertain(manifest, figures, stage, is_part=is_part, checks=checks)}
-    return {key: flat[key] for key in measured} | about | _figures(figures)
+    keys = list(flat)
+    plain = {key: flat[key] for key in keys[keys.index("duration") :]}
+
+    checks = results.verdict.checks
+    plain["uncertain"] = uncertain(
+        manifest, figures, stage, is_part=is_part, checks=checks
+    )
+
+    return plain | _figures(figures)

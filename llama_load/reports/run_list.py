@@ -20,42 +20,66 @@ COLUMNS = (
     Column("label", LEFT, drop=2),
     Column("server", LEFT, drop=3),
     Column("requests", drop=1),
-    *(Column(name) for name in ("tok/s", "TTFT median", "TTFT p99")),
+    Column("tok/s"),
+    Column("TTFT median"),
+    Column("TTFT p99"),
     Column("verdict", LEFT),
 )
+# The figures of `COLUMNS`, by their keys in summary.json.
+_FIGURE_KEYS = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
+_NO_FIGURES = ("",) * len(_FIGURE_KEYS)
 
 
 def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """The rows under their headings as a table. Where it is wider than `width`, columns are left out."""
+    """The rows as a table under their headings.
+
+    Where it is wider than `width`, columns are left out.
+    """
     return text_lines(Table("Runs", COLUMNS, rows), width)
 
 
 def run_rows(folder: Path) -> list[tuple[str, ...]]:
-    """The cells of `COLUMNS` of every run folder in `folder`, or of `folder` itself if it is one; the oldest first."""
-    folders = [folder] if (folder / MANIFEST).is_file() else [file.parent for file in folder.glob(f"*/{MANIFEST}")]
-    rows = [run_row(path) for path in folders]
-    return sorted(rows, key=lambda row: (row[1], row[0]))
+    """The cells of `COLUMNS` of every run folder in `folder`, the oldest first.
+
+    If `folder` is a run folder itself, there is one row.
+    """
+    if (folder / MANIFEST).is_file():
+        folders = [folder]
+    else:
+        folders = [file.parent for file in folder.glob(f"*/{MANIFEST}")]
+    return sorted(map(run_row, folders), key=_date_and_folder)
+
+
+def _date_and_folder(row: tuple[str, ...]) -> tuple[str, str]:
+    return row[1], row[0]
 
 
 def run_row(folder: Path) -> tuple[str, ...]:
     """The cells of `COLUMNS` of a run folder."""
+    name = printable(folder.name)
     try:
         manifest = read_foreign_json(folder / MANIFEST)
     except (OSError, ValueError):
-        return (printable(folder.name), "", "", "", "", "", "", "", f"broken: {MANIFEST} cannot be read")
-    about = [
-        printable(folder.name),
-        printable(str(manifest.get("date") or "")),
-        printable(str(manifest.get("label") or manifest.get("workload") or "")),
-        ", ".join(server_urls(manifest)),
-    ]
+        return (name, "", "", "", *_NO_FIGURES, f"broken: {MANIFEST} cannot be read")
+
+    date = printable(str(manifest.get("date") or ""))
+    label = printable(str(manifest.get("label") or manifest.get("workload") or ""))
+    about = (name, date, label, ", ".join(server_urls(manifest)))
     try:
         summary = read_summary(folder)
     except (OSError, ValueError):
-        ended = manifest.get("end") != "running"
-        why = f"broken: {SUMMARY} cannot be read" if ended else "still running, or killed: llama-load report writes its results"
-        return (*about, "", "", "", "", why)
-    keys = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
-    known = summary.numbers(*keys)
-    cells = (str(value) if isinstance(value := known.get(key), int) else fixed(value) for key in keys)
-    return (*about, *cells, summary.shown or NONE)
+        why = "still running, or killed: llama-load report writes its results"
+        if manifest.get("end") != "running":
+            why = f"broken: {SUMMARY} cannot be read"
+        return (*about, *_NO_FIGURES, why)
+
+    known = summary.numbers(*_FIGURE_KEYS)
+    figures = [_figure_text(known.get(key)) for key in _FIGURE_KEYS]
+
+    return (*about, *figures, summary.shown or NONE)
+
+
+def _figure_text(value: float | None) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return fixed(value)

@@ -1,31 +1,46 @@
-"""The sentences of a report for somebody who was not there: what was measured, where the time went, which load is carried."""
+"""The sentences of a report for somebody who was not there.
+
+What was measured, where the time went, which load is carried.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
+from llama_load.languages import Translate
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.knee import carried
 from llama_load.metrics.slo import parse_slo
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
-from llama_load.reports.translations import Translate
+from llama_load.tables.numbers import percent
 
 MOST_WHY = 160
-# A diagnosis names the largest part of the requests' time if it is at least this share, and at most so much is not attributed.
-LEAST_PART, MOST_UNKNOWN = 0.3, 0.2
+# A diagnosis names the largest part of the requests' time if it is at least this share, and at most
+# so much is not attributed.
+LEAST_PART = 0.3
+MOST_UNKNOWN = 0.2
 DIAGNOSES = {
-    "client_queue": "For {share} of its time a request waited in the client for its turn (--max-concurrency)",
-    "earlier_tries": "{share} of a request's time went to tries that the server refused: fewer users, or a longer queue there",
-    "slot_wait": "For {share} of its time a request waited for one of the server's slots ({slots}): more slots or fewer users",
-    "batch_wait": "For {share} of its time a request waited while the server worked on the prompts of others",
-    "image_prefill": "For {share} of a request's time the server read its images: smaller images, or a faster server",
-    "prefill": "For {share} of a request's time the server read its prompt: shorter prompts, or a larger batch",
-    "decode_alone": "For {share} of a request's time the server generated its answer, so the speed of decoding decides",
-    "decode_shared": "For {share} of a request's time the server generated its answer beside the prompts of others",
+    "client_queue": "For {share} of its time a request waited in the client for its turn "
+    "(--max-concurrency)",
+    "earlier_tries": "{share} of a request's time went to tries that the server refused: "
+    "fewer users, or a longer queue there",
+    "slot_wait": "For {share} of its time a request waited for one of the server's slots "
+    "({slots}): more slots or fewer users",
+    "batch_wait": "For {share} of its time a request waited while the server worked on the "
+    "prompts of others",
+    "image_prefill": "For {share} of a request's time the server read its images: "
+    "smaller images, or a faster server",
+    "prefill": "For {share} of a request's time the server read its prompt: "
+    "shorter prompts, or a larger batch",
+    "decode_alone": "For {share} of a request's time the server generated its answer, "
+    "so the speed of decoding decides",
+    "decode_shared": "For {share} of a request's time the server generated its answer "
+    "beside the prompts of others",
     "network": "{share} of a request's time went to the network between client and server",
 }
 
@@ -33,40 +48,79 @@ DIAGNOSES = {
 def subject(results: Results, t: Translate) -> list[tuple[str, str]]:
     """What was measured, by name: the server, its GPUs, its settings, the prompts."""
     manifest = results.run.manifest
-    gpus = [gpu.name or gpu.gpu for gpu in results.telemetry.gpus]
-    counted = (f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name for name in dict.fromkeys(gpus))
-    texts = [(t("Server"), " · ".join(server_parts(manifest.targets))), (t("GPUs"), ", ".join(counted))]
-    texts += [(t("Its settings"), text) for text in _settings(results)]
-    texts.append((t("Prompts"), next((row.value for row in manifest.preflight if row.name == "prompts"), "")))
+    texts = [
+        (t("Server"), " · ".join(server_parts(manifest.targets))),
+        (t("GPUs"), _gpus(results)),
+    ]
+    for settings in _settings(results):
+        texts.append((t("Its settings"), settings))
+
+    prompts = next(
+        (row.value for row in manifest.preflight if row.name == "prompts"), ""
+    )
+    texts.append((t("Prompts"), prompts))
+
     return [(name, without_paths(text)) for name, text in texts if text]
+
+
+def _gpus(results: Results) -> str:
+    """`2 × NVIDIA H200, NVIDIA L4`."""
+    names = Counter(gpu.name or gpu.gpu for gpu in results.telemetry.gpus)
+    texts = []
+    for name, count in names.items():
+        texts.append(f"{count} × {name}" if count > 1 else name)
+    return ", ".join(texts)
 
 
 def _settings(results: Results) -> Iterator[str]:
     """The settings of the first server, as its log or command line names them."""
     for server in results.run.manifest.servers[:1]:
-        named: list[tuple[str, object]] = [("GPU layers", server.n_gpu_layers), ("threads", server.threads)]
-        named += [("batch", server.batch), ("micro-batch", server.micro_batch), ("flash attention", server.flash_attention)]
-        named.append(("KV", server.kv_types))
-        yield printable(" · ".join(f"{name} {value}" for name, value in named if value), 200)
+        named: dict[str, object] = {
+            "GPU layers": server.n_gpu_layers,
+            "threads": server.threads,
+            "batch": server.batch,
+            "micro-batch": server.micro_batch,
+            "flash attention": server.flash_attention,
+            "KV": server.kv_types,
+        }
+        texts = []
+        for name, value in named.items():
+            if value:
+                texts.append(f"{name} {value}")
+        yield printable(" · ".join(texts), 200)
 
 
 def diagnosis(results: Results, t: Translate) -> str | None:
-    """What most of a request's time was, with what would change it; None where no part stands out, where too much time is not
-    attributed, or where the run mixes several loads."""
+    """What most of a request's time was, with what would change it.
+
+    None where no part stands out, where too much time is not attributed, or where the run mixes
+    several loads.
+    """
     total = results.time_parts.total
     if total is None or results.stages:
         return None
+
     shares = {key: part.share for key, part in total.parts.items() if part is not None}
-    if shares.pop("unattributed", 0.0) > MOST_UNKNOWN or not shares:
+    unknown = shares.pop("unattributed", 0.0)
+    if unknown > MOST_UNKNOWN or not shares:
         return None
+
     largest = max(shares, key=lambda key: shares[key])
-    # Where the server reports no times, this part holds others' waits too.
-    is_vague = largest == "decode_shared" and total.decode is not None and total.decode.includes_queueing
-    if shares[largest] < LEAST_PART or largest not in DIAGNOSES or is_vague:
+    if shares[largest] < LEAST_PART or largest not in DIAGNOSES:
         return None
-    slots = sum(int(target.get("slots") or 0) for target in results.run.manifest.targets)
-    text = t(DIAGNOSES[largest]).format(share=f"{100 * shares[largest]:.0f} %", slots=slots or t("unknown"))
-    return text + "."
+
+    # Where the server reports no times, this part holds others' waits too.
+    includes_queueing = total.decode is not None and total.decode.includes_queueing
+    if largest == "decode_shared" and includes_queueing:
+        return None
+
+    slots = sum(
+        int(target.get("slots") or 0) for target in results.run.manifest.targets
+    )
+    share = f"{100 * shares[largest]:.0f} %"
+    text = t(DIAGNOSES[largest]).format(share=share, slots=slots or t("unknown"))
+
+    return f"{text}."
 
 
 def carries(results: Results, t: Translate) -> str | None:
@@ -74,23 +128,35 @@ def carries(results: Results, t: Translate) -> str | None:
     goodput = results.run.manifest.goodput
     if not goodput or not results.stages:
         return None
-    words = {"objectives": printable(" ".join(goodput)), "share": f"{CARRIED_SHARE:.0%}".replace("%", " %")}
+
     found = carried(results.stages, [parse_slo(text).metric for text in goodput])
-    best = "" if found.best is None else stage_name(found.best)
-    following = "" if found.next is None else stage_name(found.next)
     if found.best is None and found.why is None:
         text = "Not even {next} carries {objectives}: fewer than {share} of the requests met them."
     elif found.best is None:
         text = "Which load is within {objectives} is not known: {next} was not judged ({why})."
     elif found.why is not None:
-        text = "Carries at least {load} with {share} of the requests within {objectives}; {next} was not judged ({why})."
+        text = (
+            "Carries at least {load} with {share} of the requests within {objectives}; "
+            "{next} was not judged ({why})."
+        )
     elif found.next is None:
         text = "Carries {load}, the largest load, with {share} of the requests within {objectives}."
     else:
         text = "Carries {load} with {share} of the requests within {objectives}."
-    return t(text).format(load=best, next=following, why=printable(found.why or "", MOST_WHY), **words)
+
+    return t(text).format(
+        load="" if found.best is None else stage_name(found.best),
+        next="" if found.next is None else stage_name(found.next),
+        why=printable(found.why or "", MOST_WHY),
+        objectives=printable(" ".join(goodput)),
+        share=percent(CARRIED_SHARE, 0, gap=" "),
+    )
 
 
 def sentences(results: Results, t: Translate) -> list[str]:
     """All of them that apply."""
-    return [text for text in (diagnosis(results, t), carries(results, t)) if text is not None]
+    texts = []
+    for text in (diagnosis(results, t), carries(results, t)):
+        if text is not None:
+            texts.append(text)
+    return texts

@@ -1,8 +1,9 @@
-"""A run to show to others: figures, verdict, load, and what the hardware is. Nothing that could be private.
+"""A run to show to others: figures, verdict, load, and what the hardware is.
 
-Every field is chosen here, and its value must be a number, a word of a list of ours, or a text of a known form; anything else is
-left out. So host names, addresses, paths, prompts, labels, names of models and of stages, messages of servers and keys cannot be
-in it, whatever a run folder holds. (`run_folder` data is foreign: a run may be somebody else's.)
+Nothing in it could be private. Every field is chosen here, and its value must be a number, a word
+of a list of ours, or a text of a known form; anything else is left out. So host names, addresses,
+paths, prompts, labels, names of models and of stages, messages of servers and keys cannot be in it,
+whatever a run folder holds. (`run_folder` data is foreign: a run may be somebody else's.)
 """
 
 from __future__ import annotations
@@ -15,112 +16,239 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from llama_load import result_schemas
 from llama_load.analysis.keys import configured_load, flat_result, uncertain
 from llama_load.analysis.results import Results
 from llama_load.analysis.run_summary import is_number
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
+from llama_load.metrics.gpu_figures import GpuFigures
+from llama_load.metrics.level import Level, levels_of
+from llama_load.metrics.verdict import Verdict
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, WORDS
 from llama_load.observed.server_description import ServerDescription
+from llama_load.reports.shared_sentences import (
+    figures_sentence,
+    hardware_sentence,
+    load_sentence,
+    server_sentence,
+)
+from llama_load.result_schemas import VERSIONS
+from llama_load.run_folder import TABLE, Manifest
+from llama_load.run_folder.probe_file import PROBES
+from llama_load.run_folder.telemetry_file import TELEMETRY
 from llama_load.targets.apis import APIS
 from llama_load.targets.servers import KINDS
 from llama_load.version import __version__
 
-VERSION = 1
+FORMAT = 1
 OTHER = "other"
-TOO_FEW, SPOILED = "too few values", "spoiled by a failed check"
+TOO_FEW = "too few values"
+SPOILED = "spoiled by a failed check"
 MOST_GPUS = 64
-# Forms of texts that may be shown. A product's name must begin with a vendor or a family: it comes from drivers and exporters.
-_GPU = re.compile(r"(?:NVIDIA|AMD|Intel|Apple|Tesla|GeForce|Quadro|Radeon|Instinct)(?: [A-Za-z0-9()+-]{1,16}){1,8}")
-_CPU = re.compile(r"(?:AMD|Intel(?:\(R\))?|Apple|ARM|Ampere|Neoverse-)(?: ?[A-Za-z0-9()@.+-]{1,16}){1,10}")
-_QUANTIZATION = re.compile(
-    r"(?:all )?(?:I?Q\d(?:_[A-Z0-9]{1,3}){0,3}|TQ\d_\d|B?F16|FP16|F32|FP8|FP4|MXFP4|NVFP4|AWQ|GPTQ)(?: - Medium| - Small)?"
+# Forms of texts that may be shown. A product's name must begin with a vendor or a family: it comes
+# from drivers and exporters.
+_GPU = re.compile(
+    r"(?:NVIDIA|AMD|Intel|Apple|Tesla|GeForce|Quadro|Radeon|Instinct)"
+    r"(?: [A-Za-z0-9()+-]{1,16}){1,8}"
 )
-_BUILD = re.compile(r"b\d{1,6}-(?:[0-9a-f]{7,12}|unknown)|v?\d{1,4}(?:\.\d{1,4}){1,3}(?:(?:rc|post|dev)\d{1,4})?")
+_CPU = re.compile(
+    r"(?:AMD|Intel(?:\(R\))?|Apple|ARM|Ampere|Neoverse-)(?: ?[A-Za-z0-9()@.+-]{1,16}){1,10}"
+)
+_QUANTIZATION = re.compile(
+    r"(?:all )?(?:I?Q\d(?:_[A-Z0-9]{1,3}){0,3}|TQ\d_\d|B?F16|FP16|F32|FP8|FP4|MXFP4|NVFP4|AWQ|GPTQ)"
+    r"(?: - Medium| - Small)?"
+)
+_BUILD = re.compile(
+    r"b\d{1,6}-(?:[0-9a-f]{7,12}|unknown)|v?\d{1,4}(?:\.\d{1,4}){1,3}(?:(?:rc|post|dev)\d{1,4})?"
+)
 _DEVICE = re.compile(r"(?:CPU|CUDA|ROCm|Vulkan|Metal|SYCL|RPC|BLAS)\d{0,2}")
-_KV = re.compile(r"[KV]?\s?\(?(?:f16|bf16|f32|q\d_\d|fp8)\)?(?:[ ,/]{1,2}[KV]?\s?\(?(?:f16|bf16|f32|q\d_\d|fp8)\)?)?")
+_KV = re.compile(
+    r"[KV]?\s?\(?(?:f16|bf16|f32|q\d_\d|fp8)\)?"
+    r"(?:[ ,/]{1,2}[KV]?\s?\(?(?:f16|bf16|f32|q\d_\d|fp8)\)?)?"
+)
 _LAYERS = re.compile(r"-?\d{1,5}|auto|all")
 _PYTHON = re.compile(r"3\.\d{1,2}(?:\.\d{1,2})?")
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){1,2}(?:\.dev\d{1,4})?")
-_SYSTEMS, _MACHINES = ("Linux", "macOS", "Darwin", "Windows"), ("x86_64", "aarch64", "arm64", "riscv64", "ppc64le")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TABLES = (TELEMETRY, PROBES)
+_SYSTEMS = ("Linux", "macOS", "Darwin", "Windows")
+_MACHINES = ("x86_64", "aarch64", "arm64", "riscv64", "ppc64le")
+_FLASH = ("on", "off", "auto", "1", "0", "enabled", "disabled", "true", "false")
 _WORKLOADS = (
-    *("sharegpt", "document", "vision", "mixed", "synthetic", "embeddings", "rerank", "replay", "custom", "conversations", "agent"),
+    "sharegpt",
+    "document",
+    "vision",
+    "mixed",
+    "synthetic",
+    "embeddings",
+    "rerank",
+    "replay",
+    "custom",
+    "conversations",
+    "agent",
 )
 _BUNDLED = ("sharegpt_sample.json", "sample_document.md", "speculation_prompts.jsonl")
 _ENDS = ("complete", "time", "stopped", "interrupted", "aborted", "server")
 _ARRIVALS = ("poisson", "gamma", "constant", "trace")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # Whole numbers of a server that may be shown.
-_COUNTS = (
-    *("n_params", "model_bytes", "layers", "layers_offloaded", "threads", "threads_batch", "batch", "micro_batch", "slots"),
-    *("context", "context_per_slot"),
+COUNTS = (
+    "n_params",
+    "model_bytes",
+    "layers",
+    "layers_offloaded",
+    "threads",
+    "threads_batch",
+    "batch",
+    "micro_batch",
+    "slots",
+    "context",
+    "context_per_slot",
 )
 
 
 def shared_run(results: Results) -> dict[str, Any]:
-    """The JSON to share: figures under the keys of summary.json, so that `llama-load compare` reads it."""
-    manifest, verdict = results.run.manifest, results.verdict
-    bad = sorted({check.name for check in verdict.checks if not check.ok and check.name in LIMITS})
-    checks: list[dict[str, Any]] = [{"name": name, "ok": False, "text": name.replace("_", " ")} for name in bad]
-    words = [word for word in verdict.words if word in WORDS]
-    shown = [word for word in verdict.shown if word in (*WORDS, AS_FAR_AS_SEEN)]
-    headline = ", ".join(shown) + (f" ({', '.join(check['text'] for check in checks)})" if checks else "")
-    most, rate = configured_load(manifest)
-    about = {
-        "max_concurrency": _number(most),
-        "request_rate": "inf" if rate is None and manifest.arrival is None else _number(rate),
-        "burstiness": _number(manifest.burstiness),
-        "num_prompts": _number(manifest.num_prompts),
-        "endpoint_type": api.bench_name if (api := APIS.get(manifest.endpoint)) else OTHER,
-        "date": date if (date := manifest.date[:8]).isdigit() else "",
-    }
+    """The JSON to share.
+
+    Figures are under the keys of summary.json, so that `llama-load compare` reads it.
+    """
+    manifest = results.run.manifest
     total = results.total
+    figures = _shared_figures(results)
     few = uncertain(manifest, total)
-    doubts = uncertain(manifest, total, checks=verdict.checks)
-    reasons = {key: TOO_FEW if key in few else SPOILED for key in doubts}
-    return (
-        about
-        | _figures(results)
-        | {
-            "llama_load": {
-                "version": _form(_VERSION, manifest.version),
-                "verdict": {"words": words, "headline": headline, "checks": checks},
-                "total_cached_tokens": _number(total.total_cached_tokens),
-                "reused_connections": _number(total.reused_connections),
-                "uncertain": {key: why for key, why in reasons.items() if key in _figures(results)},
-            },
-            "share": {
-                "format": VERSION,
-                "written_by": __version__,
-                "hardware": (hardware := _hardware(results)),
-                "hardware_id": _digest(hardware),
-                "server": [_server(server) for server in manifest.servers],
-                "load": _load(results),
-            },
-        }
-    )
+    uncertain_keys = {}
+    for key in uncertain(manifest, total, checks=results.verdict.checks):
+        if key in figures:
+            uncertain_keys[key] = TOO_FEW if key in few else SPOILED
+
+    hardware = _hardware(results)
+
+    shared: dict[str, Any] = {result_schemas.KEY: VERSIONS[result_schemas.SHARE]}
+    shared |= _about(manifest) | figures
+    shared["llama_load"] = {
+        "version": _form(_VERSION, manifest.version),
+        "verdict": _shared_verdict(results.verdict),
+        "total_cached_tokens": _finite_number(total.total_cached_tokens),
+        "reused_connections": _finite_number(total.reused_connections),
+        "uncertain": uncertain_keys,
+    }
+
+    shared["share"] = {
+        "format": FORMAT,
+        "written_by": __version__,
+        "hardware": hardware,
+        "hardware_id": _hardware_digest(hardware),
+        "server": list(map(_server, manifest.servers)),
+        "load": _shared_load(results),
+        "levels": list(map(_shared_level, levels_of(results.stages))),
+        "digests": _digests(manifest),
+    }
+
+    return shared
+
+
+def _about(manifest: Manifest) -> dict[str, Any]:
+    """The fields that vLLM's result file has before its figures."""
+    most, rate = configured_load(manifest)
+    api = APIS.get(manifest.endpoint)
+    date = manifest.date[:8]
+    is_unlimited = rate is None and manifest.arrival is None
+
+    return {
+        "max_concurrency": _finite_number(most),
+        "request_rate": "inf" if is_unlimited else _finite_number(rate),
+        "burstiness": _finite_number(manifest.burstiness),
+        "num_prompts": _finite_number(manifest.num_prompts),
+        "endpoint_type": api.bench_name if api else OTHER,
+        "date": date if date.isdigit() else "",
+    }
+
+
+def _digests(manifest: Manifest) -> dict[str, str]:
+    """SHA-256 of the run's tables, as it noted them.
+
+    Who has the run can show that it is this one.
+    """
+    digests = {}
+    written = manifest.records
+    if written is not None and _SHA256.fullmatch(written.sha256):
+        digests[TABLE] = written.sha256
+    for name, digest in (manifest.digests or {}).items():
+        if name in _TABLES and _SHA256.fullmatch(digest):
+            digests[name] = digest
+    return digests
+
+
+def _shared_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Words and names of checks that we know; their texts could hold foreign ones."""
+    bad = set()
+    for check in verdict.checks:
+        if not check.ok and check.name in LIMITS:
+            bad.add(check.name)
+
+    checks: list[dict[str, Any]] = []
+    texts = []
+    for name in sorted(bad):
+        text = name.replace("_", " ")
+        texts.append(text)
+        checks.append({"name": name, "ok": False, "text": text})
+
+    shown = []
+    for word in verdict.shown:
+        if word in (*WORDS, AS_FAR_AS_SEEN):
+            shown.append(word)
+
+    headline = ", ".join(shown)
+    if texts:
+        headline += f" ({', '.join(texts)})"
+
+    words = [word for word in verdict.words if word in WORDS]
+
+    return {"words": words, "headline": headline, "checks": checks}
 
 
 def shared_markdown(shared: Mapping[str, Any]) -> str:
-    """The same for people: a paragraph and three tables."""
-    ours, share = shared["llama_load"], shared["share"]
-    verdict = ours["verdict"]
-    uncertain_keys = ours["uncertain"]
-    rows = [
-        (key, f"{value:.6g}")
-        for key, value in shared.items()
-        if _is_figure(key) and value is not None and key not in uncertain_keys
-    ]
-    lines = [f"**{verdict['headline']}** · llama-load {ours['version'] or ''} · hardware {share['hardware_id']}", ""]
-    lines += _table("Hardware and server", [*_flat(share["hardware"]), *_flat({"server": share["server"]})])
-    lines += _table("Load", list(_flat(share["load"])))
-    lines += _table("Figures", rows)
+    """The same for people: four sentences, and three tables that are folded."""
+    ours = shared["llama_load"]
+    share = shared["share"]
+    figures = []
+    for key, value in shared.items():
+        if _is_figure(key) and value is not None and key not in ours["uncertain"]:
+            figures.append((key, f"{value:.6g}"))
+
+    headline = ours["verdict"]["headline"]
+    version = ours["version"] or ""
+    lines = [f"**{headline}**", ""]
+    sentences = (
+        figures_sentence(shared),
+        f"Load: {load_sentence(shared)}",
+        f"Server: {server_sentence(shared)}",
+        f"Hardware: {hardware_sentence(shared)} ({share['hardware_id']})",
+    )
+    for sentence in filter(None, sentences):
+        lines.append(f"- {sentence}")
+    summary = f"<summary>All figures and settings, llama-load {version}</summary>"
+    lines += ["", "<details>", summary, ""]
+    machines = [*_flat(share["hardware"]), *_flat({"server": share["server"]})]
+    lines += _markdown_table("Hardware and server", machines)
+    lines += _markdown_table("Load", list(_flat(share["load"])))
+    if share["levels"]:
+        stages = list(_flat({"stage": share["levels"]}))
+        lines += _markdown_table("Stages", stages)
+    lines += _markdown_table("Figures", figures)
+    lines += ["</details>", ""]
+
     return "\n".join(lines)
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"| {title} | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
+def _markdown_table(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
+    lines = [f"| {title} | |", "|---|---|"]
+    for name, value in rows:
+        lines.append(f"| {name} | {value} |")
+    lines.append("")
+    return lines
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
@@ -132,21 +260,28 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         for number, part in enumerate(value, 1):
             yield from _flat(part, f"{name} {number}" if len(value) > 1 else name)
     elif value is not None:
-        yield name, printable(f"{value:.6g}" if isinstance(value, float) else str(value), 200)
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        yield name, printable(text, 200)
 
 
 # ---------------------------------------------------------------------- what is chosen
 
 
-def _figures(results: Results) -> dict[str, Any]:
+def _shared_figures(results: Results) -> dict[str, Any]:
     flat = flat_result(results.run.manifest, results.total)
-    return {key: _number(value) for key, value in flat.items() if _is_figure(key)}
+    figures = {}
+    for key, value in flat.items():
+        if _is_figure(key):
+            figures[key] = _finite_number(value)
+
+    return figures
 
 
 _FIGURE_KEYS = frozenset(figure.key for figure in FIGURES)
+_LATENCIES = "|".join(latency.key for latency in of_group(EVERY))
 _LATENCY_KEY = re.compile(
-    rf"(?:(?:mean|median|std|p\d{{1,2}}(?:\.\d{{1,3}})?)_(?:{'|'.join(latency.key for latency in of_group(EVERY))})_ms"
-    rf"|count_(?:{'|'.join(latency.key for latency in of_group(EVERY))})|dropped)"
+    rf"(?:(?:mean|median|std|p\d{{1,2}}(?:\.\d{{1,3}})?)_(?:{_LATENCIES})_ms"
+    rf"|count_(?:{_LATENCIES})|dropped)"
 )
 
 
@@ -155,86 +290,135 @@ def _is_figure(key: str) -> bool:
 
 
 def _hardware(results: Results) -> dict[str, Any]:
-    """GPUs of the server, by telemetry; the client's machine, which is the server's where the server is local."""
+    """GPUs of the server, by telemetry, and the client's machine.
+
+    The client's machine is the server's where the server is local.
+    """
     manifest = results.run.manifest
     host = manifest.host
     urls = [urlsplit(str(target.get("url"))).hostname for target in manifest.targets]
     platform = str(host.get("platform") or "")
-    gpus = [
-        {"name": _form(_GPU, gpu.name), "vram_gib": None if (mib := _number(gpu.vram_total_mib)) is None else round(mib / 1024, 1)}
-        for gpu in results.telemetry.gpus[:MOST_GPUS]
-    ]
+    cpu = " ".join(str(host.get("cpu") or "").split())
+
     return {
-        "gpus": gpus,
-        "client_cpu": _form(_CPU, " ".join(str(host.get("cpu") or "").split())),
-        "client_cores": _number(host.get("cores")),
-        "client_memory_gib": _number(host.get("memory_gib")),
-        "client_system": next((name for name in _SYSTEMS if platform.startswith(name)), OTHER),
+        "gpus": [_gpu(gpu) for gpu in results.telemetry.gpus[:MOST_GPUS]],
+        "client_cpu": _form(_CPU, cpu),
+        "client_cores": _finite_number(host.get("cores")),
+        "client_memory_gib": _finite_number(host.get("memory_gib")),
+        "client_system": next(
+            (name for name in _SYSTEMS if platform.startswith(name)), OTHER
+        ),
         "client_machine": next((name for name in _MACHINES if name in platform), OTHER),
         "client_python": _form(_PYTHON, host.get("python")),
-        "server_on_the_clients_machine": bool(urls) and all(url in _LOCAL for url in urls),
+        "server_on_the_clients_machine": bool(urls)
+        and all(url in _LOCAL for url in urls),
         "servers": len(manifest.targets),
         "workers": max(1, len(manifest.workers)),
     }
 
 
+def _gpu(gpu: GpuFigures) -> dict[str, Any]:
+    memory_mib = _finite_number(gpu.vram_total_mib)
+    memory_gib = None if memory_mib is None else round(memory_mib / 1024, 1)
+    return {"name": _form(_GPU, gpu.name), "vram_gib": memory_gib}
+
+
 def _server(server: ServerDescription) -> dict[str, Any]:
-    return {
+    plain: dict[str, Any] = {
         "kind": _word(tuple(KINDS), server.backend),
         "build": _form(_BUILD, server.build),
         "quantization": _form(_QUANTIZATION, server.quantization),
-        **{name: _number(getattr(server, name)) for name in _COUNTS},
+    }
+    for name in COUNTS:
+        plain[name] = _finite_number(getattr(server, name))
+
+    devices = [_form(_DEVICE, device) for device in server.devices]
+    return plain | {
         "n_gpu_layers": _form(_LAYERS, server.n_gpu_layers),
         "kv_types": _form(_KV, server.kv_types),
-        "flash_attention": _word(("on", "off", "auto", "1", "0", "enabled", "disabled", "true", "false"), server.flash_attention),
-        "devices": [name for device in server.devices if (name := _form(_DEVICE, device)) is not None],
+        "flash_attention": _word(_FLASH, server.flash_attention),
+        "devices": [device for device in devices if device is not None],
         "rpc_workers": len(server.rpc),
         "draft_model": server.draft is not None,
     }
 
 
-def _load(results: Results) -> dict[str, Any]:
-    manifest, total = results.run.manifest, results.total
+def _shared_load(results: Results) -> dict[str, Any]:
+    manifest = results.run.manifest
+    total = results.total
     most, rate = configured_load(manifest)
-    data = manifest.prompts.get("dataset") if isinstance(manifest.prompts, dict) else None
-    name = str(data.get("path") or "").rpartition("/")[2] if isinstance(data, dict) else ""
-    mean = {
-        f"mean_{kind}_tokens": tokens / total.completed if tokens is not None and total.completed else None
-        for kind, tokens in (("prompt", total.total_input_tokens), ("output", total.total_output_tokens))
-    }
     return {
-        "concurrency": _number(most),
-        "requests_per_s": _number(rate),
-        "arrivals": _word(_ARRIVALS, manifest.arrival) if manifest.arrival else "closed loop",
+        "concurrency": _finite_number(most),
+        "requests_per_s": _finite_number(rate),
+        "arrivals": _word(_ARRIVALS, manifest.arrival)
+        if manifest.arrival
+        else "closed loop",
         "stages": len(manifest.stages) or None,
         "workload": _word(_WORKLOADS, manifest.workload),
         "endpoint": _word(tuple(APIS), manifest.endpoint),
-        "data": _word(_BUNDLED, name),
+        "data": _word(_BUNDLED, _name_of_data(manifest)),
         "fixed_lengths": bool(manifest.fixed_lengths),
         "prompt_cache_intended": bool(manifest.cache_meant),
         "ended": _word(_ENDS, manifest.end),
-        **mean,
+        "mean_prompt_tokens": _mean(total.total_input_tokens, total.completed),
+        "mean_output_tokens": _mean(total.total_output_tokens, total.completed),
     }
+
+
+def _shared_level(level: Level) -> dict[str, float | None]:
+    """A stage by its load, never by its name; without figures that are not sure."""
+    return {
+        "users": None if level.is_rate else _finite_number(level.load),
+        "requests_per_s": _finite_number(level.load) if level.is_rate else None,
+        "output_throughput": (
+            _finite_number(level.tok_per_s) if level.is_rate_sure else None
+        ),
+        "median_ttft_ms": (
+            _finite_number(level.ttft_ms) if level.is_ttft_sure else None
+        ),
+    }
+
+
+def _name_of_data(manifest: Manifest) -> str:
+    """The file name of the data set; empty if there is none."""
+    if not isinstance(manifest.prompts, dict):
+        return ""
+    data = manifest.prompts.get("dataset")
+    if not isinstance(data, dict):
+        return ""
+    return str(data.get("path") or "").rpartition("/")[2]
+
+
+def _mean(tokens: int | None, requests: int) -> float | None:
+    if tokens is None or not requests:
+        return None
+    return tokens / requests
 
 
 # ---------------------------------------------------------------------- forms
 
 
-def _number(value: object) -> float | int | None:
+def _finite_number(value: object) -> float | int | None:
     """A finite number; None for anything else."""
-    return value if is_number(value) else None
+    if is_number(value):
+        return value
+    return None
 
 
 def _word(known: Sequence[str], value: object) -> str:
     """A word of a list; `other` for anything else."""
-    return value if isinstance(value, str) and value in known else OTHER
+    if isinstance(value, str) and value in known:
+        return value
+    return OTHER
 
 
 def _form(pattern: re.Pattern[str], value: object) -> str | None:
     """A text of this form as a whole; None for anything else."""
-    return value if isinstance(value, str) and len(value) <= 100 and pattern.fullmatch(value) else None
+    if isinstance(value, str) and len(value) <= 100 and pattern.fullmatch(value):
+        return value
+    return None
 
 
-def _digest(value: Mapping[str, Any]) -> str:
+def _hardware_digest(value: Mapping[str, Any]) -> str:
     """Twelve digits that are equal for equal hardware."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:12]

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from llama_load.analysis.results import Results
+from llama_load.languages import Translate
 from llama_load.metrics.spoiled import RATES, SPOILED_MARK, TPOT, TTFT, named
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.reports.translations import Translate
-from llama_load.tables import LEFT, Cell, Column, Table, columns, figure, text_lines
+from llama_load.tables import (
+    LEFT,
+    Cell,
+    Column,
+    Row,
+    Table,
+    columns,
+    figure,
+    text_lines,
+)
 from llama_load.tables.numbers import NONE
 from llama_load.units import quantity
 
@@ -25,10 +34,13 @@ COLUMNS = (
     Column("Mean TTFT (ms)", lines=("Mean TTFT", "(ms)")),
     Column("Mean TPOT (ms)", lines=("Mean TPOT", "(ms)")),
 )
-# The latency whose scatter a column has: rates of a closed loop are as uncertain as the mean E2EL that they follow from.
+# The latency whose scatter a column has: rates of a closed loop are as uncertain as the mean E2EL
+# that they follow from.
 _SCATTER = ("e2el", "e2el", "e2el", "e2el", "ttft", "tpot")
-# What spoils a column (see `metrics.spoiled`).
+# What spoils a column (see `metrics.spoiled`), and which of its values is the best.
 _SPOILED = (RATES, RATES, RATES, RATES, TTFT, TPOT)
+_BEST = (min, max, max, max, min, min)
+_DURATION = 0  # its place among these columns
 LEAST_ERRORS = 2.0  # beyond which a difference is not chance in 19 of 20 pairs
 FAILED = "†"
 BAR_CHARS = 30
@@ -36,87 +48,147 @@ MOST_UNLIKE = 0.02  # longer prompts take longer: rows are not ranked if mean le
 
 
 def stage_name(stage: StageFigures) -> str:
-    """The cell under Concurrency: c=8, or the rate in an open loop; marked if the row is not ranked."""
-    plain = stage.users is not None and stage.name == str(stage.users)
-    return (f"c={stage.name}" if plain else stage.name) + ("" if stage.is_comparable else f" {FAILED}")
+    """The cell under Concurrency: c=8, or the rate in an open loop.
+
+    Marked if the row is not ranked.
+    """
+    name = stage.name
+    if stage.users is not None and name == str(stage.users):
+        name = f"c={name}"
+    return name if stage.is_comparable else f"{name} {FAILED}"
 
 
 def stage_table(results: Results, t: Translate) -> Table | None:
     """A row per stage: model, concurrency, and six figures; None without stages.
 
-    The best of a column is marked if its distance to every other value is more than the scatter of the requests explains. Only
-    comparable rows count, prompts and answers must have similar mean lengths in them, and for the duration equal numbers of
-    requests."""
-    if not (stages := results.stages):
+    The best of a column is marked if its distance to every other value is more than the scatter of
+    the requests explains. Only comparable rows count, prompts and answers must have similar mean
+    lengths in them, and for the duration equal numbers of requests.
+    """
+    stages = results.stages
+    if not stages:
         return None
-    names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
-    figures = [
-        [
-            *(getattr(stage.figures, name) for name in names),
-            stage.figures.distributions["ttft"].mean,
-            stage.figures.distributions["tpot"].mean,
-        ]
-        for stage in stages
-    ]
-    best = _best(stages, figures)
-    rows = [
-        [
-            Cell(results.run.manifest.model or NONE),
-            Cell(stage_name(stage)),
-            *(_cell(stage, name, value, is_best=value == top) for name, value, top in zip(_SPOILED, row, best, strict=True)),
-        ]
-        for row, stage in zip(figures, stages, strict=True)
-    ]
+
+    manifest = results.run.manifest
+    figures = [_figures_of(stage) for stage in stages]
+    best = _best_of_columns(stages, figures)
+    rows = []
+    for stage, values in zip(stages, figures, strict=True):
+        row = [Cell(manifest.model or NONE), Cell(stage_name(stage))]
+        for spoiled_by, value, top in zip(_SPOILED, values, best, strict=True):
+            row.append(_cell(stage, spoiled_by, value, is_best=value == top))
+
+        rows.append(row)
+
     heads = [replace(column, name=t(column.name)) for column in COLUMNS]
-    prompts = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
-    return Table(t("Stages"), heads, rows, [f"{t('Prompts')}: {prompts}.", *notes(stages)], is_ranked=True)
+    prompts = describe_prompts(results.repeated_prompts, same=manifest.same_prompts)
+    all_notes = [f"{t('Prompts')}: {prompts}.", *notes(stages)]
+
+    return Table(t("Stages"), heads, rows, all_notes, is_ranked=True)
 
 
-def _cell(stage: StageFigures, name: str, value: float | None, *, is_best: bool) -> Cell:
+def _figures_of(stage: StageFigures) -> list[float | None]:
+    """The figures of a row, in the order of `COLUMNS` after the first two."""
+    figures = stage.figures
+    return [
+        figures.duration_s,
+        figures.request_throughput,
+        figures.output_throughput,
+        figures.total_token_throughput,
+        figures.distributions["ttft"].mean,
+        figures.distributions["tpot"].mean,
+    ]
+
+
+def _cell(
+    stage: StageFigures, spoiled_by: str, value: float | None, *, is_best: bool
+) -> Cell:
     """A figure, marked where a failed check of the stage spoils it alone."""
     cell = figure(value)
     if value is None or not stage.is_comparable:
         return cell
-    return replace(cell, is_best=is_best) if stage.is_usable(name) else replace(cell, text=f"{cell.text} {SPOILED_MARK}")
+    if stage.is_usable(spoiled_by):
+        return replace(cell, is_best=is_best)
+    return replace(cell, text=f"{cell.text} {SPOILED_MARK}")
 
 
-def _best(stages: Sequence[StageFigures], figures: Sequence[Sequence[float | None]]) -> list[float | None]:
+def _best_of_columns(
+    stages: Sequence[StageFigures], figures: Sequence[Sequence[float | None]]
+) -> list[float | None]:
     """The best figure of each column; None where none may be marked."""
-    same_count = len({stage.figures.completed for stage in stages if stage.is_comparable}) == 1
-    alike = are_alike(stages)
+    counts = {stage.figures.completed for stage in stages if stage.is_comparable}
+    is_ranked = are_alike(stages)
+
     best: list[float | None] = []
-    for column, choose in enumerate((min, max, max, max, min, min)):
-        known = [
-            (value, _relative_error(stage.figures.distributions[_SCATTER[column]]))
-            for row, stage in zip(figures, stages, strict=True)
-            if stage.is_comparable and stage.is_usable(_SPOILED[column]) and (value := row[column]) is not None
-        ]
-        ranked = len(known) > 1 and (column > 0 or same_count) and alike
-        best.append(_if_clear(choose(known), known) if ranked else None)
+    for column, choose in enumerate(_BEST):
+        known = _known_values(stages, figures, column)
+        if (
+            len(known) < 2
+            or not is_ranked
+            or (column == _DURATION and len(counts) != 1)
+        ):
+            best.append(None)
+        else:
+            best.append(_if_clear(choose(known), known))
+
     return best
 
 
+def _known_values(
+    stages: Sequence[StageFigures],
+    figures: Sequence[Sequence[float | None]],
+    column: int,
+) -> list[tuple[float, float]]:
+    """The values of a column that may be ranked, with their relative errors."""
+    known = []
+    for row, stage in zip(figures, stages, strict=True):
+        value = row[column]
+        is_usable = stage.is_comparable and stage.is_usable(_SPOILED[column])
+        if value is not None and is_usable:
+            error = _relative_error(stage.figures.distributions[_SCATTER[column]])
+            known.append((value, error))
+
+    return known
+
+
 def _relative_error(sample: Distribution) -> float:
-    """The standard error of a mean relative to it, by the scatter of the requests; infinite with a single one."""
+    """The standard error of a mean relative to it, by the scatter of the requests.
+
+    Infinite with a single request.
+    """
     if sample.count < 2 or not sample.mean or sample.std is None:
         return math.inf
     return sample.std / math.sqrt(sample.count - 1) / sample.mean
 
 
-def _if_clear(top: tuple[float, float], known: Sequence[tuple[float, float]]) -> float | None:
-    """The best value, if it differs from every other one by more than `LEAST_ERRORS` standard errors, else None. `top`, `known`:
-    values with their relative errors."""
+def _if_clear(
+    top: tuple[float, float], known: Sequence[tuple[float, float]]
+) -> float | None:
+    """The best value if it differs clearly from every other one, else None.
+
+    Clearly: by more than `LEAST_ERRORS` standard errors. `top`, `known`: values with their relative
+    errors.
+    """
     best, best_error = top
-    is_clear = all(
-        abs(value - best) > LEAST_ERRORS * math.hypot(error * value, best_error * best) for value, error in known if value != best
-    )
-    return best if is_clear else None
+    for value, error in known:
+        if value == best:
+            continue
+
+        standard_error = math.hypot(error * value, best_error * best)
+        if not abs(value - best) > LEAST_ERRORS * standard_error:
+            return None
+
+    return best
 
 
 def are_alike(stages: Sequence[StageFigures]) -> bool:
-    """Whether the mean lengths of prompts and answers differ by at most 2 % between the comparable stages."""
+    """Whether prompts and answers are about as long in all comparable stages.
+
+    Their mean lengths differ by at most 2 %.
+    """
     lengths = [stage.mean_lengths for stage in stages if stage.is_comparable]
-    for lengths_of_part in zip(*lengths, strict=True):  # of the prompts, then of the answers
+    # of the prompts, then of the answers
+    for lengths_of_part in zip(*lengths, strict=True):
         known = [length for length in lengths_of_part if length]
         if known and max(known) > (1 + MOST_UNLIKE) * min(known):
             return False
@@ -127,45 +199,84 @@ def describe_prompts(repeated: int, *, same: bool) -> str:
     """Which prompts the stages used."""
     if same:
         return "the same in every stage, not cached"
-    return f"{repeated} were also sent in an earlier stage" if repeated else "new ones in every stage"
+    if repeated:
+        return f"{repeated} were also sent in an earlier stage"
+    return "new ones in every stage"
 
 
 def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
     """A sentence for each stage whose figures need one."""
     for stage in stages:
-        figures = stage.figures
-        if not stage.is_whole:
-            yield f"{FAILED} {stage.name}: the stage did not run to its end"
-        elif not stage.is_reached:
-            yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
-        elif stage.lost:
-            yield f"{FAILED} {stage.name}: {stage.lost} of the workers were lost during the stage"
-        elif not figures.completed + figures.failed:
-            yield f"{FAILED} {stage.name}: no request began and ended in the stage; make it longer"
-        elif not stage.is_comparable:
-            dropped = f", {quantity(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
-            unsent = f", {quantity(stage.unsent, 'arrival')} not sent before its end" if stage.unsent else ""
-            failed = f"{figures.failed} of {quantity(figures.completed + figures.failed, 'request')} failed"
-            bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
-            missing = [f"{failed}{dropped}{unsent}"] if figures.failed or stage.dropped or stage.unsent else []
-            yield f"{FAILED} {stage.name}: " + "; ".join([*missing, *bad])
+        if reason := _why_not_ranked(stage):
+            yield f"{FAILED} {stage.name}: {reason}"
         elif stage.bad:
             for check in stage.bad:
-                names = ", ".join(named(check.spoils, figures.distributions))
+                names = ", ".join(named(check.spoils, stage.figures.distributions))
                 yield f"{SPOILED_MARK} {stage.name}: {names} spoiled: {check.text}"
+
         if stage.crossing:
-            yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
+            requests = quantity(stage.crossing, "request")
+            yield f"{stage.name}: {requests} that ended after it are left out of its latencies"
         if stage.unsettled_s > 0:
             yield _unsettled(stage)
+
     if not are_alike(stages):
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
+
+
+def _why_not_ranked(stage: StageFigures) -> str:
+    """Empty if it is ranked."""
+    figures = stage.figures
+    if not stage.is_whole:
+        return "the stage did not run to its end"
+    if not stage.is_reached:
+        return f"at most {stage.peak} requests were in flight"
+    if stage.lost:
+        return f"{stage.lost} of the workers were lost during the stage"
+    if not figures.completed + figures.failed:
+        return "no request began and ended in the stage; make it longer"
+    if stage.is_comparable:
+        return ""
+
+    reasons = []
+    if missing := _missing_requests(stage):
+        reasons.append(missing)
+
+    for check in stage.bad:
+        if check.name not in ("failure_ratio", "unanswered_ratio"):
+            reasons.append(check.text)
+
+    return "; ".join(reasons)
+
+
+def _missing_requests(stage: StageFigures) -> str:
+    """How many requests of a stage have no answer; empty if none."""
+    failed = stage.figures.failed
+    if not failed and not stage.dropped and not stage.unsent:
+        return ""
+
+    requests = quantity(stage.figures.completed + failed, "request")
+    text = f"{failed} of {requests} failed"
+    if stage.dropped:
+        text += f", {quantity(stage.dropped, 'arrival')} dropped"
+    if stage.unsent:
+        text += f", {quantity(stage.unsent, 'arrival')} not sent before its end"
+
+    return text
 
 
 def _unsettled(stage: StageFigures) -> str:
     """The time at its begin that is no part of its rates."""
     if not stage.figures.duration_s > 0:
-        return f"{stage.name}: requests of the stage before were in flight for all of its time, so it has no rates; make it longer"
-    return f"{stage.name}: its rates are without its first {stage.unsettled_s:.1f} s, when requests of the stage before ended"
+        return (
+            f"{stage.name}: requests of the stage before were in flight for all of its time, "
+            "so it has no rates; make it longer"
+        )
+
+    return (
+        f"{stage.name}: its rates are without its first {stage.unsettled_s:.1f} s, "
+        "when requests of the stage before ended"
+    )
 
 
 def stage_lines(table: Table) -> list[str]:
@@ -175,23 +286,40 @@ def stage_lines(table: Table) -> list[str]:
 
 def speed_table(stages: Sequence[StageFigures], t: Translate) -> Table:
     """Output tokens/s of all users and of one user."""
-    heads = columns(t("Concurrency"), t("Output tok/s, all users"), t("Output tok/s, one user"))
-    return Table(
-        "", heads, [[stage_name(s), figure(s.figures.output_throughput), figure(s.figures.tok_per_s_per_user)] for s in stages]
+    heads = columns(
+        t("Concurrency"), t("Output tok/s, all users"), t("Output tok/s, one user")
     )
+    rows: list[Row] = []
+    for stage in stages:
+        all_users = figure(stage.figures.output_throughput)
+        one_user = figure(stage.figures.tok_per_s_per_user)
+        rows.append([stage_name(stage), all_users, one_user])
+
+    return Table("", heads, rows)
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
     """Output tokens/s of all users and of one user, each as a bar."""
-    known = [(stage_name(stage), stage.figures.output_throughput, stage.figures.tok_per_s_per_user) for stage in stages]
-    rows = [(name, all_users, one_user) for name, all_users, one_user in known if all_users and one_user]
-    if len(rows) < 2:
+    names: list[str] = []
+    of_all: list[float] = []
+    of_one: list[float] = []
+    for stage in stages:
+        all_users = stage.figures.output_throughput
+        one_user = stage.figures.tok_per_s_per_user
+        if all_users and one_user:
+            names.append(stage_name(stage))
+            of_all.append(all_users)
+            of_one.append(one_user)
+
+    if len(names) < 2:
         return
-    most, fastest = max(all_users for _, all_users, _ in rows), max(one_user for _, _, one_user in rows)
-    width = max(len(name) for name, _, _ in rows)
-    for name, all_users, one_user in rows:
-        yield f"{name:<{width}} all users {all_users:>10.2f} {_bar(all_users / most)}"
-        yield f"{'':<{width}} one user  {one_user:>10.2f} {_bar(one_user / fastest)}"
+
+    most = max(of_all)
+    fastest = max(of_one)
+    width = max(map(len, names))
+    for name, all_users, one_user in zip(names, of_all, of_one, strict=True):
+        yield f"{name.ljust(width)} all users {all_users:>10.2f} {_bar(all_users / most)}"
+        yield f"{' ' * width} one user  {one_user:>10.2f} {_bar(one_user / fastest)}"
 
 
 def _bar(share: float) -> str:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 
 from llama_load.analysis.results import Results
-from llama_load.reports.translations import Translate
+from llama_load.languages import Translate
 from llama_load.run_folder import Manifest
 
 
 def title_of(results: Results, t: Translate) -> str:
     """Its label, else its workload, requests and load: "sharegpt: 64 requests, 8 at a time"."""
     manifest = results.run.manifest
+    if manifest.label:
+        return manifest.label
+
     count = results.total.completed
-    requests = (t("1 request") if count == 1 else t("{count} requests")).format(count=count)
-    return manifest.label or f"{manifest.workload}: {requests}, {_load(manifest, t)}"
+    requests = (
+        t("1 request") if count == 1 else t("{count} requests").format(count=count)
+    )
+
+    return f"{manifest.workload}: {requests}, {_load(manifest, t)}"
 
 
 def _load(manifest: Manifest, t: Translate) -> str:
@@ -23,8 +29,13 @@ def _load(manifest: Manifest, t: Translate) -> str:
     if manifest.request_rate is not None:
         return t("{rate} per second").format(rate=f"{manifest.request_rate:g}")
     if manifest.conversation_rate is not None:
-        return t("{rate} conversations per minute").format(rate=f"{manifest.conversation_rate:g}")
-    return t("{count} at a time").format(count=manifest.users) if manifest.arrival is None else t("replayed from a trace")
+        return t("{rate} conversations per minute").format(
+            rate=f"{manifest.conversation_rate:g}"
+        )
+    if manifest.arrival is None:
+        return t("{count} at a time").format(count=manifest.users)
+
+    return t("replayed from a trace")
 
 
 def when(date: str) -> str:

@@ -1,40 +1,67 @@
-"""Whether what a run printed is what its records give: every figure is computed again and compared."""
+"""Whether what a run printed is what its records give.
+
+Every figure is computed again and compared.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from llama_load import result_schemas
 from llama_load.analysis.results import Results, analyze
 from llama_load.analysis.run_summary import OURS, SUMMARY
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign, read_foreign_json
 from llama_load.foreign_text import printable, redacted
 from llama_load.languages import LANGUAGES
+from llama_load.observed.record import schema
 from llama_load.reports.block import block
+from llama_load.reports.first_screen import first_screen
+from llama_load.reports.html.page import html_page
+from llama_load.reports.picture import short_markdown
 from llama_load.reports.result_json import result_json
 from llama_load.reports.write import markdown
-from llama_load.run_folder import load_run
+from llama_load.result_schemas import REQUESTS, VERSIONS
+from llama_load.run_folder import MANIFEST, TABLE, load_run
+from llama_load.run_folder.foreign_tables import WHOLE_TABLE, open_table
+from llama_load.run_folder.records_digest import sha256_of
 from llama_load.version import __version__
 
-BLOCK, REPORT = "summary.txt", "report.md"
+BLOCK = "summary.txt"
+REPORT = "report.md"
+PAGE = "report.html"
+# The language of a page, which says how its headings are.
+_LANGUAGE = re.compile(rb'<html lang="([a-z]{2,3})"')
+# Begins the line that compares with the last run of the same label.
+AGAINST = "against last "
 # What a later report says otherwise, though nothing was changed: how this process read the folder.
 OF_THE_READER = ("recovered",)
-# JSON has every digit of a float; sums over rows that were read in other pieces may differ in the last ones.
+# JSON has every digit of a float, but sums over rows that were read in other pieces may differ in
+# the last digits.
 RELATIVE = 1e-9
-HOLDS, HOLDS_NOT, UNKNOWN = "✓", "✗", "?"
+HOLDS = "✓"
+HOLDS_NOT = "✗"
+UNKNOWN = "?"
 MOST_CHARS = 60
+SCHEMA = "schema"
+# More than a report has beyond that of another version.
+MOST_LINES = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A figure as it was printed and as the records give it; `holds` is None where it cannot be computed again."""
+    """A figure as it was printed and as the records give it.
+
+    `holds` is None where it cannot be computed again.
+    """
 
     where: str
     name: str
@@ -45,7 +72,9 @@ class Verified:
     @property
     def mark(self) -> str:
         """✓, ✗ or ?."""
-        return {True: HOLDS, False: HOLDS_NOT, None: UNKNOWN}[self.holds]
+        if self.holds is None:
+            return UNKNOWN
+        return HOLDS if self.holds else HOLDS_NOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +90,76 @@ class Verification:
 
 
 def verify_run(folder: Path) -> Verification:
-    """Compute every figure of a run again. Raises UsageError and RunError: the folder cannot be read, or has no summary."""
+    """Compute every figure of a run again.
+
+    Raises UsageError and RunError: the folder cannot be read, or has no summary.
+    """
     results = analyze(load_run(folder))
-    return Verification([*_records(results), *_summary(folder, results), *_block(folder, results), *_report(folder, results)])
+    rows = list(_of_schemas(folder))
+    rows += _of_records(results)
+    rows += _of_summary(folder, results)
+    rows += _of_block(folder, results)
+    rows += _of_report(folder, results)
+    rows += _of_page(folder, results)
+    return Verification(rows)
 
 
-def _records(results: Results) -> Iterator[Verified]:
+def _of_schemas(folder: Path) -> Iterator[Verified]:
+    """Each file against the schema of the version that it names."""
+    for file, name in (
+        (MANIFEST, result_schemas.RUN),
+        (SUMMARY, result_schemas.SUMMARY),
+    ):
+        try:
+            value = read_foreign_json(folder / file)
+        except (OSError, ValueError):
+            continue  # `_of_summary` says so
+        yield _of_schema(file, name, value)
+
+    yield _of_columns(folder / TABLE)
+
+
+def _of_schema(file: str, name: str, value: Mapping[str, Any]) -> Verified:
+    if result_schemas.KEY not in value:
+        return Verified(file, SCHEMA, "none", "an older version wrote it", None)
+    version = result_schemas.version_in(value, name)
+    if version is None:
+        printed = _shown(value[result_schemas.KEY])
+        return Verified(file, SCHEMA, printed, f"known: {VERSIONS[name]}", None)
+
+    fault = result_schemas.fault_in(value, name, version)
+    if fault is None:
+        return Verified(file, SCHEMA, f"version {version}", "follows it", True)
+    return Verified(file, SCHEMA, f"version {version}", _shown(fault), False)
+
+
+def _of_columns(file: Path) -> Verified:
+    """The columns of the table, without a look at its rows."""
+    try:
+        with open_table(file, schema(), WHOLE_TABLE) as table:
+            columns = table.columns.names
+            written = table.metadata.get(result_schemas.PARQUET_KEY)
+    except OSError as error:
+        return Verified(TABLE, SCHEMA, "none", error.strerror or str(error), None)
+    if written is None:
+        return Verified(TABLE, SCHEMA, "none", "an older version wrote it", None)
+
+    newest = VERSIONS[REQUESTS]
+    known = {str(number).encode(): number for number in range(1, newest + 1)}
+    version = known.get(written)
+    if version is None:
+        printed = _shown(written.decode("utf-8", "replace"))
+        return Verified(TABLE, SCHEMA, printed, f"known: {newest}", None)
+
+    wanted = result_schemas.schema_of(REQUESTS, version)["properties"]
+    missing = ", ".join(sorted(set(wanted) - set(columns)))
+    if missing:
+        why = _shown(f"no {missing}")
+        return Verified(TABLE, SCHEMA, f"version {version}", why, False)
+    return Verified(TABLE, SCHEMA, f"version {version}", "follows it", True)
+
+
+def _of_records(results: Results) -> Iterator[Verified]:
     """The table against what run.json says of it."""
     run = results.run
     written = run.manifest.records
@@ -74,30 +167,86 @@ def _records(results: Results) -> Iterator[Verified]:
     if written is None:
         yield Verified("run.json", "rows and digest", "none", f"{rows} rows", None)
     else:
-        yield Verified("run.json", "rows", str(written.rows), str(rows), rows == written.rows)
+        yield Verified(
+            "run.json", "rows", str(written.rows), str(rows), rows == written.rows
+        )
+
     changed = run.changed or []
     for sentence in changed:
         yield Verified("requests.parquet", "records", "as written", sentence, False)
+
     if run.changed is not None and not changed:
         yield Verified("requests.parquet", "records", "as written", "as written", True)
-    if run.manifest.version != __version__:
-        yield Verified("run.json", "version", printable(run.manifest.version, MOST_CHARS), __version__, None)
+
+    for name, digest in (run.manifest.digests or {}).items():
+        yield _of_file(run.path, name, digest)
+
+    version = run.manifest.version
+    if version != __version__:
+        yield Verified(
+            "run.json", "version", printable(version, MOST_CHARS), __version__, None
+        )
 
 
-def _summary(folder: Path, results: Results) -> Iterator[Verified]:
+def _of_file(folder: Path, name: str, digest: str) -> Verified:
+    """A table (telemetry, probes) against its digest in run.json."""
+    try:
+        holds = sha256_of(folder / name) == digest
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Verified(name, "the file", "as written", why, False)
+
+    how = "as written" if holds else "was changed after it was written"
+    return Verified(name, "the file", "as written", how, holds)
+
+
+def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
+    """Every line of report.html, in the language in which it was written.
+
+    Nothing where the run has no page.
+    """
+    try:
+        printed = read_foreign(folder / PAGE)
+    except OSError:
+        return
+
+    found = _LANGUAGE.search(printed)
+    language = found[1].decode() if found else ""
+    if language not in LANGUAGES:
+        yield Verified(PAGE, "language", printable(language, MOST_CHARS), "n/a", False)
+        return
+
+    short = short_markdown(first_screen(results))
+    page = html_page(results, block(results), language, short)
+    for row in _of_text(folder, PAGE, [page]):
+        # That run may have gone since, or stand elsewhere.
+        is_of_another = AGAINST in row.printed or AGAINST in row.computed
+        yield replace(row, holds=None) if is_of_another else row
+
+
+def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
     """Every value of summary.json."""
     try:
         printed = read_foreign_json(folder / SUMMARY)
     except OSError as error:
-        raise UsageError(f"{folder} has no {SUMMARY} that can be read ({error.strerror}): 'llama-load report' writes it") from None
+        raise UsageError(
+            f"{folder} has no {SUMMARY} that can be read ({error.strerror}): "
+            "'llama-load report' writes it"
+        ) from None
     except ValueError as error:
-        yield Verified(SUMMARY, "the file", printable(str(error), MOST_CHARS), "a JSON object", False)
+        why = printable(str(error), MOST_CHARS)
+        yield Verified(SUMMARY, "the file", why, "a JSON object", False)
         return
-    computed = json.loads(redacted(msgspec.json.encode(result_json(results)).decode()))
+
+    text = msgspec.json.encode(result_json(results)).decode()
+    computed = json.loads(redacted(text))
+    for summary in (printed, computed):
+        summary.pop(result_schemas.KEY, None)  # `_of_schemas` has it
     for ours in (printed.get(OURS), computed[OURS]):
         if isinstance(ours, dict):
             for name in OF_THE_READER:
                 ours.pop(name, None)
+
     yield from _values("", printed, computed)
 
 
@@ -105,62 +254,107 @@ def _values(name: str, printed: Any, computed: Any) -> Iterator[Verified]:
     """The leaves of two JSON values, side by side."""
     if isinstance(printed, dict) and isinstance(computed, dict):
         for key in dict.fromkeys((*printed, *computed)):
-            yield from _member(f"{name}.{key}" if name else key, key, printed, computed)
-    elif isinstance(printed, list) and isinstance(computed, list) and len(printed) == len(computed):
+            member = f"{name}.{key}" if name else key
+            yield from _member(member, key, printed, computed)
+    elif (
+        isinstance(printed, list)
+        and isinstance(computed, list)
+        and len(printed) == len(computed)
+    ):
         for place, (one, other) in enumerate(zip(printed, computed, strict=True)):
             yield from _values(f"{name}[{place}]", one, other)
     else:
-        yield Verified(SUMMARY, printable(name, None), _shown(printed), _shown(computed), _are_equal(printed, computed))
+        holds = _are_equal(printed, computed)
+        shown_name = printable(name, None)
+        yield Verified(SUMMARY, shown_name, _shown(printed), _shown(computed), holds)
 
 
-def _member(name: str, key: str, printed: Mapping[str, Any], computed: Mapping[str, Any]) -> Iterator[Verified]:
-    """A key that both have; one that only the file has was not computed, one that it lacks was not printed (older version)."""
+def _member(
+    name: str, key: str, printed: Mapping[str, Any], computed: Mapping[str, Any]
+) -> Iterator[Verified]:
+    """A key of one or of both.
+
+    One that only the file has was not computed, one that it lacks was not printed (by an older
+    version).
+    """
+    shown_name = printable(name, None)
     if key in printed and key in computed:
         yield from _values(name, printed[key], computed[key])
     elif key in printed:
-        yield Verified(SUMMARY, printable(name, None), _shown(printed[key]), "not computed", None)
+        yield Verified(SUMMARY, shown_name, _shown(printed[key]), "not computed", None)
     else:
-        yield Verified(SUMMARY, printable(name, None), "not printed", _shown(computed[key]), None)
+        yield Verified(SUMMARY, shown_name, "not printed", _shown(computed[key]), None)
 
 
 def _are_equal(printed: Any, computed: Any) -> bool:
-    if isinstance(printed, int | float) and isinstance(computed, int | float) and not isinstance(printed, bool):
+    if _is_number(printed) and isinstance(computed, int | float):
         return math.isclose(printed, computed, rel_tol=RELATIVE)
     return bool(printed == computed)
 
 
-def _shown(value: Any) -> str:
-    return "n/a" if value is None else printable(str(value), MOST_CHARS)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _block(folder: Path, results: Results) -> Iterator[Verified]:
+def _of_block(folder: Path, results: Results) -> Iterator[Verified]:
     """Every line of the block in summary.txt."""
-    yield from _lines(folder, BLOCK, [block(results)])
+    yield from _of_text(folder, BLOCK, [block(results)])
 
 
-def _report(folder: Path, results: Results) -> Iterator[Verified]:
+def _of_report(folder: Path, results: Results) -> Iterator[Verified]:
     """Every line of report.md, in the language in which it was written."""
     text = block(results)
-    yield from _lines(folder, REPORT, [markdown(results, text, language) for language in LANGUAGES])
+    candidates = [markdown(results, text, language) for language in LANGUAGES]
+    yield from _of_text(folder, REPORT, candidates)
 
 
-def _lines(folder: Path, name: str, candidates: list[str]) -> Iterator[Verified]:
-    """The lines of a text that should be one of `candidates`: those that differ from the nearest one, else one row for all."""
-    from difflib import SequenceMatcher
+def _of_text(folder: Path, name: str, candidates: list[str]) -> Iterator[Verified]:
+    """The lines of a text that should be one of `candidates`.
 
+    Those that differ from the nearest candidate; if none does, one row for all of them.
+    """
     try:
         printed = read_foreign(folder / name).decode("utf-8", "replace").splitlines()
     except OSError:
         yield Verified(name, "the file", "none", "a text", None)
         return
+
     texts = [redacted(candidate).splitlines() for candidate in candidates]
     computed = max(texts, key=lambda lines: len(set(lines) & set(printed)))
     if printed == computed:
-        yield Verified(name, "every line", f"{len(printed)} lines", f"{len(computed)} lines", True)
-        return
+        yield Verified(
+            name, "every line", f"{len(printed)} lines", f"{len(computed)} lines", True
+        )
+    # comparing them would take minutes
+    elif len(printed) > MOST_LINES + 2 * len(computed):
+        yield Verified(
+            name, "every line", f"{len(printed)} lines", f"{len(computed)} lines", False
+        )
+    else:
+        yield from _differing_lines(name, printed, computed)
+
+
+def _differing_lines(
+    name: str, printed: list[str], computed: list[str]
+) -> Iterator[Verified]:
+    from difflib import SequenceMatcher
+
     steps = SequenceMatcher(None, printed, computed, autojunk=False).get_opcodes()
     for kind, start, end, other_start, other_end in steps:
-        if kind != "equal":
-            before = " / ".join(line.strip() for line in printed[start:end])
-            after = " / ".join(line.strip() for line in computed[other_start:other_end])
-            yield Verified(name, f"line {start + 1}", _shown(before or None), _shown(after or None), False)
+        if kind == "equal":
+            continue
+
+        before = _on_one_line(printed[start:end])
+        after = _on_one_line(computed[other_start:other_end])
+        yield Verified(name, f"line {start + 1}", _shown(before), _shown(after), False)
+
+
+def _on_one_line(lines: list[str]) -> str | None:
+    """The lines with slashes between them; None if there is none."""
+    return " / ".join(map(str.strip, lines)) or None
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "n/a"
+    return printable(str(value), MOST_CHARS)

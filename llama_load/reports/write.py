@@ -13,11 +13,9 @@ import msgspec
 
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
-from llama_load.reports.answer_section import answer_tables
+from llama_load.languages import Translate
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_table, preflight_table
-from llama_load.reports.choice_section import choice_tables
-from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.first_screen import Line, first_screen
 from llama_load.reports.junit import junit
@@ -27,9 +25,10 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import speed_table, stage_table
 from llama_load.reports.telemetry_section import gpu_use_table, telemetry_table
+from llama_load.reports.template_cache import template_cache
 from llama_load.reports.time_table import time_table
 from llama_load.reports.titles import title_of, when
-from llama_load.reports.translations import Translate, translator
+from llama_load.reports.translations import translator
 from llama_load.run_folder import write_whole
 from llama_load.tables import Table, markdown_lines
 
@@ -39,8 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunReports:
-    """What several places show of a run, made once. `results`: with the fault where the folder could not be written; `text`: the
-    block; `summary`: summary.json as plain values; `screen`: the first screen."""
+    """What several places show of a run, made once.
+
+    `results`: with the fault where the folder could not be written; `text`: the block; `summary`:
+    summary.json as plain values; `screen`: the first screen.
+    """
 
     results: Results
     text: str
@@ -49,38 +51,58 @@ class RunReports:
 
 
 def write_reports(results: Results, language: str | None = None) -> RunReports:
-    """Write summary.json, summary.txt and report.md; where that fails, `Run.unwritten` of the results says why. report.html takes
-    seconds: `write_html` writes it, after the text has been printed. `language`: of the headings (None: the run's)."""
+    """Write summary.json, summary.txt and report.md.
+
+    Where that fails, `Run.unwritten` of the results says why. report.html takes seconds:
+    `write_html` writes it, after the text has been printed. `language`: of the headings (None: the
+    run's).
+    """
     folder = results.run.path
-    text, summary = block(results), result_json(results)
+    text = block(results)
+    summary = result_json(results)
     try:
-        _put(folder / "summary.json", msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n")
+        summary_json = msgspec.json.format(
+            msgspec.json.encode(summary), indent=1
+        ).decode()
+        _put(folder / "summary.json", f"{summary_json}\n")
         _put(folder / "summary.txt", text)
         _put(folder / "report.md", markdown(results, text, language))
     except OSError as error:
         why = error.strerror or error
-        fault = f"the reports could not be written to {folder}: {why}; fix that, then run 'llama-load report {folder}'"
-        results = replace(results, run=replace(results.run, unwritten=results.run.unwritten or fault))
+        fault = (
+            f"the reports could not be written to {folder}: {why}; "
+            f"fix that, then run 'llama-load report {folder}'"
+        )
+        run = replace(results.run, unwritten=results.run.unwritten or fault)
+        results = replace(results, run=run)
+
     return RunReports(results, text, summary, first_screen(results))
 
 
 def write_html(reports: RunReports, language: str | None = None) -> str | None:
     """Write report.html; a sentence if that failed, which never spoils the other reports.
 
-    Where the other reports could not be written, it does nothing."""
+    Where the other reports could not be written, it does nothing.
+    """
     results = reports.results
     if results.run.unwritten is not None:
         return None
+
     folder = results.run.path
     try:
         from llama_load.reports.html.page import html_page
         from llama_load.reports.picture import short_markdown
 
         short = short_markdown(reports.screen)
-        _put(folder / "report.html", html_page(results, reports.text, language or results.run.manifest.lang, short))
+        page = html_page(
+            results, reports.text, language or results.run.manifest.lang, short
+        )
+        _put(folder / "report.html", page)
     except Exception as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
+        reason = error.strerror if isinstance(error, OSError) else None
+        why = reason or repr(error)
         return f"report.html could not be written: {why}; the other reports are in {folder}"
+
     return None
 
 
@@ -95,38 +117,36 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
     manifest = results.run.manifest
     t = translator(language or manifest.lang)
     command = foreign_text.printable(shlex.join(manifest.command), None)
-    tables = [table for table in _tables(results, t) if table is not None]
-    return (
-        _environment()
-        .get_template("report.md.j2")
-        .render(
-            t=t,
-            title=title_of(results, t),
-            manifest=manifest,
-            when=when(manifest.date),
-            results=results,
-            subject=subject(results, t),
-            sentences=sentences(results, t),
-            block=text,
-            tables=tables,
-            fence=foreign_text.fence(text),
-            command=command,
-            command_fence=foreign_text.fence(command),
-        )
+    template = _environment().get_template("report.md.j2")
+
+    return template.render(
+        t=t,
+        title=title_of(results, t),
+        manifest=manifest,
+        when=when(manifest.date),
+        results=results,
+        subject=subject(results, t),
+        sentences=sentences(results, t),
+        block=text,
+        tables=[table for table in _tables(results, t) if table is not None],
+        fence=foreign_text.fence(text),
+        command=command,
+        command_fence=foreign_text.fence(command),
     )
 
 
 def _tables(results: Results, t: Translate) -> Iterator[Table | None]:
     """The tables of report.md; None for those that the run has not."""
     yield stage_table(results, t)
-    yield speed_table(results.stages, t) if results.stages else None
+    if results.stages:
+        yield speed_table(results.stages, t)
+
     yield gpu_use_table(results, t)
     yield check_table(results.verdict, results.thresholds, t)
     yield time_table(results.time_parts, t)
     yield telemetry_table(results, t)
-    yield from answer_tables(results)
-    yield from choice_tables(results)
-    yield from conversation_tables(results, t)
+    for found in results.topics.values():
+        yield from found.tables(t)
     yield request_table(results.run.records.measured(), t)
     yield failure_table(results.failures, t)
     yield traffic_table(results.others, t)
@@ -138,11 +158,16 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
-        loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=jinja2.PackageLoader("llama_load.reports"),
+        bytecode_cache=template_cache(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["t"] = lambda text, translate: translate(text)
     environment.filters["markdown"] = lambda table: "\n".join(markdown_lines(table))
     environment.filters["cell"] = lambda value: foreign_text.markdown(str(value))
+
     return environment
 
 

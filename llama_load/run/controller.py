@@ -1,4 +1,5 @@
-"""The controlling side of a run, in one process or on the master: its phases and its records. Watchers do what else a run needs."""
+"""The controlling side of a run, in one process or on the master: its phases and its records.
+Watchers do what else a run needs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ class RunController:
     """One run: its dispatcher, its phases, its end."""
 
     def __init__(
-        self, prepared: Prepared, host: RunHost, clock: RunClock | None = None, watchers: WatchersOf = watchers_of
+        self,
+        prepared: Prepared,
+        host: RunHost,
+        clock: RunClock | None = None,
+        watchers: WatchersOf = watchers_of,
     ) -> None:
         self.prepared = prepared
         self._host = host
@@ -46,9 +51,12 @@ class RunController:
         self.end_reason: str | None = None
         self.live = LiveFigures()
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
-        self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer, now_ns=self.clock.now_ns)
-        self.progress = Progress(self)
-        self._watchers = [*watchers(prepared, host, self), self.progress]  # which counts from when the others are ready to measure
+        self.dispatcher = Dispatcher(
+            prepared.plans, host, balancer=balancer, now_ns=self.clock.now_ns
+        )
+        self.progress = Progress(self, is_open=prepared.load.model.is_open)
+        # which counts from when the others are ready to measure
+        self._watchers = [*watchers(prepared, host, self), self.progress]
         self._phase_runner = PhaseRunner(prepared, host, self, self._watchers)
 
     def open(self) -> None:
@@ -63,6 +71,11 @@ class RunController:
     def phase(self) -> str:
         """See `RunUnderWay.phase`."""
         return self._phase_runner.what
+
+    @property
+    def segment(self) -> tuple[int, int]:
+        """See `RunUnderWay.segment`."""
+        return self._phase_runner.segment
 
     @property
     def left_s(self) -> float | None:
@@ -87,7 +100,8 @@ class RunController:
         """See `RunUnderWay.end`."""
         if self.end_reason is None:
             self.end_reason = reason
-            self.clock.spawn(self._host.stop)  # stopping would kill the calling user's greenlet half-way
+            # stopping would kill the calling user's greenlet half-way
+            self.clock.spawn(self._host.stop)
 
     def end_early(self) -> None:
         """See `RunUnderWay.end_early`."""
@@ -104,7 +118,8 @@ class RunController:
             self.end("stopped")
 
     def stopping(self, reason: str) -> None:
-        """The users are being stopped: hand out no more leases. The reason counts only if the run has none yet."""
+        """The users are being stopped: hand out no more leases. The reason counts only if the run
+        has none yet."""
         self.end_reason = self.end_reason or reason
         self._phase_runner.stopping()
         self.dispatcher.close()
@@ -112,12 +127,14 @@ class RunController:
     def finish(self, health: Sequence[WorkerHealth]) -> RunReports:
         """Write the run folder once all records have arrived; return its results and reports.
 
-        If the folder cannot be written, a message is printed and `Run.unwritten` is set. Raises UsageError after `abort`.
+        If the folder cannot be written, a message is printed and `Run.unwritten` is set. Raises
+        UsageError after `abort`.
         """
         self.close(health)
         writer = self.prepared.writer
         try:
-            # In threads, because a long run takes a minute: signals, workers and the page are answered meanwhile.
+            # In threads, because a long run takes a minute: signals, workers and the page are
+            # answered meanwhile.
             announce("writing requests.parquet", writer.appended)
             run = in_thread(writer.finish)
             announce("computing the figures", writer.appended)
@@ -132,7 +149,8 @@ class RunController:
         return reports
 
     def close(self, health: Sequence[WorkerHealth]) -> None:
-        """End the last phase, stop the watchers, and write what is known of the run into its manifest."""
+        """End the last phase, stop the watchers, and write what is known of the run into its
+        manifest."""
         self._phase_runner.close()
         for watcher in self._watchers:
             watcher.stop()
@@ -144,11 +162,20 @@ class RunController:
             watcher.facts(writer)
 
     def _look_at_earlier_runs(self, run: Run) -> None:
-        """Note in the manifest which prompts were sent before. An unreadable folder is reported and otherwise ignored."""
-        started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
-        known = {url: at_s for url, at_s in started.items() if at_s is not None}
+        """Note in the manifest which prompts were sent before. An unreadable folder is reported and
+        otherwise ignored."""
+        known = {}
+        for target in self.prepared.targets:
+            if target.facts.started_s is not None:
+                known[target.address.url] = target.facts.started_s
+
         try:
-            run.manifest.prompts_sent_before = in_thread(lambda: sent_before(self.prepared.writer.path, run.records, known))
+            run.manifest.prompts_sent_before = in_thread(
+                lambda: sent_before(self.prepared.writer.path, run.records, known)
+            )
             in_thread(lambda: write_manifest(run.path, run.manifest))
         except Exception as error:
-            print(f"earlier runs next to {run.path} cannot be read: {error}", file=sys.stderr)
+            print(
+                f"earlier runs next to {run.path} cannot be read: {error}",
+                file=sys.stderr,
+            )

@@ -1,4 +1,5 @@
-"""--end-below during a run: counts the requests that missed the objectives, until the share can no longer be reached."""
+"""--end-below during a run: counts the requests that missed the objectives, until the share can no
+longer be reached."""
 
 from __future__ import annotations
 
@@ -14,27 +15,37 @@ from llama_load.run_folder import RunWriter
 
 
 class EndBelowWatcher(Watcher):
-    """Ends a run of `total` measured requests, of which `share` must meet all objectives, once that is out of reach.
+    """Ends a run of `total` measured requests, of which `share` must meet all objectives, once that
+    is out of reach.
 
-    Of 100 requests with a share of 0.9, the eleventh that misses decides: whatever the others do, 89 meet at most. The bound is
-    exact, so that a run which it ends would have missed the share in any case.
+    Of 100 requests with a share of 0.9, the eleventh that misses decides: whatever the others do,
+    89 meet at most. The bound is exact, so that a run which it ends would have missed the share in
+    any case.
     """
 
-    def __init__(self, run: RunUnderWay, slos: Sequence[Slo], share: float, total: int) -> None:
+    def __init__(
+        self, run: RunUnderWay, slos: Sequence[Slo], share: float, total: int
+    ) -> None:
         self._run = run
         self._limits = [(BY_KEY[slo.metric].columns, slo.limit_ms) for slo in slos]
-        self.columns = ("warmup", "status", *(name for names, _ in self._limits for name in names))
-        self._share, self._total = share, total
+        self.columns = ("warmup", "status")
+        for names, _ in self._limits:
+            self.columns += tuple(names)
+        self._share = share
+        self._total = total
         self._missed = 0
         self._shortfall: str | None = None
 
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
         """See `Watcher.add`."""
-        self._missed += sum(self._misses(dict(zip(self.columns, row, strict=True))) for row in rows)
+        for row in rows:
+            self._missed += self._misses(dict(zip(self.columns, row, strict=True)))
         allowed = self._total - self._total * self._share
         if self._missed > allowed + 1e-9 and self._run.end_reason is None:
             missed = f"{self._missed} of {self._total} requests missed the objectives"
-            self._shortfall = f"{missed}: {100 * self._share:g} % can no longer meet them"
+            self._shortfall = (
+                f"{missed}: {100 * self._share:g} % can no longer meet them"
+            )
             report_end(f"--end-below: {self._shortfall}")
             self._run.end_early()
 
@@ -43,16 +54,24 @@ class EndBelowWatcher(Watcher):
         writer.manifest.ended_below = self._shortfall
 
     def _misses(self, record: dict[str, Any]) -> bool:
-        """A failed request misses; a latency that a request does not have (TPOT of one token) is met, as in `metrics.slo`."""
+        """A failed request misses; a latency that a request does not have (TPOT of one token) is
+        met, as in `metrics.slo`."""
         if record["warmup"] or record["status"] in UNFINISHED:
             return False
-        latencies = [([record[name] for name in names], limit_ms) for names, limit_ms in self._limits]
-        return record["status"] != OK or any(None not in parts and sum(parts) > limit_ms for parts, limit_ms in latencies)
+        if record["status"] != OK:
+            return True
+
+        for names, limit_ms in self._limits:
+            parts = [record[name] for name in names]
+            if None not in parts and sum(parts) > limit_ms:
+                return True
+        return False
 
 
 def end_below_watcher(prepared: Prepared, run: RunUnderWay) -> EndBelowWatcher | None:
     """The watcher of a run with --end-below."""
-    goals, total = prepared.options.goals, prepared.load.segments[0].total
+    goals = prepared.options.goals
+    total = prepared.load.segments[0].total
     if goals.end_below is None or total is None:
         return None
     return EndBelowWatcher(run, goals.slos, goals.end_below, total)

@@ -14,12 +14,15 @@ from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import Aborted
 
-# A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this long after the run time.
+# A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this
+# long after the run time.
 FIRST_REQUEST_WITHIN_S = 60.0
 FIRST_REQUEST_AFTER_TIME_S = 5.0
-# With a run time: arrivals that no user has taken this long after the last scheduled instant are given up.
+# With a run time: arrivals that no user has taken this long after the last scheduled instant are
+# given up.
 ARRIVALS_TAKEN_WITHIN_S = 5.0
-IDLE_EVERY_S, JUDGE_EVERY_S = 0.5, 2.0
+IDLE_EVERY_S = 0.5
+JUDGE_EVERY_S = 2.0
 
 
 class AbortWatcher(LoopWatcher):
@@ -46,7 +49,9 @@ class AbortWatcher(LoopWatcher):
         result = in_thread(lambda: so_far.judge(self._thresholds))
         if result is not None and self.run.end_reason is None:
             self._aborted_by = Aborted(result.text, result.value or 0.0)
-            report_end(f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests")
+            report_end(
+                f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests"
+            )
             self.run.end("aborted")
 
     def facts(self, writer: RunWriter) -> None:
@@ -55,18 +60,27 @@ class AbortWatcher(LoopWatcher):
 
 
 class IdleWatcher(LoopWatcher):
-    """Ends a run in which no user sends requests (any more), which would otherwise never end. `sending` gives the requests in
-    flight, `first_s` is when the first one is scheduled."""
+    """Ends a run in which no user sends requests (any more), which would otherwise never end.
+    `sending` gives the requests in flight, `first_s` is when the first one is scheduled."""
 
     every_s = IDLE_EVERY_S
     columns = ("status",)
 
-    def __init__(self, run: RunUnderWay, sending: Callable[[], int], run_time_s: float | None, first_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        run: RunUnderWay,
+        sending: Callable[[], int],
+        run_time_s: float | None,
+        first_s: float = 0.0,
+    ) -> None:
         super().__init__(run)
         self._sending = sending
         self._run_time_s = run_time_s
-        self._patience_s = FIRST_REQUEST_WITHIN_S if run_time_s is None else run_time_s + FIRST_REQUEST_AFTER_TIME_S
-        self._patience_s += first_s
+        self._patience_s = first_s
+        if run_time_s is None:
+            self._patience_s += FIRST_REQUEST_WITHIN_S
+        else:
+            self._patience_s += run_time_s + FIRST_REQUEST_AFTER_TIME_S
         self._active_s = 0.0
 
     def start(self) -> None:
@@ -80,7 +94,8 @@ class IdleWatcher(LoopWatcher):
             self._is_active()
 
     def _is_active(self) -> None:
-        self._active_s, self._patience_s = self.run.clock.now_s, math.inf
+        self._active_s = self.run.clock.now_s
+        self._patience_s = math.inf
 
     def look(self) -> None:
         """See `LoopWatcher.look`."""
@@ -88,6 +103,12 @@ class IdleWatcher(LoopWatcher):
         if self._sending():
             self._is_active()
         elif now_s - self._active_s > self._patience_s:
-            self.run.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")
-        elif self._run_time_s is not None and now_s - self._active_s > ARRIVALS_TAKEN_WITHIN_S:
+            self.run.abort(
+                "no request was sent; do the tasks of the locustfile call self.chat or "
+                "self.complete?"
+            )
+        elif (
+            self._run_time_s is not None
+            and now_s - self._active_s > ARRIVALS_TAKEN_WITHIN_S
+        ):
             self.run.give_up_arrivals()

@@ -1,8 +1,10 @@
-"""After users hang up (--abort-rate): how soon does the server stop working for them, and is it well?
+"""After users hang up (--abort-rate): how soon does the server stop working for them, and is it
+well?
 
-The server is asked often while a request is in flight that will be given up, and until nothing is at work for users who have gone;
-else rarely. A look costs llama-server about a millisecond between two steps, vLLM some milliseconds of its API process, so the
-quickest look so far makes at most `MOST_SHARE` of the time.
+The server is asked often while a request is in flight that will be given up, and until nothing is
+at work for users who have gone; else rarely. A look costs llama-server about a millisecond between
+two steps, vLLM some milliseconds of its API process, so the quickest look so far makes at most
+`MOST_SHARE` of the time.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ from llama_load.units import NS_PER_S
 from llama_load.users.hang_ups import HangUps
 from llama_load.wire.tls import TlsOptions
 
-OFTEN_S, RARELY_S = 0.05, 0.2
+OFTEN_S = 0.05
+RARELY_S = 0.2
 # How long to ask often after the last sign of a user who hangs up.
 OFTEN_FOR_S = 0.5
 MOST_SHARE = 0.1
-# A server stops within a few steps of its batch; a slot that is still busy after this long is not going to be freed.
-IDLE_WITHIN_S, IDLE_EVERY_S = 10.0, 0.02
+# A server stops within a few steps of its batch; a slot that is still busy after this long is not
+# going to be freed.
+IDLE_WITHIN_S = 10.0
+IDLE_EVERY_S = 0.02
 
 
 @dataclass(slots=True)
@@ -54,8 +59,14 @@ class _Seen:
 
     def freeing(self) -> FreeingTimes | None:
         """None: the server never reported what it works on."""
-        spans = Spans(*(np.sort(np.array(instants)) for instants in (self.sent_ns, self.ended_ns, self.given_up_ns)))
-        return freeing_times(spans, self.looks) if self.looks else None
+        if not self.looks:
+            return None
+        spans = Spans(
+            np.sort(np.array(self.sent_ns)),
+            np.sort(np.array(self.ended_ns)),
+            np.sort(np.array(self.given_up_ns)),
+        )
+        return freeing_times(spans, self.looks)
 
 
 def no_probes(_replica: int) -> int:
@@ -64,10 +75,12 @@ def no_probes(_replica: int) -> int:
 
 
 class HangUpsWatcher(LoopWatcher):
-    """Compares what each server works on with what is in flight, while the run goes on and after its end.
+    """Compares what each server works on with what is in flight, while the run goes on and after
+    its end.
 
-    `gives_up`: whether the user of the measured request with this index hangs up. `work` and `healthy` ask a server, `probes` gives
-    its probes in flight; they are for tests with a clock of their own.
+    `gives_up`: whether the user of the measured request with this index hangs up. `work` and
+    `healthy` ask a server, `probes` gives its probes in flight; they are for tests with a clock of
+    their own.
     """
 
     columns = ("host", "status", "sent_mono_ns", "ended_mono_ns")
@@ -83,7 +96,10 @@ class HangUpsWatcher(LoopWatcher):
         probes: Callable[[int], int] = no_probes,
     ) -> None:
         super().__init__(run)
-        self._targets, self._gives_up, self._work, self._healthy = targets, lru_cache(1 << 16)(gives_up), work, healthy
+        self._targets = targets
+        self._gives_up = lru_cache(1 << 16)(gives_up)
+        self._work = work
+        self._healthy = healthy
         self._probes = probes
         self._seen = {target.address.url: _Seen() for target in targets}
         self._often_until_s = 0.0
@@ -98,16 +114,23 @@ class HangUpsWatcher(LoopWatcher):
 
     def look(self) -> None:
         """Note what servers work on, and decide when to look again."""
-        at_work = [self._look_at(replica, target) for replica, target in enumerate(self._targets)]
+        at_work = 0
+        for replica, target in enumerate(self._targets):
+            at_work += self._look_at(replica, target) or 0
+
         leases = self.run.dispatcher.ledger.requests_under_way()
-        is_near = any(not lease.warmup and self._gives_up(lease.index) for lease in leases)
-        if is_near or sum(count or 0 for count in at_work) > len(leases):
+        is_near = any(
+            not lease.warmup and self._gives_up(lease.index) for lease in leases
+        )
+        if is_near or at_work > len(leases):
             self._often_until_s = self.run.clock.now_s + OFTEN_FOR_S
 
     def stop(self) -> None:
         """Nothing is in flight any more: wait until the servers are idle."""
         super().stop()
-        self._checks = [self._check(replica, target) for replica, target in enumerate(self._targets)]
+        self._checks = [
+            self._check(replica, target) for replica, target in enumerate(self._targets)
+        ]
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
@@ -115,25 +138,32 @@ class HangUpsWatcher(LoopWatcher):
 
     def _watch(self) -> None:
         while True:  # also while the last requests end
-            pause_s = OFTEN_S if self.run.clock.now_s < self._often_until_s else RARELY_S
+            pause_s = (
+                OFTEN_S if self.run.clock.now_s < self._often_until_s else RARELY_S
+            )
             self.run.clock.sleep(max(pause_s, self._quickest_s * (1 / MOST_SHARE - 1)))
             self.look()
 
     def _look_at(self, replica: int, target: Target) -> int | None:
         """Note what this server works on; None: it does not report it."""
-        probes, asked_ns = self._probes(replica), self.run.clock.now_ns()
+        probes = self._probes(replica)
+        asked_ns = self.run.clock.now_ns()
         count = self._work(target)
         answered_ns = self.run.clock.now_ns()
         if count is None:
             return None
         took_s = (answered_ns - asked_ns) / NS_PER_S
         self._quickest_s = min(self._quickest_s, took_s) if self._quickest_s else took_s
-        self._seen[target.address.url].looks.append(Look(asked_ns, answered_ns, *count, max(probes, self._probes(replica))))
+        self._seen[target.address.url].looks.append(
+            Look(asked_ns, answered_ns, *count, max(probes, self._probes(replica)))
+        )
         return count.at_work
 
     def _check(self, replica: int, target: Target) -> HangUpCheck:
         begun_s = self.run.clock.now_s
-        while (busy := self._look_at(replica, target)) and self.run.clock.now_s - begun_s <= IDLE_WITHIN_S:
+        while (
+            busy := self._look_at(replica, target)
+        ) and self.run.clock.now_s - begun_s <= IDLE_WITHIN_S:
             self.run.clock.sleep(IDLE_EVERY_S)
         waited_ms = (self.run.clock.now_s - begun_s) * 1e3
         return HangUpCheck(
@@ -147,7 +177,11 @@ class HangUpsWatcher(LoopWatcher):
 
 
 def hang_ups_watcher(
-    run: RunUnderWay, targets: Sequence[Target], hang_ups: HangUps, tls: TlsOptions, probes: Callable[[int], int]
+    run: RunUnderWay,
+    targets: Sequence[Target],
+    hang_ups: HangUps,
+    tls: TlsOptions,
+    probes: Callable[[int], int],
 ) -> HangUpsWatcher:
     """A watcher that asks the servers in threads."""
     return HangUpsWatcher(

@@ -16,12 +16,14 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Call it in a thread; only the calling greenlet blocks. Its exceptions are raised here, without gevent's printed traceback."""
+    """Call it in a thread; only the calling greenlet blocks. Its exceptions are raised here,
+    without gevent's printed traceback."""
     return _in_pool(gevent.get_hub().threadpool, function)
 
 
 def in_page_thread(function: Callable[[], T]) -> T:
-    """The same in one of a few threads of the web page, so that no downloads wait in front of what writes records."""
+    """The same in one of a few threads of the web page, so that no downloads wait in front of what
+    writes records."""
     return _in_pool(_page_threads(), function)
 
 

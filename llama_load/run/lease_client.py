@@ -1,4 +1,5 @@
-"""The users' side of a run in one process: users take tickets and return records. A link leads to the dispatcher."""
+"""The users' side of a run in one process: users take tickets and return records. A link leads to
+the dispatcher."""
 
 from __future__ import annotations
 
@@ -6,29 +7,47 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NoReturn, Protocol
 
+from gevent import GreenletExit
 from gevent.event import Event
 from gevent.lock import Semaphore
 from locust.exception import StopUser
 
-from llama_load.dispatch.leases import Lease
+from llama_load.dispatch.leases import Key, Lease
 from llama_load.observed.record import RequestRecord
+from llama_load.run.open_requests import key_of
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 from llama_load.users.beginning import Beginning
-from llama_load.users.session import NO_PREFIX, OpenRecord, Prefix, SessionSettings, Ticket
+from llama_load.users.sent_beginnings import SentBeginnings
+from llama_load.users.session import (
+    NO_PREFIX,
+    AnswerUnderWay,
+    OpenRecord,
+    Prefix,
+    SessionSettings,
+    Ticket,
+)
 from llama_load.wire.timer import FINE_NS, sleep_until
 
-# A lease not taken this long after its scheduled time gets another user: the one started for it may have died or be busy.
+# A lease not taken this long after its scheduled time gets another user: the one started for it may
+# have died or be busy.
 OVERDUE_NS = NS_PER_S
 
 
+class NoMoreRequests(StopUser, GreenletExit):  # type: ignore[misc]  # gevent is untyped
+    """Locust stops the user. A greenlet that a task has started ends without a traceback."""
+
+
 class DispatcherLink(Protocol):
-    """The connection to the dispatcher: calls in one process, messages in a swarm. Nothing here blocks."""
+    """The connection to the dispatcher: calls in one process, messages in a swarm. Nothing here
+    blocks."""
 
     def want(self, workload: str, count: int) -> None:
-        """Request `count` leases of this workload; they arrive through `LeaseClient.receive`, at once or later."""
+        """Request `count` leases of this workload; they arrive through `LeaseClient.receive`, at
+        once or later."""
 
     def started(self, lease: Lease) -> None:
         """A user begins to send this request."""
@@ -52,7 +71,8 @@ def was_refused(record: RequestRecord) -> bool:
 class _LeaseQueue:
     """Where the users of one workload wait for leases."""
 
-    stock: deque[list[Lease]] = field(default_factory=deque)  # each with the further turns of its conversation
+    # each with the further turns of its conversation
+    stock: deque[list[Lease]] = field(default_factory=deque)
     requested: int = 0  # lists requested from the dispatcher and not yet received
     waiting: int = 0
     ready: Semaphore = field(default_factory=lambda: Semaphore(0))
@@ -62,9 +82,10 @@ class _LeaseQueue:
 class LeaseClient:
     """A `Session` (see `llama_load.users.session`).
 
-    A lease that users requested goes back when none of them waits any more, so that another worker can send it. For a lease
-    that no user requested (a scheduled arrival), `more_users` is called with its workload. `measuring` is called with the
-    first measured lease, `heard` with every record.
+    A lease that users requested goes back when none of them waits any more, so that another worker
+    can send it. For a lease that no user requested (a scheduled arrival), `more_users` is called
+    with its workload. `measuring` is called with the first measured lease, `heard` with every
+    record.
     """
 
     link: DispatcherLink
@@ -76,7 +97,9 @@ class LeaseClient:
     heard: Callable[[RequestRecord], None]
     sleep_until: Callable[[int], object] = sleep_until
     in_flight: int = 0
+    under_way: set[AnswerUnderWay] = field(default_factory=set)
     open_records: set[OpenRecord] = field(default_factory=set)
+    beginnings: SentBeginnings = field(default_factory=SentBeginnings)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
     _measuring: bool = False
     _closing: bool = False
@@ -108,13 +131,19 @@ class LeaseClient:
         """Start a user for each overdue lease (see `OVERDUE_NS`). Called once a second."""
         before_ns = time.monotonic_ns() - OVERDUE_NS
         for workload, queue in self._queues.items():
-            for _ in range(sum((leases[0].scheduled_ns or 0) < before_ns for leases in queue.stock) - queue.waiting):
+            overdue = 0
+            for leases in queue.stock:
+                overdue += (leases[0].scheduled_ns or 0) < before_ns
+            for _ in range(overdue - queue.waiting):
                 self.more_users(workload)
 
     def wants(self) -> dict[str, int]:
-        """Leases that users wait for, by workload. The dispatcher compares: single requests for leases may have got lost."""
+        """Leases that users wait for, by workload. The dispatcher compares: single requests for
+        leases may have got lost."""
         for queue in self._queues.values():
-            queue.requested = 0 if self._closing else max(0, queue.waiting - len(queue.stock))
+            queue.requested = (
+                0 if self._closing else max(0, queue.waiting - len(queue.stock))
+            )
         return {workload: queue.requested for workload, queue in self._queues.items()}
 
     def close(self) -> None:
@@ -123,7 +152,8 @@ class LeaseClient:
         self._closed.set()
         for queue in self._queues.values():
             if queue.stock:
-                self.link.give_back([lease for leases in queue.stock for lease in leases])
+                leases = list(chain.from_iterable(queue.stock))
+                self.link.give_back(leases)
                 queue.stock.clear()
             for _ in range(queue.waiting):
                 queue.ready.release()
@@ -150,16 +180,18 @@ class LeaseClient:
                     break
         finally:
             queue.waiting -= 1
-            self._return_surplus(queue)  # this user may have been killed with a lease in its queue
+            self._return_surplus(
+                queue
+            )  # this user may have been killed with a lease in its queue
         if leases:
             self._wait_until_scheduled(leases)
             return self._ticket(leases)
-        raise StopUser
+        raise NoMoreRequests
 
     def follow(self, ticket: Ticket) -> Ticket:
         """See `Session.follow`."""
         if self._closing:
-            raise StopUser
+            raise NoMoreRequests
         return self._ticket(ticket.following)
 
     def abandon(self, ticket: Ticket) -> None:
@@ -178,7 +210,7 @@ class LeaseClient:
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
         self.link.abort(sentence)
-        raise StopUser
+        raise NoMoreRequests
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
@@ -189,10 +221,14 @@ class LeaseClient:
         """See `Session.publish`."""
         self.heard(record)
 
+    def held_open(self) -> list[Key]:
+        """The requests that have ended and whose answers their tasks could still reject."""
+        return [key_of(opened.record) for opened in self.open_records]
+
     def close_records(self) -> None:
         """Publish the records that tasks could still have rejected."""
         for record in tuple(self.open_records):
-            record.publish()
+            record.end_with_run()
 
     def _queue_of(self, workload: str) -> _LeaseQueue:
         return self._queues.setdefault(workload, _LeaseQueue())
@@ -205,17 +241,26 @@ class LeaseClient:
 
     def _return_surplus(self, queue: _LeaseQueue) -> None:
         surplus = []
-        while len(queue.stock) > queue.waiting and not queue.stock[-1][0].unasked and queue.ready.acquire(blocking=False):
+        while (
+            len(queue.stock) > queue.waiting
+            and not queue.stock[-1][0].unasked
+            and queue.ready.acquire(blocking=False)
+        ):
             surplus += queue.stock.pop()
         if surplus:
             self.link.give_back(surplus)
 
     def _wait_until_scheduled(self, leases: Sequence[Lease]) -> None:
-        """Sleep until the first lease is scheduled. If the run or this user ends first, the leases go back."""
+        """Sleep until the first lease is scheduled. If the run or this user ends first, the leases
+        go back."""
         scheduled_ns = leases[0].scheduled_ns
         has_come = False
         try:
-            while scheduled_ns is not None and not self._closing and (left_ns := scheduled_ns - time.monotonic_ns()) > 0:
+            while (
+                scheduled_ns is not None
+                and not self._closing
+                and (left_ns := scheduled_ns - time.monotonic_ns()) > 0
+            ):
                 if left_ns > FINE_NS:
                     self._closed.wait((left_ns - FINE_NS) / NS_PER_S)
                 else:
@@ -225,7 +270,7 @@ class LeaseClient:
             if not has_come:
                 self.link.give_back(leases)
         if not has_come:
-            raise StopUser
+            raise NoMoreRequests
 
     def _ticket(self, leases: Sequence[Lease]) -> Ticket:
         lease, *further = leases

@@ -1,4 +1,5 @@
-"""The newest samples of a run that is under way, for the web page: read from the sampler's file when somebody asks."""
+"""The newest samples of a run that is under way, for the web page: read from the sampler's file
+when somebody asks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-# Of one look at the file, so that it takes some 30 ms at most: a page that opens late catches up with its next looks.
+# Of one look at the file, so that it takes some 30 ms at most: a page that opens late catches up
+# with its next looks.
 MOST_BYTES_AT_ONCE = 2 << 20
 # Of each series; with samples every second ten minutes.
 MOST_POINTS = 600
@@ -18,12 +20,15 @@ MOST_SERIES = 1000
 
 @dataclass(slots=True)
 class LiveSeries:
-    """A series and its newest points, (instant on the monotonic clock in ns, value); none where the value stays the same."""
+    """A series and its newest points, (instant on the monotonic clock in ns, value); none where the
+    value stays the same."""
 
     source: str
     metric: str
     labels: Mapping[str, str]
-    points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+    points: deque[tuple[int, float]] = field(
+        default_factory=lambda: deque(maxlen=MOST_POINTS)
+    )
 
     @property
     def value(self) -> float | None:

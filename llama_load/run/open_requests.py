@@ -1,4 +1,5 @@
-"""The requests of a process that were begun and whose records are not stored: those given up at the end are named by it."""
+"""The requests of a process that were begun and whose records are not stored: those given up at the
+end are named by it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from llama_load.observed.record import RequestRecord
 class OpenRequests:
     """Begun - given back - stored.
 
-    A key is in it from `LeaseClient`'s word that a user begins to send, until its record is where the run keeps records."""
+    A key is in it from `LeaseClient`'s word that a user begins to send, until its record is where
+    the run keeps records."""
 
     def __init__(self) -> None:
         self._keys: set[Key] = set()
@@ -25,7 +27,8 @@ class OpenRequests:
         self._keys.difference_update(keys)
 
     def stored(self, records: Iterable[RequestRecord]) -> None:
-        """These records are in the run's folder, or on their way to the master in a numbered batch."""
+        """These records are in the run's folder, or on their way to the master in a numbered
+        batch."""
         self._keys.difference_update(key_of(record) for record in records)
 
     def __len__(self) -> int:

@@ -31,22 +31,39 @@ class OtherRequestsCounter:
         return self.traffic
 
     def _requested(
-        self, request_type: str, name: str, response_time: float | None, exception: BaseException | None, **more: Any
+        self,
+        request_type: str,
+        name: str,
+        response_time: float | None,
+        exception: BaseException | None,
+        **more: Any,
     ) -> None:
         if more.get("context") is OF_LLM:
             return
-        known = len(self.traffic.requests) < MOST_ROWS or any(row.name == name for row in self.traffic.requests)
-        row = self.traffic.row(str(request_type) if known else "", str(name) if known else OTHERS)
-        row.add(response_time or 0.0, None if exception is None else _text(exception))
+        known = len(self.traffic.requests) < MOST_ROWS or any(
+            row.name == name for row in self.traffic.requests
+        )
+        if known:
+            row = self.traffic.row(str(request_type), str(name))
+        else:
+            row = self.traffic.row("", OTHERS)
+        row.add(
+            response_time or 0.0,
+            None if exception is None else _exception_text(exception),
+        )
 
     def _raised(self, exception: BaseException, **_: Any) -> None:
-        text = _text(exception)
-        known = len(self.traffic.exceptions) < MOST_ROWS or any(row.text == text for row in self.traffic.exceptions)
+        text = _exception_text(exception)
+        known = len(self.traffic.exceptions) < MOST_ROWS or any(
+            row.text == text for row in self.traffic.exceptions
+        )
         self.traffic.exception(text if known else type(exception).__name__)
 
 
-def _text(exception: BaseException) -> str:
+def _exception_text(exception: BaseException) -> str:
     """`RuntimeError: no such user`, on one line."""
-    text = " ".join(str(exception).split())
-    text = f"{type(exception).__name__}: {text}" if text else type(exception).__name__
+    text = type(exception).__name__
+    said = " ".join(str(exception).split())
+    if said:
+        text += f": {said}"
     return printable(text, LONGEST_TEXT)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-IDLE, RUNNING, STOPPING = "idle", "running", "stopping"
+IDLE = "idle"
+RUNNING = "running"
+STOPPING = "stopping"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: its folder (None: it was refused), its exit code, and the sentence of an error if there was one."""
+    """How a run ended: its folder (None: it was refused), its exit code, and the sentence of an
+    error if there was one."""
 
     folder: Path | None
     exit_code: int

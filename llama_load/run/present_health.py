@@ -1,4 +1,5 @@
-"""What the client feels at present, for the live page: the lag of its loop, its waits for a core, and other programs' CPU time."""
+"""What the client feels at present, for the live page: the lag of its loop, its waits for a core,
+and other programs' CPU time."""
 
 from __future__ import annotations
 
@@ -24,10 +25,24 @@ class PresentHealth:
         """The loop was this late."""
         self._lags_ms.append(lag_ms)
 
-    def window(self, *, now_s: float, waited_ms: float | None, all_s: float, idle_s: float, own_s: float, server_s: float) -> None:
-        """A window ends: readings of counters that only grow. `waited_ms` None: not known. Other programs' time is what is neither
-        idle, ours nor the servers'."""
-        now = {"now": now_s, "waited": waited_ms, "all": all_s, "others": all_s - idle_s - own_s - server_s}
+    def window(
+        self,
+        *,
+        now_s: float,
+        waited_ms: float | None,
+        all_s: float,
+        idle_s: float,
+        own_s: float,
+        server_s: float,
+    ) -> None:
+        """A window ends: readings of counters that only grow. `waited_ms` None: not known. Other
+        programs' time is what is neither idle, ours nor the servers'."""
+        now = {
+            "now": now_s,
+            "waited": waited_ms,
+            "all": all_s,
+            "others": all_s - idle_s - own_s - server_s,
+        }
         rise = {}
         for name, value in now.items():
             if value is not None and (before := self._before.get(name)) is not None:
@@ -35,11 +50,19 @@ class PresentHealth:
         self._before = now
         self._shares = {}
         if "waited" in rise and rise["now"] > 0:
-            self._shares[CORE_WAIT] = 100 * min(1.0, max(0.0, rise["waited"] / 1000 / rise["now"]))
+            self._shares[CORE_WAIT] = 100 * min(
+                1.0, max(0.0, rise["waited"] / 1000 / rise["now"])
+            )
         if rise.get("all", 0.0) > 0:
-            self._shares[OTHERS] = 100 * min(1.0, max(0.0, rise["others"] / rise["all"]))
+            self._shares[OTHERS] = 100 * min(
+                1.0, max(0.0, rise["others"] / rise["all"])
+            )
 
     def gauges(self) -> dict[str, float]:
         """By name; what is not known is left out."""
-        lag = {LOOP_LAG: float(np.percentile(list(self._lags_ms), 99))} if self._lags_ms else {}
+        lag = (
+            {LOOP_LAG: float(np.percentile(list(self._lags_ms), 99))}
+            if self._lags_ms
+            else {}
+        )
         return lag | self._shares

@@ -1,4 +1,5 @@
-"""Sends probes beside the load (--probe-rate), and a few before it, while the server is idle. They are in no count of the run."""
+"""Sends probes beside the load (--probe-rate), and a few before it, while the server is idle. They
+are in no count of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from llama_load.run_folder.probe_file import ProbeJournal
 from llama_load.units import NS_PER_S, s_to_ns
 from llama_load.users.probe_sender import ProbeSender
 
-# Probes of each server before the load, one after the other. The first is discarded: it opens the way.
+# Probes of each server before the load, one after the other. The first is discarded: it opens the
+# way.
 ALONE_PROBES = 9
 # A server that answers slowly gets fewer of them.
 ALONE_WITHIN_S = 30.0
@@ -26,14 +28,25 @@ LOOK_EVERY_S = 0.02
 
 
 class Prober(LoopWatcher):
-    """Sends probes at their scheduled times while requests are measured, to all servers in turn, however many are in flight."""
+    """Sends probes at their scheduled times while requests are measured, to all servers in turn,
+    however many are in flight."""
 
     def __init__(
-        self, run: RunUnderWay, rate_rps: float, seed: int, servers: int, *, sender: ProbeSender, journal: ProbeJournal
+        self,
+        run: RunUnderWay,
+        rate_rps: float,
+        seed: int,
+        servers: int,
+        *,
+        sender: ProbeSender,
+        journal: ProbeJournal,
     ) -> None:
         super().__init__(run)
-        self._rate_rps, self._seed, self._servers = rate_rps, seed, servers
-        self._sender, self._journal = sender, journal
+        self._rate_rps = rate_rps
+        self._seed = seed
+        self._servers = servers
+        self._sender = sender
+        self._journal = journal
         self._numbers = count()
         self._in_flight: Counter[int] = Counter()
         self._is_first = True
@@ -45,7 +58,8 @@ class Prober(LoopWatcher):
         return self._in_flight[replica]
 
     def before_measuring(self) -> None:
-        """See `Watcher.before_measuring`. The first time: probe the idle servers. (The warm-up is over then, if there is one.)"""
+        """See `Watcher.before_measuring`. The first time: probe the idle servers. (The warm-up is
+        over then, if there is one.)"""
         if self._is_first:
             self._is_first = False
             end_s = self.run.clock.now_s + ALONE_WITHIN_S
@@ -66,10 +80,12 @@ class Prober(LoopWatcher):
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
-        writer.manifest.probes_skipped, writer.manifest.probes_unwritten = self._skipped, self._journal.close()
+        writer.manifest.probes_skipped = self._skipped
+        writer.manifest.probes_unwritten = self._journal.close()
 
     def _watch(self) -> None:
-        clock, interval_ns = self.run.clock, s_to_ns(1 / self._rate_rps)
+        clock = self.run.clock
+        interval_ns = s_to_ns(1 / self._rate_rps)
         begun_ns = clock.now_ns()
         for at_s in probe_times_s(self._rate_rps, self._seed):
             scheduled_ns = begun_ns + s_to_ns(at_s)
@@ -78,18 +94,23 @@ class Prober(LoopWatcher):
                 return
             if self._pauses or not self.run.dispatcher.assigner.measuring:
                 continue
-            if clock.now_ns() - scheduled_ns > interval_ns:  # this process stood still: no burst of what it missed
+            # this process stood still: no burst of what it missed
+            if clock.now_ns() - scheduled_ns > interval_ns:
                 self._skipped += 1
                 continue
             self._begin(BESIDE, scheduled_ns=scheduled_ns)
 
-    def _begin(self, name: str, replica: int | None = None, scheduled_ns: int | None = None) -> Task:
+    def _begin(
+        self, name: str, replica: int | None = None, scheduled_ns: int | None = None
+    ) -> Task:
         number = next(self._numbers)
         replica = number % self._servers if replica is None else replica
         self._in_flight[replica] += 1
         return self.run.clock.spawn(self._probe, number, replica, name, scheduled_ns)
 
-    def _probe(self, number: int, replica: int, name: str, scheduled_ns: int | None) -> None:
+    def _probe(
+        self, number: int, replica: int, name: str, scheduled_ns: int | None
+    ) -> None:
         try:
             record = self._sender.send(number, replica, name, scheduled_ns)
         finally:
@@ -116,6 +137,16 @@ class Prober(LoopWatcher):
 
 def prober(prepared: Prepared, run: RunUnderWay, rate_rps: float) -> Prober:
     """A prober of this run's servers, in this process: the only one, or the swarm's master."""
-    options, writer = prepared.options, prepared.writer
-    sender = ProbeSender(prepared.targets, prepared.body_options, options.timeouts, options.tls, "prober")
-    return Prober(run, rate_rps, options.seed, len(prepared.targets), sender=sender, journal=ProbeJournal(writer.path))
+    options = prepared.options
+    writer = prepared.writer
+    sender = ProbeSender(
+        prepared.targets, prepared.body_options, options.timeouts, options.tls, "prober"
+    )
+    return Prober(
+        run,
+        rate_rps,
+        options.seed,
+        len(prepared.targets),
+        sender=sender,
+        journal=ProbeJournal(writer.path),
+    )

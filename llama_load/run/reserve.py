@@ -1,4 +1,5 @@
-"""File descriptors for the end of a run: whatever has taken all others, the report can be written."""
+"""File descriptors for the end of a run: whatever has taken all others, the report can be
+written."""
 
 from __future__ import annotations
 

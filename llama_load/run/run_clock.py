@@ -1,4 +1,5 @@
-"""The time of a run's core, and how its parts run beside each other: gevent's, or those of a test without any waiting."""
+"""The time of a run's core, and how its parts run beside each other: gevent's, or those of a test
+without any waiting."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunClock:
-    """`now_ns` is a monotonic clock, ns; `sleep` takes seconds; `spawn` runs a function beside the others."""
+    """`now_ns` is a monotonic clock, ns; `sleep` takes seconds; `spawn` runs a function beside the
+    others."""
 
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], object] = gevent.sleep

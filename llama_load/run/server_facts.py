@@ -1,4 +1,5 @@
-"""What the servers of a run count while it is measured, and what has changed on them since before it."""
+"""What the servers of a run count while it is measured, and what has changed on them since before
+it."""
 
 from __future__ import annotations
 
@@ -28,10 +29,13 @@ T = TypeVar("T")
 
 
 class CountersWatcher(Watcher):
-    """What the servers counted while requests were measured: of a stage, and of all measurements together. `read` gives the
-    counters of all servers since their start, added up; None where one of them reports none."""
+    """What the servers counted while requests were measured: of a stage, and of all measurements
+    together. `read` gives the counters of all servers since their start, added up; None where one
+    of them reports none."""
 
-    def __init__(self, manifest: Manifest, read: Callable[[], ServerCounters | None]) -> None:
+    def __init__(
+        self, manifest: Manifest, read: Callable[[], ServerCounters | None]
+    ) -> None:
         self._manifest = manifest
         self._read = read
         self._before: ServerCounters | None = None
@@ -42,30 +46,49 @@ class CountersWatcher(Watcher):
         self._before = self._read()
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """See `Watcher.after_measuring`. Noted at once: the manifest is written after each stage."""
-        manifest, before = self._manifest, self._before
-        after = None if before is None else self._read()
-        part = None if before is None or after is None else after.since(before)
-        if after is not None and part is None:
-            manifest.server_changes.append(RESTARTED)
+        """See `Watcher.after_measuring`. Noted at once: the manifest is written after each
+        stage."""
+        manifest = self._manifest
+        part = self._part()
         if len(stages) == 1:
             stages[0].counters = part
         if self._is_first:
-            self._is_first, manifest.counters = False, part
+            self._is_first = False
+            manifest.counters = part
+        elif part is None or manifest.counters is None:
+            manifest.counters = None
         else:
-            manifest.counters = None if part is None or manifest.counters is None else manifest.counters.plus(part)
+            manifest.counters = manifest.counters.plus(part)
+
+    def _part(self) -> ServerCounters | None:
+        """The increase in this measurement; None where it is unknown."""
+        if self._before is None:
+            return None
+        after = self._read()
+        if after is None:
+            return None
+
+        part = after.since(self._before)
+        if part is None:
+            self._manifest.server_changes.append(RESTARTED)
+        return part
 
 
 def counters_of(targets: Sequence[Target], tls: TlsOptions) -> ServerCounters | None:
     """The sum of the servers' counters; None unless every server has reported them."""
     if not all(target.has_counters for target in targets):
         return None
-    answers = _within(COUNTERS_WITHIN_S, [partial(read_counters, target, tls) for target in targets])
-    known = [counters for counters in answers if counters is not None]
-    return reduce(ServerCounters.plus, known) if len(known) == len(targets) else None
+
+    calls = [partial(read_counters, target, tls) for target in targets]
+    known = []
+    for counters in _results_within(COUNTERS_WITHIN_S, calls):
+        if counters is None:
+            return None
+        known.append(counters)
+    return reduce(ServerCounters.plus, known)
 
 
-def _within(seconds: float, calls: Sequence[Callable[[], T]]) -> list[T | None]:
+def _results_within(seconds: float, calls: Sequence[Callable[[], T]]) -> list[T | None]:
     """What these calls return, all at once; None of one that takes longer or fails."""
     jobs = [gevent.spawn(call) for call in calls]
     gevent.joinall(jobs, timeout=seconds)
@@ -74,7 +97,8 @@ def _within(seconds: float, calls: Sequence[Callable[[], T]]) -> list[T | None]:
 
 
 class IdentityWatcher(Watcher):
-    """What has changed on the servers: each is asked at the end of the run what it was asked before it."""
+    """What has changed on the servers: each is asked at the end of the run what it was asked before
+    it."""
 
     def __init__(self, probes: Sequence[Probe], targets: Sequence[Target]) -> None:
         self._probes = probes
@@ -82,17 +106,26 @@ class IdentityWatcher(Watcher):
 
     def facts(self, writer: RunWriter) -> None:
         """See `Watcher.facts`."""
-        calls = [partial(changes_since, *pair) for pair in zip(self._probes, self._targets, strict=True)]
-        for target, changes in zip(self._targets, _within(IDENTITY_WITHIN_S, calls), strict=True):
+        calls = [
+            partial(changes_since, *pair)
+            for pair in zip(self._probes, self._targets, strict=True)
+        ]
+        answers = _results_within(IDENTITY_WITHIN_S, calls)
+        for target, changes in zip(self._targets, answers, strict=True):
             name = f"{target.address.url}: " if len(self._targets) > 1 else ""
-            writer.manifest.server_changes += [f"{name}{change}" for change in ([NO_ANSWER] if changes is None else changes)]
+            for change in [NO_ANSWER] if changes is None else changes:
+                writer.manifest.server_changes.append(f"{name}{change}")
 
 
 def changes_since(probe: Probe, before: Target) -> list[str]:
-    """What differs from the probe before the run: `build b7522 -> b7600`, `restarted …`. Raises nothing that the server causes."""
+    """What differs from the probe before the run: `build b7522 -> b7600`, `restarted …`. Raises
+    nothing that the server causes."""
     try:
         if gone := probe.unloaded(before):  # asking would load it again
-            return [f"the router no longer holds {', '.join(gone)}: another model took its place (--models-max)"]
+            return [
+                f"the router no longer holds {', '.join(gone)}: another model took its place "
+                "(--models-max)"
+            ]
         now = probe.ask()
     except UsageError as error:
         return [f"{NO_ANSWER}: {error}"]
@@ -100,7 +133,8 @@ def changes_since(probe: Probe, before: Target) -> list[str]:
 
 
 def _restart(before: Target, now: Target) -> list[str]:
-    started_s, again_s = before.facts.started_s, now.facts.started_s
+    started_s = before.facts.started_s
+    again_s = now.facts.started_s
     if started_s is None or again_s is None or abs(again_s - started_s) <= SAME_START_S:
         return []
     after_s = again_s - started_s - (before.facts.uptime_s or 0.0)

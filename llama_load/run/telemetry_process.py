@@ -1,8 +1,8 @@
-"""The sampler of a run, seen from the master: started before the first request, asked at the edges of measurements, ended."""
+"""The sampler of a run, seen from the master: started before the first request, asked at the edges
+of measurements, ended."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 from gevent import subprocess
 
 from llama_load.bound_headers import bearer, bound
+from llama_load.own_modules import module_command
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
@@ -23,11 +24,14 @@ from llama_load.telemetry.source import Endpoint, SamplerConfig
 from llama_load.wire.local_ports import is_here
 
 # How long the sampler may take to start, to answer, and to end.
-READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
+READY_WITHIN_S = 5.0
+SAMPLED_WITHIN_S = 1.5
+ENDED_WITHIN_S = 3.0
 
 
 class TelemetryRun(Watcher):
-    """The sampler's process, started at once. Whatever happens to it, the run goes on. `live` has its newest samples."""
+    """The sampler's process, started at once. Whatever happens to it, the run goes on. `live` has
+    its newest samples."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._process: Any = None
@@ -35,11 +39,15 @@ class TelemetryRun(Watcher):
         if not prepared.options.telemetry.interval_s:
             return
         config = sampler_config(prepared)
-        command = [sys.executable, "-m", "llama_load.telemetry.sampler"]
+        command = module_command("llama_load.telemetry.sampler")
         with suppress(OSError):
             # In a session of its own, so that Ctrl-C in the terminal does not reach it.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, close_fds=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                close_fds=True,
             )
             self._tell(msgspec.json.encode(config))
 
@@ -58,7 +66,8 @@ class TelemetryRun(Watcher):
 
     def stop(self) -> None:
         """End the sampler; its file is complete then."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         with suppress(OSError):
@@ -83,16 +92,40 @@ class TelemetryRun(Watcher):
 
 def sampler_config(prepared: Prepared) -> SamplerConfig:
     """What to sample in this run."""
-    options, tls, targets = prepared.options.telemetry, prepared.options.tls, prepared.targets
+    options = prepared.options.telemetry
+    tls = prepared.options.tls
     token = bearer(options.scrape_token)
+
+    ports = set()
+    servers = []
+    slots = []
+    for target in prepared.targets:
+        if is_here(target.address):
+            ports.add(target.address.port)
+        if target.has_counters:
+            servers += _pages(target, "/metrics")
+
+    entries = []
+    for server in prepared.local_servers:
+        if server.entry is not None:
+            entries.append(server.entry)
+
+        slots_path = server.target.kind.slots_path
+        # watching must not keep a server awake
+        if slots_path and not server.may_sleep:
+            slots += _pages(server.target, slots_path)
+
     return SamplerConfig(
         file=str(prepared.writer.path / SAMPLES),
         interval_s=options.interval_s,
-        ports=sorted({target.address.port for target in targets if is_here(target.address)}),
-        servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
-        slots=[page for target in targets if (path := target.kind.slots_path) for page in _pages(target, path)],
-        exporters=[Endpoint(name=url, url=url, headers=bound(url, token)) for url in options.scrape],
-        gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
+        ports=sorted(ports),
+        servers=servers,
+        slots=slots,
+        exporters=[
+            Endpoint(name=url, url=url, headers=bound(url, token))
+            for url in options.scrape
+        ],
+        gpu_memory_before=_memory_before(entries),
         power_command=list(options.power_command),
         ca_file=None if tls.ca_file is None else str(tls.ca_file),
         insecure=tls.insecure,
@@ -109,4 +142,7 @@ def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
 
 
 def _pages(target: Target, path: str) -> list[Endpoint]:
-    return [Endpoint(name=url, url=url, headers=target.headers) for url in target.control_urls(path)]
+    return [
+        Endpoint(name=url, url=url, headers=target.headers)
+        for url in target.control_urls(path)
+    ]

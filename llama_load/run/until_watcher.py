@@ -1,4 +1,5 @@
-"""--until during a run: collects the successful requests, looks at them in order of start, and notes what was known at the end."""
+"""--until during a run: collects the successful requests, looks at them in order of start, and
+notes what was known at the end."""
 
 from __future__ import annotations
 
@@ -16,20 +17,37 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import UntilEnd
+from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 
 
 class UntilWatcher(LoopWatcher):
-    """Ends the run as soon as the figure is known. A look takes requests that began before anything still in flight can have begun:
-    those that have ended so far are the short ones."""
+    """Ends the run as soon as the figure is known. A look takes requests that began before anything
+    still in flight can have begun: those that have ended so far are the short ones."""
 
     every_s = JUDGE_EVERY_S
 
-    def __init__(self, run: RunUnderWay, until: Until, *, is_open: bool, users: int, slots: int | None) -> None:
+    def __init__(
+        self,
+        run: RunUnderWay,
+        until: Until,
+        *,
+        is_open: bool,
+        users: int,
+        slots: int | None,
+    ) -> None:
         super().__init__(run)
         self._rule = UntilRule(until, is_open=is_open, users=users, slots=slots)
-        self.columns = ("warmup", "status", f"{until.latency or E2EL}_ms", "started_mono_ns", "ended_mono_ns")
-        self._latencies, self._starts, self._ends = array("d"), array("d"), array("d")
+        self.columns = (
+            "warmup",
+            "status",
+            f"{until.latency or E2EL}_ms",
+            "started_mono_ns",
+            "ended_mono_ns",
+        )
+        self._latencies = array("d")
+        self._starts = array("d")
+        self._ends = array("d")
         self._good: Look | None = None
 
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
@@ -53,19 +71,31 @@ class UntilWatcher(LoopWatcher):
 
     def at_end(self) -> UntilEnd:
         """What is known when the run is over: the look that ended it, else one at all requests."""
-        look, text = self._good, self._rule.until.text
+        look = self._good
+        text = self._rule.until.text
         if look is not None:
             return UntilEnd(text, look.count, look.value, look.within, True)
         look = self._rule.judge(_ordered(self._so_far()))
-        return UntilEnd(text, look.count, look.value, look.within, False, look.obstacle or "only the last look was good enough")
+        return UntilEnd(
+            text,
+            look.count,
+            look.value,
+            look.within,
+            False,
+            look.obstacle or "only the last look was good enough",
+        )
 
     def _so_far(self) -> Requests:
         """A copy, which another thread can look at."""
-        return Requests(*(np.array(column) for column in (self._latencies, self._starts, self._ends)))
+        return Requests(
+            np.array(self._latencies), np.array(self._starts), np.array(self._ends)
+        )
 
     def _is_known(self, so_far: Requests) -> bool:
         requests = _settled(_ordered(so_far))
-        while self._good is None and len(requests.latencies) >= (count := self._rule.next_at):
+        while self._good is None and len(requests.latencies) >= (
+            count := self._rule.next_at
+        ):
             look = self._rule.look(requests.rows(slice(count)))
             if look is not None and look.may_end:
                 self._good = look
@@ -77,9 +107,24 @@ def until_watcher(prepared: Prepared, run: RunUnderWay) -> UntilWatcher | None:
     until = prepared.options.goals.until
     if until is None:
         return None
-    slots = [target.slots for target in prepared.targets]
-    known = None if None in slots else sum(slot or 0 for slot in slots)
-    return UntilWatcher(run, until, is_open=prepared.load.model.is_open, users=prepared.load.users, slots=known)
+
+    return UntilWatcher(
+        run,
+        until,
+        is_open=prepared.load.model.is_open,
+        users=prepared.load.users,
+        slots=_slots_of(prepared.targets),
+    )
+
+
+def _slots_of(targets: Sequence[Target]) -> int | None:
+    """The slots of all servers; None where one does not report them."""
+    slots = 0
+    for target in targets:
+        if target.slots is None:
+            return None
+        slots += target.slots
+    return slots
 
 
 def _ordered(requests: Requests) -> Requests:
@@ -89,7 +134,9 @@ def _ordered(requests: Requests) -> Requests:
 
 def _settled(requests: Requests) -> Requests:
     """Those before which no request can be in flight, unless it takes longer than any so far."""
-    starts, ends = requests.starts_s, requests.ends_s
+    starts = requests.starts_s
+    ends = requests.ends_s
     if not len(starts):
         return requests
-    return requests.rows(starts <= ends.max() - (ends - starts).max())
+    longest_s = (ends - starts).max()
+    return requests.rows(starts <= ends.max() - longest_s)

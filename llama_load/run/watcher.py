@@ -1,4 +1,5 @@
-"""What follows a run besides its phases: each watcher has a start, a stop, and facts for the manifest."""
+"""What follows a run besides its phases: each watcher has a start, a stop, and facts for the
+manifest."""
 
 from __future__ import annotations
 
@@ -32,6 +33,10 @@ class RunUnderWay(Protocol):
         """The present phase in a few words."""
 
     @property
+    def segment(self) -> tuple[int, int]:
+        """Which of the run's loads is the present one, from 0 on, and how many there are."""
+
+    @property
     def left_s(self) -> float | None:
         """Seconds left of this measurement; None: not known, or none is going on."""
 
@@ -45,7 +50,8 @@ class RunUnderWay(Protocol):
         """Enough is known: end the measurement as its time would."""
 
     def give_up_arrivals(self) -> None:
-        """No user takes the remaining arrivals: end the run if all of them were scheduled before now."""
+        """No user takes the remaining arrivals: end the run if all of them were scheduled before
+        now."""
 
 
 def report_end(sentence: str) -> None:
@@ -54,7 +60,8 @@ def report_end(sentence: str) -> None:
 
 
 class Watcher:
-    """Follows a run. Does nothing by itself: subclasses override what concerns them. `columns`: those of records that it needs."""
+    """Follows a run. Does nothing by itself: subclasses override what concerns them. `columns`:
+    those of records that it needs."""
 
     columns: Sequence[str] = ()
 
@@ -65,7 +72,8 @@ class Watcher:
         """A measurement comes next. May wait, not for long."""
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
+        """A measurement and all its requests have ended; `stages` are its stages, if the run has
+        any."""
 
     def add_record(self, record: RequestRecord) -> None:
         """A request of this process has ended, or was cancelled. Must not wait."""
@@ -75,7 +83,8 @@ class Watcher:
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Records of workers are on disk. Must not wait."""
         if self.columns:
-            self.add(zip(*(batch.column(name).to_pylist() for name in self.columns), strict=True))
+            columns = [batch.column(name).to_pylist() for name in self.columns]
+            self.add(zip(*columns, strict=True))
 
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
         """The values of `columns` of these records."""

@@ -11,6 +11,7 @@ from llama_load.run.hang_ups_watcher import hang_ups_watcher, no_probes
 from llama_load.run.host import RunHost
 from llama_load.run.live_sampler import LiveSampler
 from llama_load.run.prober import ALONE_WITHIN_S, prober
+from llama_load.run.server_controls_watcher import ServerControlsWatcher
 from llama_load.run.server_facts import CountersWatcher, IdentityWatcher, counters_of
 from llama_load.run.servers_watcher import ServersWatcher
 from llama_load.run.telemetry_process import TelemetryRun
@@ -20,25 +21,55 @@ from llama_load.run.watcher import RunUnderWay, Watcher
 
 def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Watcher]:
     """In the order of their starts: the sampler of telemetry first, because it needs a while."""
-    options, targets = prepared.options, prepared.targets
+    options = prepared.options
+    targets = prepared.targets
     telemetry = TelemetryRun(prepared)
-    first = prepared.load.segments[0].scheduled_s
-    # Before the counters: probes alone are sent before these are read, and none is in flight when they are read again.
-    probes = [] if options.probe_rate_rps is None else [prober(prepared, run, options.probe_rate_rps)]
-    patience_s = (0.0 if first is None else float(first[0])) + (ALONE_WITHIN_S if probes else 0.0)
+    patience_s = 0.0
+    scheduled_s = prepared.load.segments[0].scheduled_s
+    if scheduled_s is not None:
+        patience_s += float(scheduled_s[0])
+
+    # Before the counters: probes alone are sent before these are read, and none is in flight when
+    # they are read again.
+    probes = []
+    if options.probe_rate_rps is not None:
+        probes.append(prober(prepared, run, options.probe_rate_rps))
+        patience_s += ALONE_WITHIN_S
+
+    controls = []
+    if options.reset_prefix_cache or options.profile_server:
+        controls.append(
+            ServerControlsWatcher(
+                run,
+                targets,
+                options.tls,
+                resets_cache=options.reset_prefix_cache,
+                profiles=options.profile_server,
+            )
+        )
+
     watchers: list[Watcher] = [
         *probes,
+        *controls,
         telemetry,
-        CountersWatcher(prepared.writer.manifest, partial(counters_of, targets, options.tls)),
+        CountersWatcher(
+            prepared.writer.manifest, partial(counters_of, targets, options.tls)
+        ),
         IdleWatcher(run, host.sending, prepared.load.run_time_s, patience_s),
-        LiveSampler(run, host, [target.address.url for target in targets], telemetry.live),
+        LiveSampler(
+            run, host, [target.address.url for target in targets], telemetry.live
+        ),
         ServersWatcher(run, prepared.local_servers, options.server_grace_s),
         IdentityWatcher(prepared.probes, targets),
     ]
     if options.hang_ups is not None:
         in_flight = probes[0].in_flight if probes else no_probes
-        watchers.append(hang_ups_watcher(run, targets, options.hang_ups, options.tls, in_flight))
+        watchers.append(
+            hang_ups_watcher(run, targets, options.hang_ups, options.tls, in_flight)
+        )
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))
-    by_options = until_watcher(prepared, run), end_below_watcher(prepared, run)
-    return [*watchers, *(watcher for watcher in by_options if watcher is not None)]
+    for watcher in (until_watcher(prepared, run), end_below_watcher(prepared, run)):
+        if watcher is not None:
+            watchers.append(watcher)
+    return watchers

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sys
 import time
 import weakref
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows: folders cannot be locked there
+    fcntl = None  # type: ignore[assignment]
+
 RETRY_S = 0.05
 # Errors of flock on file systems that cannot lock a folder (some NFS).
-_NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+_NO_LOCKS = {
+    errno.EBADF,
+    errno.EINVAL,
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+}
 
 
 class FolderLock:
-    """A lock on a folder (flock on the folder itself, so that no lock file remains). It ends with the process, with this object
-    or by `release`, which may be called twice."""
+    """A lock on a folder (flock on the folder itself, so that no lock file remains). It ends with
+    the process, with this object or by `release`, which may be called twice."""
 
-    def __init__(self, fd: int) -> None:
-        self.release = weakref.finalize(self, os.close, fd)
+    def __init__(self, fd: int | None) -> None:
+        """`fd`: the locked folder; None: nothing is locked."""
+        self.release = weakref.finalize(self, _close, fd)
+
+
+def _close(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
 
 
 def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
-    """Lock a folder; None if another process still holds the lock after `wait_s`. Raises OSError if there is no such folder.
+    """Lock a folder; None if another process still holds the lock after `wait_s`. Raises OSError if
+    there is no such folder.
 
-    On a file system without locks it warns and returns a lock that excludes nobody.
+    On a system or a file system without locks it warns and returns a lock that excludes nobody.
     """
+    if fcntl is None:
+        if not path.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)
+            )
+        _warn(path, "this system has no flock")
+        return FolderLock(None)
+
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + wait_s
     while True:
@@ -36,10 +62,7 @@ def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
             return FolderLock(fd)
         except OSError as error:
             if error.errno in _NO_LOCKS:
-                print(
-                    f"{path} cannot be locked ({error.strerror}): start no other run or report in it before this one ends",
-                    file=sys.stderr,
-                )
+                _warn(path, str(error.strerror))
                 return FolderLock(fd)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 os.close(fd)
@@ -48,3 +71,11 @@ def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
             os.close(fd)
             return None
         time.sleep(RETRY_S)
+
+
+def _warn(path: Path, why: str) -> None:
+    print(
+        f"{path} cannot be locked ({why}): start no other run or report in it before this one "
+        "ends",
+        file=sys.stderr,
+    )

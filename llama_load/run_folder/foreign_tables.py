@@ -1,7 +1,9 @@
-"""Reads Parquet files that others may have written: one that is too large is refused before it is decoded.
+"""Reads Parquet files that others may have written: one that is too large is refused before it is
+decoded.
 
-Parquet stores equal values once: 9 MB can hold 20 million rows, and a dictionary with one long text can be repeated without end.
-So the size that counts is that of the decoded columns. It is estimated from the footer first, and counted while batches are read.
+Parquet stores equal values once: 9 MB can hold 20 million rows, and a dictionary with one long text
+can be repeated without end. So the size that counts is that of the decoded columns. It is estimated
+from the footer first, and counted while batches are read.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from llama_load.foreign_files import TooLarge, open_foreign
 from llama_load.observed.foreign_records import check_integers, is_flat
 from llama_load.observed.record import aligned, schema
+from llama_load.run_folder.parquet_footer import ColumnChunk, column_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,13 +30,17 @@ MOST_FOOTER_BYTES = 16 << 20
 _MAGIC = b"PAR1"
 _TAIL = struct.Struct("<I4s")
 # Rows decoded at once, and the most that they may take: texts of 500 kB a row.
-BATCH_ROWS, MOST_BATCH_BYTES = 2000, 1 << 30
-_WIDTHS = {"INT64": 8, "DOUBLE": 8, "FLOAT": 4, "INT32": 4, "INT96": 12}  # bytes of a value
+BATCH_ROWS = 2000
+MOST_BATCH_BYTES = 1 << 30
+# Bytes of a value, by the number of its physical type: INT32, INT64, INT96, FLOAT, DOUBLE.
+_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+_BYTE_ARRAY = 6
 
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
-    """What a table may have: rows x columns (each element of a list is a cell, too), and bytes of its decoded columns."""
+    """What a table may have: rows x columns (each element of a list is a cell, too), and bytes of
+    its decoded columns."""
 
     cells: int
     decoded_bytes: int
@@ -45,7 +52,8 @@ WHOLE_TABLE = TableLimits(cells=500_000_000, decoded_bytes=4 << 30)
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """Those of the columns asked for that a file has; its number of rows; its schema's metadata; its batches, to be read once."""
+    """Those of the columns asked for that a file has; its number of rows; its schema's metadata;
+    its batches, to be read once."""
 
     columns: pa.Schema
     rows: int
@@ -54,7 +62,8 @@ class ForeignTable:
 
 
 def read_table(file: Path, columns: pa.Schema, limits: TableLimits) -> pa.Table:
-    """Those of these columns that the file has. Raises OSError, TooLarge, ValueError (pyarrow's exceptions are such)."""
+    """Those of these columns that the file has. Raises OSError, TooLarge, ValueError (pyarrow's
+    exceptions are such)."""
     import pyarrow as pa
 
     with open_table(file, columns, limits) as table:
@@ -62,17 +71,29 @@ def read_table(file: Path, columns: pa.Schema, limits: TableLimits) -> pa.Table:
 
 
 @contextmanager
-def open_table(file: Path, columns: pa.Schema, limits: TableLimits) -> Iterator[ForeignTable]:
+def open_table(
+    file: Path, columns: pa.Schema, limits: TableLimits
+) -> Iterator[ForeignTable]:
     """The same, to be read batch by batch."""
-    with _opened(file, columns) as table:
-        present = _present(table, columns)
-        _check_footer(file.name, table, present.names, len(columns), limits)
-        metadata = table.schema_arrow.metadata or {}
-        yield ForeignTable(present, table.metadata.num_rows, metadata, _batches(file.name, table, present, limits))
+    import pyarrow as pa
+
+    try:
+        with _opened(file, columns) as (table, footer):
+            present = _present(table, columns)
+            _check_footer(
+                file.name, table, footer, present.names, limits, width=len(columns)
+            )
+            metadata = table.schema_arrow.metadata or {}
+            batches = _batches(file.name, table, present, limits)
+            yield ForeignTable(present, table.metadata.num_rows, metadata, batches)
+    # Not all of pyarrow's exceptions are ValueErrors: "Integers with more than 64 bits".
+    except pa.ArrowException as error:
+        raise ValueError(f"{file.name} cannot be read: {error}") from None
 
 
 def read_records(file: Path, limits: TableLimits) -> pa.Table:
-    """The records of a table, with all columns of ours. Raises OSError, TooLarge, ValueError, IndexError, BadRecords."""
+    """The records of a table, with all columns of ours. Raises OSError, TooLarge, ValueError,
+    IndexError, BadRecords."""
     import pyarrow as pa
 
     with open_table(file, schema(), limits) as opened:
@@ -99,7 +120,9 @@ def _present(table: pq.ParquetFile, columns: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in columns if field.name in names])
 
 
-def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: TableLimits) -> Iterator[pa.RecordBatch]:
+def _batches(
+    name: str, table: pq.ParquetFile, present: pa.Schema, limits: TableLimits
+) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     decoded = rows = 0
@@ -109,17 +132,22 @@ def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: Table
         decoded += size
         if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
             raise TooLarge(_too_many_bytes(name, limits))
-        arrays = [_plain(batch.column(field.name)).cast(field.type) for field in present]
+        arrays = [
+            _plain_column(batch.column(field.name)).cast(field.type)
+            for field in present
+        ]
         checked = pa.RecordBatch.from_arrays(arrays, schema=present)
         checked.validate(full=True)  # else text that is no UTF-8 fails where it is used
         yield checked
-    if rows != table.metadata.num_rows:  # a page whose header is damaged ends its column without an error
+    # a page whose header is damaged ends its column without an error
+    if rows != table.metadata.num_rows:
         raise ValueError(f"{rows} of its {table.metadata.num_rows} rows can be read")
 
 
 @contextmanager
-def _opened(file: Path, columns: pa.Schema) -> Iterator[pq.ParquetFile]:
-    """The file, with texts as dictionaries: equal ones are not copied before they are counted."""
+def _opened(file: Path, columns: pa.Schema) -> Iterator[tuple[pq.ParquetFile, bytes]]:
+    """The file, with texts as dictionaries: equal ones are not copied before they are counted; and
+    its footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -129,37 +157,61 @@ def _opened(file: Path, columns: pa.Schema) -> Iterator[pq.ParquetFile]:
         tail = opened.read(_TAIL.size)
         if len(tail) < _TAIL.size or tail[4:] != _MAGIC:
             raise ValueError(f"{file.name} is no Parquet file")
-        if _TAIL.unpack(tail)[0] > MOST_FOOTER_BYTES:
-            raise TooLarge(f"{file.name} describes itself in more than {MOST_FOOTER_BYTES >> 20} MiB")
+        footer_bytes = _TAIL.unpack(tail)[0]
+        if footer_bytes > MOST_FOOTER_BYTES:
+            raise TooLarge(
+                f"{file.name} describes itself in more than {MOST_FOOTER_BYTES >> 20} MiB"
+            )
+        opened.seek(max(0, size - _TAIL.size - footer_bytes))
+        footer = opened.read(footer_bytes)
         opened.seek(0)
         about = pq.read_metadata(opened)
         # The leaf of a list has another name.
-        stored = {field.name for field in about.schema.to_arrow_schema() if not pa.types.is_nested(field.type)}
-        texts = [field.name for field in columns if pa.types.is_string(field.type) and field.name in stored]
+        stored = set()
+        for field in about.schema.to_arrow_schema():
+            if not pa.types.is_nested(field.type):
+                stored.add(field.name)
+        texts = []
+        for field in columns:
+            if pa.types.is_string(field.type) and field.name in stored:
+                texts.append(field.name)
+
         opened.seek(0)
-        with pq.ParquetFile(opened, metadata=about, read_dictionary=texts, page_checksum_verification=True) as table:
-            yield table
+        with pq.ParquetFile(
+            opened,
+            metadata=about,
+            read_dictionary=texts,
+            page_checksum_verification=True,
+        ) as table:
+            yield table, footer
 
 
-def _check_footer(name: str, table: pq.ParquetFile, names: list[str], width: int, limits: TableLimits) -> None:
+def _check_footer(
+    name: str,
+    table: pq.ParquetFile,
+    footer: bytes,
+    names: list[str],
+    limits: TableLimits,
+    *,
+    width: int,
+) -> None:
     """Refuse by what the file says of itself."""
     for field in table.schema_arrow:
         if field.name in names and not is_flat(field.type):
             raise ValueError(f"{name}: its column {field.name} has another type")
-    rows, elements, size = table.metadata.num_rows, 0, 0
+
+    rows = table.metadata.num_rows
+    elements = 0
+    size = 0
     columns = set(names)
-    for number in range(table.metadata.num_row_groups):
-        group = table.metadata.row_group(number)
-        for chunk in map(group.column, range(group.num_columns)):
-            if chunk.path_in_schema.partition(".")[0] in columns:
-                elements += max(0, chunk.num_values - group.num_rows)
-                size += max(
-                    chunk.total_uncompressed_size if chunk.physical_type == "BYTE_ARRAY" else 0,
-                    chunk.num_values * _WIDTHS.get(chunk.physical_type, 0),
-                )
+    for chunk in column_chunks(footer):
+        if chunk.name in columns:
+            elements += max(0, chunk.values - chunk.rows)
+            size += _decoded_size(chunk)
     if rows * width + elements > limits.cells:
         raise TooLarge(
-            f"{name} has {rows:,} rows x {width} columns and {elements:,} more elements of lists, over the limit of "
+            f"{name} has {rows:,} rows x {width} columns and {elements:,} more elements of "
+            "lists, over the limit of "
             f"{limits.cells:,} cells"
         )
     if size > limits.decoded_bytes:
@@ -170,17 +222,27 @@ def _too_many_bytes(name: str, limits: TableLimits) -> str:
     return f"{name} has columns of more than {limits.decoded_bytes >> 20:,} MiB"
 
 
+def _decoded_size(chunk: ColumnChunk) -> int:
+    """Bytes of a column of a row group, once it is decoded, by the file's own word."""
+    size = chunk.values * _WIDTHS.get(chunk.physical_type, 0)
+    if chunk.physical_type == _BYTE_ARRAY:
+        size = max(size, chunk.uncompressed_bytes)
+    return max(0, size)
+
+
 def _decoded_bytes(column: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pa.types.is_dictionary(column.type):
         return int(column.nbytes)
-    lengths = pc.take(pc.cast(pc.binary_length(column.dictionary), pa.int64()), column.indices)
+    lengths = pc.take(
+        pc.cast(pc.binary_length(column.dictionary), pa.int64()), column.indices
+    )
     return int(pc.sum(lengths).as_py() or 0) + 4 * len(column)
 
 
-def _plain(column: Any) -> Any:
+def _plain_column(column: Any) -> Any:
     import pyarrow as pa
 
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

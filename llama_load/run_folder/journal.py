@@ -1,14 +1,16 @@
-"""The journal: record batches, each with a marker and a checksum, so that damage to one batch leaves the others readable.
+"""The journal: record batches, each with a marker and a checksum, so that damage to one batch
+leaves the others readable.
 
-A frame is a header and an Arrow IPC message: the schema once, then record batches. The header, little-endian:
+A frame is a header and an Arrow IPC message: the schema once, then record batches. The header,
+little-endian:
 
     8 bytes   the marker; its first byte is in no UTF-8 text
     u32       length of the message in bytes
     u32       the batch's schema: CRC-32 of the schema's message
     u32       CRC-32 of the two preceding numbers and of the message
 
-A packed frame has a marker of its own; its message is u32, the length of the IPC message, and that message compressed with
-zstd.
+A packed frame has a marker of its own; its message is u32, the length of the IPC message, and that
+message compressed with zstd.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ MOST_JOURNAL_BYTES = 4 << 30
 MOST_FRAME_BYTES = 256 << 20
 # Batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
 JOINED_ROWS = 5000
-MARKER, PACKED_MARKER = b"\xf5\0LLREC1", b"\xf5\0LLPAK1"
+MARKER = b"\xf5\0LLREC1"
+PACKED_MARKER = b"\xf5\0LLPAK1"
 _ANY_MARKER = MARKER[:4]  # both begin with it
 _HEADER = struct.Struct("<8sIII")
 _SUMMED = slice(8, 16)  # length and schema
@@ -45,7 +48,8 @@ _RAW_LENGTH = struct.Struct("<I")
 
 
 class Journal:
-    """A journal open for writing. Appended batches survive `kill -9`, and while it is open also the removal of its folder."""
+    """A journal open for writing. Appended batches survive `kill -9`, and while it is open also the
+    removal of its folder."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError if the file cannot be created or exists."""
@@ -53,7 +57,8 @@ class Journal:
         self._is_empty = True
 
     def append(self, batch: pa.RecordBatch, *, packed: bool = False) -> None:
-        """Add a batch; the kernel has it when this returns. Raises OSError if the disk refuses; the journal is then unchanged."""
+        """Add a batch; the kernel has it when this returns. Raises OSError if the disk refuses; the
+        journal is then unchanged."""
         data = _packed_frame(batch.serialize()) if packed else _frame(batch.serialize())
         if self._is_empty:
             data = _frame(_schema_message()) + data
@@ -83,7 +88,8 @@ class Journal:
 
 @dataclass(slots=True)
 class JournalContents:
-    """The readable batches of a journal as one table, and its damaged ranges: (begin, end) in bytes."""
+    """The readable batches of a journal as one table, and its damaged ranges: (begin, end) in
+    bytes."""
 
     table: pa.Table
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -95,7 +101,8 @@ class JournalContents:
 
 
 def read_journal(path: Path, most_bytes: int = MOST_JOURNAL_BYTES) -> JournalContents:
-    """The contents of a journal; empty without a file. Raises OSError, TooLarge: over `most_bytes`, on disk or unpacked."""
+    """The contents of a journal; empty without a file. Raises OSError, TooLarge: over `most_bytes`,
+    on disk or unpacked."""
     if not path.is_file():
         return parse(b"")
     with open_foreign(path, most_bytes) as opened:
@@ -109,7 +116,8 @@ def parse(data: bytes) -> JournalContents:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The bytes of a journal, read piece by piece: a journal of a million answers is larger than their table."""
+    """The bytes of a journal, read piece by piece: a journal of a million answers is larger than
+    their table."""
 
     size: int
     read: Callable[[int, int], bytes]  # from, how many
@@ -132,7 +140,8 @@ def _file(fd: int) -> _Source:
         pieces = []
         while size and (piece := os.pread(fd, size, at)):
             pieces.append(piece)
-            at, size = at + len(piece), size - len(piece)
+            at += len(piece)
+            size -= len(piece)
         return b"".join(pieces)
 
     return _Source(os.fstat(fd).st_size, read)
@@ -143,10 +152,10 @@ def _contents(source: _Source, most_bytes: int | None = None) -> JournalContents
 
     by_schema, gaps = _batches(source, most_bytes)
     tables = [schema().empty_table()]
-    for alike in by_schema:
-        try:
-            tables += [aligned(table) for table in alike]
-        except (pa.ArrowException, ValueError, KeyError):  # columns of another program
+    for part in by_schema:
+        if part.is_ours:
+            tables += part.tables
+        else:
             gaps = [(0, source.size)]
     return JournalContents(pa.concat_tables(tables), gaps)
 
@@ -160,30 +169,40 @@ def _schema_message() -> bytes:
 def _frame(message: Any, marker: bytes = MARKER) -> bytes:
     view = memoryview(message)
     numbers = struct.pack("<II", view.nbytes, crc32(_schema_message()))
-    return b"".join((marker, numbers, struct.pack("<I", crc32(view, crc32(numbers))), view))
+    return b"".join(
+        (marker, numbers, struct.pack("<I", crc32(view, crc32(numbers))), view)
+    )
 
 
 def _packed_frame(message: Any) -> bytes:
     import pyarrow as pa
 
     size = memoryview(message).nbytes
-    return _frame(_RAW_LENGTH.pack(size) + pa.Codec("zstd").compress(message, asbytes=True), PACKED_MARKER)
+    return _frame(
+        _RAW_LENGTH.pack(size) + pa.Codec("zstd").compress(message, asbytes=True),
+        PACKED_MARKER,
+    )
 
 
 def _unpacked_message(message: bytes) -> Any:
     """Raises ValueError and pyarrow's exceptions."""
     import pyarrow as pa
 
-    if len(message) < _RAW_LENGTH.size or (size := _RAW_LENGTH.unpack_from(message)[0]) > MOST_FRAME_BYTES:
+    if (
+        len(message) < _RAW_LENGTH.size
+        or (size := _RAW_LENGTH.unpack_from(message)[0]) > MOST_FRAME_BYTES
+    ):
         raise ValueError("a packed batch of a length that no batch has")
     return pa.Codec("zstd").decompress(memoryview(message)[_RAW_LENGTH.size :], size)
 
 
 class _Joined:
-    """The batches of one schema as tables of about `JOINED_ROWS` rows. Batches with impossible numbers are left out."""
+    """The batches of one schema as tables of about `JOINED_ROWS` rows, with our columns. Batches
+    with impossible numbers are left out."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
+        self.is_ours = True  # else it has columns of another program
         self.bad: list[tuple[int, int]] = []  # begin and end of the batches left out
         self._waiting: list[tuple[pa.RecordBatch, int, int]] = []
         self._rows = 0
@@ -195,47 +214,71 @@ class _Joined:
             self.join()
 
     def join(self) -> None:
-        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for all of them."""
+        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for all of
+        them."""
         import pyarrow as pa
 
-        waiting, self._waiting, self._rows = self._waiting, [], 0
+        waiting = self._waiting
+        self._waiting = []
+        self._rows = 0
         if not waiting:
             return
+
         table = pa.Table.from_batches([batch for batch, _, _ in waiting])
         try:
             table = table.combine_chunks()
             check_integers(table.columns)
-            self.tables.append(table)
+            self._keep(table)
         except (pa.ArrowException, BadRecords):
             for batch, begin, end in waiting:
                 try:
                     check_integers(batch.columns)
-                    self.tables.append(pa.Table.from_batches([batch]))
+                    self._keep(pa.Table.from_batches([batch]))
                 except BadRecords:
                     self.bad.append((begin, end))
 
+    def _keep(self, table: pa.Table) -> None:
+        """At once, because the columns that are empty take half of the memory until then."""
+        import pyarrow as pa
 
-def _batches(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
+        try:
+            self.tables.append(aligned(table))
+        except (pa.ArrowException, ValueError, KeyError):
+            self.is_ours = False
+
+
+def _batches(
+    source: _Source, most_bytes: int | None
+) -> tuple[list[_Joined], list[tuple[int, int]]]:
     """The records by their schemas, and the gaps."""
     import pyarrow as pa
 
-    schemas: dict[int, pa.Schema] = {crc32(_schema_message()): schema()}  # in case the schema's frame is damaged
+    # in case the schema's frame is damaged
+    schemas: dict[int, pa.Schema] = {crc32(_schema_message()): schema()}
     joined: dict[int, _Joined] = {}
     gaps: list[tuple[int, int]] = []
     unpacked_bytes = 0
     for frame in _frames(source):
         if frame.message is not None:
             try:
-                message = _unpacked_message(frame.message) if frame.is_packed else frame.message
+                message = (
+                    _unpacked_message(frame.message)
+                    if frame.is_packed
+                    else frame.message
+                )
                 unpacked_bytes += len(message)
                 if most_bytes is not None and unpacked_bytes > most_bytes:
-                    raise TooLarge(f"its batches have more than {most_bytes >> 20:,} MiB")
+                    raise TooLarge(
+                        f"its batches have more than {most_bytes >> 20:,} MiB"
+                    )
                 read = pa.ipc.read_message(pa.py_buffer(message))
                 if read.type == "schema":
                     schemas[frame.schema] = pa.ipc.read_schema(read)
                     continue
                 batch = unpacked(read, schemas[frame.schema])
-                joined.setdefault(frame.schema, _Joined()).add(batch, frame.begin, frame.end)
+                joined.setdefault(frame.schema, _Joined()).add(
+                    batch, frame.begin, frame.end
+                )
                 continue
             except TooLarge:
                 raise
@@ -245,7 +288,7 @@ def _batches(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Tabl
     for part in joined.values():
         part.join()
         gaps += part.bad
-    return [part.tables for part in joined.values()], _merged(gaps)
+    return list(joined.values()), _merged(gaps)
 
 
 def _merged(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -277,8 +320,13 @@ def _frames(source: _Source) -> Iterator[_Frame]:
         if header.startswith((MARKER, PACKED_MARKER)) and len(header) == _HEADER.size:
             _, length, key, checksum = _HEADER.unpack(header)
             message = source.read(body, length) if length <= MOST_FRAME_BYTES else b""
-            if len(message) == length and crc32(message, crc32(header[_SUMMED])) == checksum:
-                yield _Frame(at, body + length, key, message, header.startswith(PACKED_MARKER))
+            if (
+                len(message) == length
+                and crc32(message, crc32(header[_SUMMED])) == checksum
+            ):
+                yield _Frame(
+                    at, body + length, key, message, header.startswith(PACKED_MARKER)
+                )
                 at = body + length
                 continue
         end = source.find(_ANY_MARKER, at + 1)

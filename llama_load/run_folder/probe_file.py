@@ -1,4 +1,5 @@
-"""The records of probes (--probe-rate), in files of their own so that they are in no figure of the load.
+"""The records of probes (--probe-rate), in files of their own so that they are in no figure of the
+load.
 
 probes.arrows    a journal (see `llama_load.run_folder.journal`), written while the run goes on
 probes.parquet   made of it at the end; the same columns as requests.parquet
@@ -17,14 +18,18 @@ from llama_load.run_folder.foreign_tables import TableLimits, read_records
 from llama_load.run_folder.journal import Journal, read_journal
 from llama_load.run_folder.whole_file import whole_file
 
-PROBES, PROBE_JOURNAL = "probes.parquet", "probes.arrows"
+PROBES = "probes.parquet"
+PROBE_JOURNAL = "probes.arrows"
 # Ten a second, the highest rate, for four days.
 MOST_PROBES = 3_500_000
-LIMITS = TableLimits(cells=len(RequestRecord.__slots__) * MOST_PROBES, decoded_bytes=1 << 30)
+LIMITS = TableLimits(
+    cells=len(RequestRecord.__slots__) * MOST_PROBES, decoded_bytes=1 << 30
+)
 
 
 class ProbeJournal:
-    """Appends the records of probes to their journal. What the disk refuses is kept and tried again with the next one."""
+    """Appends the records of probes to their journal. What the disk refuses is kept and tried again
+    with the next one."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PROBE_JOURNAL
@@ -50,26 +55,33 @@ class ProbeJournal:
 
 
 def load_probes(folder: Path) -> Records | None:
-    """The probes of a run folder, finished or not; None if there are none, or they cannot be read. Raises nothing."""
+    """The probes of a run folder, finished or not; None if there are none, or they cannot be read.
+    Raises nothing."""
     load_arrow()
     try:
         if (folder / PROBES).is_file():
             return Records(read_records(folder / PROBES, LIMITS))
         if (folder / PROBE_JOURNAL).is_file():
-            return Records(read_journal(folder / PROBE_JOURNAL, LIMITS.decoded_bytes).table)
-    except (OSError, ValueError, IndexError, BadRecords, TooLarge):  # pyarrow's exceptions are ValueErrors
+            return Records(
+                read_journal(folder / PROBE_JOURNAL, LIMITS.decoded_bytes).table
+            )
+    # pyarrow's exceptions are ValueErrors
+    except (OSError, ValueError, IndexError, BadRecords, TooLarge):
         return None
     return None
 
 
 def write_probes(folder: Path) -> Records | None:
-    """Turn the journal into probes.parquet, and return the probes. Raises OSError; the journal is kept then."""
+    """Turn the journal into probes.parquet, and return the probes. Raises OSError; the journal is
+    kept then."""
     import pyarrow.parquet as pq
 
     probes = load_probes(folder)
     if probes is not None and (folder / PROBE_JOURNAL).is_file():
         if not (folder / PROBES).is_file():
             with whole_file(folder / PROBES) as file:
-                pq.write_table(probes.table, file, compression="zstd", write_page_checksum=True)
+                pq.write_table(
+                    probes.table, file, compression="zstd", write_page_checksum=True
+                )
         (folder / PROBE_JOURNAL).unlink(missing_ok=True)
     return probes

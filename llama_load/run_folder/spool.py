@@ -1,4 +1,5 @@
-"""A spool: a folder of records that could not be delivered, until `llama-load report RUN --add SPOOL` adds them."""
+"""A spool: a folder of records that could not be delivered, until `llama-load report RUN --add
+SPOOL` adds them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Spool:
-    """A folder with a journal and a manifest that names the worker. It is created with the first batch."""
+    """A folder with a journal and a manifest that names the worker. It is created with the first
+    batch."""
 
     def __init__(self, path: Path, about: SpoolManifest) -> None:
         self.path = path
@@ -40,7 +42,8 @@ class Spool:
         self.records += batch.num_rows
 
     def complete(self) -> None:
-        """Note that nothing is missing: no request was sent whose record is neither here nor with the master. Raises OSError."""
+        """Note that nothing is missing: no request was sent whose record is neither here nor with
+        the master. Raises OSError."""
         if self._journal is not None:
             self.about.is_complete = True
             write_whole(self.path / MANIFEST, msgspec.json.encode(self.about))

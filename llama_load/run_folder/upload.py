@@ -1,8 +1,10 @@
-"""Copies a run folder to the place that a URL names (--upload), with fsspec: S3, Google Storage, a mounted folder.
+"""Copies a run folder to the place that a URL names (--upload), with fsspec: S3, Google Storage, a
+mounted folder.
 
-A process of its own does it (`python -m llama_load.run_folder.upload FOLDER`): clients of object stores run an event loop in
-a thread, which does not work where Locust has replaced threads by greenlets. It reads the URL from its standard input: one with a
-password must not be in the list of processes.
+A process of its own does it (`python -m llama_load.run_folder.upload FOLDER`): clients of object
+stores run an event loop in a thread, which does not work where Locust has replaced threads by
+greenlets. It reads the URL from its standard input: one with a password must not be in the list of
+processes.
 """
 
 from __future__ import annotations
@@ -16,12 +18,21 @@ from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import keep_secret, printable, redacted
 
 # The packages of the best-known places; fsspec names the others.
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "hf": "huggingface_hub"}
+PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "hf": "huggingface_hub",
+}
 MOST_CHARS = 300
 
 
 def check_place(url: str) -> None:
-    """Raises UsageError if fsspec does not know the place, or a package for it is missing. It connects to nothing."""
+    """Raises UsageError if fsspec does not know the place, or a package for it is missing. It
+    connects to nothing."""
     import fsspec
 
     protocol = url.partition("://")[0]
@@ -33,13 +44,18 @@ def check_place(url: str) -> None:
     except ImportError as error:
         package = PACKAGES.get(scheme)
         how = f"pip install {package}" if package else printable(str(error), MOST_CHARS)
-        raise UsageError(f"--upload to {scheme}:// needs another package: {how}") from None
+        raise UsageError(
+            f"--upload to {scheme}:// needs another package: {how}"
+        ) from None
     except ValueError:
-        raise UsageError("--upload must be the URL of a folder: s3://BUCKET/PATH, gs://BUCKET/PATH, file:///PATH") from None
+        raise UsageError(
+            "--upload must be the URL of a folder: s3://BUCKET/PATH, gs://BUCKET/PATH, file:///PATH"
+        ) from None
 
 
 def upload(folder: Path, url: str) -> str:
-    """Copy every file of the folder to a folder of its name there; where that is. Raises UsageError, and what the place raises."""
+    """Copy every file of the folder to a folder of its name there; where that is. Raises
+    UsageError, and what the place raises."""
     import fsspec
 
     check_place(url)
@@ -61,7 +77,9 @@ def main(arguments: list[str]) -> int:
     try:
         print(redacted(upload(Path(folder), url)))
     except Exception as error:  # any place has exceptions of its own
-        print(printable(redacted(str(error) or repr(error)), MOST_CHARS), file=sys.stderr)
+        print(
+            printable(redacted(str(error) or repr(error)), MOST_CHARS), file=sys.stderr
+        )
         return INCOMPLETE
     return 0
 

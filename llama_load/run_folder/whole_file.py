@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import IO
 
 from llama_load.foreign_text import redacted_bytes
+from llama_load.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
 
-_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_CREAT | os.O_EXCL | NO_FOLLOW | NOT_INHERITED | BINARY
 
 
 def new_file(path: Path, flags: int) -> int:
-    """The descriptor of a new file with its folder's read and write permissions. Raises OSError if the name, or a link, exists."""
+    """The descriptor of a new file with its folder's read and write permissions. Raises OSError if
+    the name, or a link, exists."""
     return os.open(path, _NEW | flags, path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that replaces `path` when the block ends, synced to disk. Raises OSError and leaves `path` unchanged if that fails.
-    Of several writers the last one wins."""
+    """A file that replaces `path` when the block ends, synced to disk. Raises OSError and leaves
+    `path` unchanged if that fails. Of several writers the last one wins."""
     unfinished = path.with_name(f"{path.name[:200]}.{secrets.token_hex(4)}.part")
     with os.fdopen(new_file(unfinished, os.O_WRONLY), "wb") as file:
         try:
@@ -36,7 +38,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def discard_unfinished(path: Path) -> None:
-    """Delete what a process that was killed in `whole_file` has left beside `path`. Nobody else may be writing it."""
+    """Delete what a process that was killed in `whole_file` has left beside `path`. Nobody else may
+    be writing it."""
     for unfinished in path.parent.glob(f"{path.name}.????????.part"):
         unfinished.unlink(missing_ok=True)
 

@@ -10,7 +10,12 @@ from llama_load.targets.servers import ServerSpec, start_of
 
 
 def with_model(spec: ServerSpec) -> ServerSpec:
-    """With a small random model if it names none and its kind serves one. UsageError: it is of no kind that we start."""
+    """With a small random model if it names none and its kind serves one.
+
+    UsageError: it is of no kind that we start.
+    """
     if spec.model or not start_of(spec).makes_model:
         return spec
-    return replace(spec, model=str(cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))))
+    corpus = bundled("datasets/sharegpt_sample.json")
+    model = cached_model(ModelSize(), corpus)
+    return replace(spec, model=str(model))

@@ -1,7 +1,8 @@
 """The process of the embedded llama-server: llama.cpp's HTTP server from the package xllamacpp.
 
-Run as `python -m llama_load.serving.embedded_server` with flags of llama-server (those of `embedded_flags`), the API key in the
-environment. It prints one line, the address it listens on, and ends on SIGTERM or SIGINT.
+Run as `python -m llama_load.serving.embedded_server` with flags of llama-server (those of
+`embedded_flags`), the API key in the environment. It prints one line, the address it listens on,
+and ends on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from llama_load.serving.embedded_flags import LOG_LEVEL_FLAGS, apply_flags
 from llama_load.targets.servers.llama_server_kind import CTX_PER_SLOT, SLOTS, THREADS
 from llama_load.targets.servers.server_start import SERVER_KEY
 
-# At this level the sizes of buffers (at the start) and the memory breakdown (at the end) are in the log, but for every request also
-# a line per prompt in the cache: thousands after some minutes, which take longer to write than a tiny model takes to answer.
-LOG_LEVEL, SERVING_LOG_LEVEL = 4, 3
+# At the start and at the end: the log then has the sizes of buffers and the memory breakdown.
+LOG_LEVEL = 4
+# While it serves. At level 4 each request would log a line per prompt in the cache: thousands after
+# some minutes, which take longer to write than a tiny model takes to answer.
+SERVING_LOG_LEVEL = 3
 
 
 def main() -> None:
@@ -29,21 +32,32 @@ def main() -> None:
     try:
         import xllamacpp
     except ImportError:
-        sys.exit("the embedded llama-server needs the extra 'demo': pip install xllamacpp gguf tokenizers")
+        sys.exit(
+            "the embedded llama-server needs the extra 'demo': pip install xllamacpp gguf "
+            "tokenizers"
+        )
+
     params = xllamacpp.CommonParams()
     params.verbosity = LOG_LEVEL
     params.model_alias = {"demo"}
-    params.n_parallel, params.n_ctx = SLOTS, SLOTS * CTX_PER_SLOT
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
+    params.n_parallel = SLOTS
+    params.n_ctx = SLOTS * CTX_PER_SLOT
+    params.cpuparams.n_threads = THREADS
+    params.cpuparams_batch.n_threads = THREADS
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True
     params.kv_unified = False
     apply_flags(params, sys.argv[1:], xllamacpp)
     if params.embedding:
-        params.n_batch = params.n_ubatch = params.n_ctx // params.n_parallel  # an input must fit one batch
-    if key := os.environ.get(SERVER_KEY):
+        # an input must fit one batch
+        context_per_slot = params.n_ctx // params.n_parallel
+        params.n_batch = context_per_slot
+        params.n_ubatch = context_per_slot
+    key = os.environ.get(SERVER_KEY)
+    if key:
         params.api_keys = [key]
+
     is_own_level = not set(LOG_LEVEL_FLAGS) & set(sys.argv)
     server = xllamacpp.Server(params)
     if is_own_level:

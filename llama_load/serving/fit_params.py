@@ -1,4 +1,7 @@
-"""The flags that llama.cpp's `llama-fit-params` fits to the memory of this machine, for a server that is about to start."""
+"""The flags for a server that is about to start, fitted to the memory of this machine.
+
+llama.cpp's `llama-fit-params` finds them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 
 
 def fitted_flags(program: str, args: Sequence[str], env: Mapping[str, str]) -> str:
-    """What the program prints for these flags of llama-server, without those that it does not know. A comment if it fails."""
+    """What the program prints for those of llama-server's flags that it knows.
+
+    A comment if it fails.
+    """
     words = list(args)
     for _ in range(MOST_REFUSED):
         try:
@@ -32,15 +38,26 @@ def fitted_flags(program: str, args: Sequence[str], env: Mapping[str, str]) -> s
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"# {printable(str(error), 300)}"
-        said = done.stderr.decode("utf-8", "replace")
-        refused = _REFUSED.search(said)
+
+        errors = done.stderr.decode("utf-8", "replace")
+        refused = _REFUSED.search(errors)
         if refused is None or refused[1] not in words:
             break
         words = _without(words, refused[1])
+
     if done.returncode:
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it printed nothing")
-        return f"# {program} ended with exit code {done.returncode}: {printable(last, 300)}"
-    return printable(" ".join(done.stdout.decode("utf-8", "replace").split()), MOST_CHARS)
+        why = printable(_last_line(errors) or "it printed nothing", 300)
+        return f"# {program} ended with exit code {done.returncode}: {why}"
+    fitted = done.stdout.decode("utf-8", "replace").split()
+    return printable(" ".join(fitted), MOST_CHARS)
+
+
+def _last_line(text: str) -> str:
+    """The last line that is not blank; "" if there is none."""
+    for line in reversed(text.splitlines()):
+        if line.strip():
+            return line
+    return ""
 
 
 def _without(words: Sequence[str], flag: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Starts servers, waits until they are ready, and stops them: `with serving(spec, folder) as server`, or `start(command, …)`."""
+"""Starts servers, waits until they are ready, and stops them.
+
+`with serving(spec, folder) as server`, or `start(command, …)`.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +20,65 @@ from urllib.parse import urlsplit
 from llama_load.command_secrets import redact_words
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
+from llama_load.own_modules import module_command
 from llama_load.serving.commands import with_model
-from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
+from llama_load.serving.supervisor import (
+    COMMAND_WITHIN_S,
+    STOPPED_WITHIN_S,
+    Job,
+    Process,
+)
 from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.targets.servers.server_start import READY_WITHIN_S, runnable
 from llama_load.wire.local_ports import free_port, refuse_taken
 
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - listening everywhere, it is reached by loopback
+# A server that listens everywhere is reached by loopback.
+_LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 class Server:
     """A server that is ready, and the supervisor that started it.
 
-    `log`: its output; `command`: as it was started, without secrets; `start_s`: from the start of its process until it was ready;
-    `pid`: of the process that listens; `rpc`: addresses of its RPC workers.
+    `log`: its output; `command`: as it was started, without secrets; `start_s`: from the start of
+    its process until it was ready; `pid`: of the process that listens; `rpc`: addresses of its RPC
+    workers.
     """
 
     def __init__(self, job: Job) -> None:
         """Start it. RunError: it ends or is not ready in time."""
-        self.url, self.port, self.log, self.rpc = job.url, job.port, Path(job.server.log), tuple(job.rpc)
+        self.url = job.url
+        self.port = job.port
+        self.log = Path(job.server.log)
+        self.rpc = tuple(job.rpc)
         self.command = tuple(job.server.shown)
         self._ended = ""
-        # Set-up, clean-up and the parts one after the other; a supervisor that takes longer hangs.
+        # The parts are stopped and the clean-up commands run one after the other; a supervisor that
+        # takes longer hangs.
         parts = 1 + len(job.companions) + len(job.workers)
-        self._stops_within_s = 5 + parts * STOPPED_WITHIN_S + len(job.clean_up) * COMMAND_WITHIN_S
-        command = [sys.executable, "-m", "llama_load.serving.supervisor"]
-        self._supervisor = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True, bufsize=0)
-        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
-        self._orders, self._events = self._supervisor.stdin, self._supervisor.stdout
+        clean_up_within_s = len(job.clean_up) * COMMAND_WITHIN_S
+        self._stops_within_s = 5 + parts * STOPPED_WITHIN_S + clean_up_within_s
+
+        command = module_command("llama_load.serving.supervisor")
+        self._supervisor = subprocess.Popen(
+            command, stdin=PIPE, stdout=PIPE, start_new_session=True, bufsize=0
+        )
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._orders = self._supervisor.stdin
+        self._events = self._supervisor.stdout
+
         try:
+            order = json.dumps(asdict(job)).encode() + b"\n"
             with suppress(BrokenPipeError):  # it has ended: so says `_event`
-                self._orders.write(json.dumps(asdict(job)).encode() + b"\n")
-            ready = self._event()
-            if "ready" not in ready:
-                raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
-            self.start_s, self.pid = float(ready["ready"]), int(ready["pid"])
+                self._orders.write(order)
+            event = self._event()
+            if "ready" not in event:
+                why = event.get(
+                    "failed", "the process that starts servers ended; try again"
+                )
+                raise RunError(why)
+            self.start_s = float(event["ready"])
+            self.pid = int(event["pid"])
         except BaseException:
             self.stop()
             raise
@@ -64,8 +91,13 @@ class Server:
 
     def wait(self) -> str:
         """Wait until it ends by itself, and return why."""
-        if not self._ended:
-            self._ended = self._event().get("ended") or "the process that watches the server was killed, and the server with it"
+        if self._ended:
+            return self._ended
+
+        self._ended = (
+            self._event().get("ended")
+            or "the process that watches the server was killed, and the server with it"
+        )
         return self._ended
 
     def stop(self) -> None:
@@ -82,7 +114,10 @@ class Server:
         event: dict[str, Any] = {}
         with suppress(ValueError):
             event = json.loads(self._events.readline())
-        event = {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
+        for name, value in event.items():
+            if isinstance(value, str):
+                event[name] = printable_lines(value)
+
         if "warning" in event:
             print(f"llama-load: {event['warning']}", file=sys.stderr)
             return self._event()
@@ -91,10 +126,14 @@ class Server:
 
 @contextmanager
 def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
-    """A running server. Its log is server.log in `folder`; beside it are worker-N.log, alongside-N.log and commands.log.
+    """A running server.
 
-    It is stopped at the end of the block, with its RPC workers and companions, and the clean-up commands are run; also if our
-    process is killed. UsageError: something is missing. RunError, with the end of the log: it ends or is not ready in time.
+    Its log is server.log in `folder`; beside it are worker-N.log, alongside-N.log and
+    commands.log.
+
+    It is stopped at the end of the block, with its RPC workers and companions, and the clean-up
+    commands are run; also if our process is killed. UsageError: something is missing. RunError,
+    with the end of the log: it ends or is not ready in time.
     """
     server = Server(_job(spec, folder))
     try:
@@ -103,16 +142,31 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
         server.stop()
 
 
-def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Server:
-    """The server that this command starts, for one client on this machine, when the path `ready` below `url` answers.
+def start(
+    command: Sequence[str],
+    url: str,
+    log: Path,
+    *,
+    ready: str = "/health",
+    env: Mapping[str, str] | None = None,
+) -> Server:
+    """The server that this command starts, for one client on this machine, when the path `ready`
+    below `url` answers.
 
-    `env` is added to the environment. `Server.stop` ends it; so does the end of our process. RunError, with the end of the log: it
-    ends or is not ready in time.
+    `env` is added to the environment. `Server.stop` ends it; so does the end of our process.
+    RunError, with the end of the log: it ends or is not ready in time.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    server = _part("the server", command, log)
-    port = urlsplit(url).port or 80
-    return Server(Job(server, url, port, url + ready, READY_WITHIN_S, env=env or {}, is_for_one_client=True))
+    job = Job(
+        server=_part_process("the server", command, log),
+        url=url,
+        port=urlsplit(url).port or 80,
+        ready_url=url + ready,
+        ready_within_s=READY_WITHIN_S,
+        env=env or {},
+        is_for_one_client=True,
+    )
+    return Server(job)
 
 
 def _job(spec: ServerSpec, folder: Path) -> Job:
@@ -120,29 +174,41 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
     spec = with_model(spec)
     refuse_taken(spec.host, spec.port)
     port = spec.port or free_port(spec.host)
-    local = [f"127.0.0.1:{free_port()}" for _ in range(spec.rpc_workers)]
-    workers = [
-        _part(f"the RPC worker {address}", start.worker_command(spec, address), folder / f"worker-{i}.log", address)
-        for i, address in enumerate(local)
+
+    workers = []
+    for number in range(spec.rpc_workers):
+        address = f"127.0.0.1:{free_port()}"
+        worker_command = start.worker_command(spec, address)
+        log = folder / f"worker-{number}.log"
+        workers.append(
+            _part_process(f"the RPC worker {address}", worker_command, log, address)
+        )
+    rpc = (*[worker.address for worker in workers], *spec.rpc)
+
+    companions = []
+    for number, companion in enumerate(spec.alongside):
+        log = folder / f"alongside-{number}.log"
+        companions.append(
+            _part_process(f"the companion {companion[0]}", companion, log)
+        )
+
+    programs = [
+        command[0] for command in (*spec.alongside, *spec.set_up, *spec.clean_up)
     ]
-    rpc = (*local, *spec.rpc)
-    for command in (*((spec.wrap,) if spec.wrap else ()), *spec.alongside, *spec.set_up, *spec.clean_up):
-        runnable(command[0], "check the command")
+    for program in (*spec.wrap[:1], *programs):
+        runnable(program, "check the command")
+
     command = (*spec.wrap, *start.command(spec, port, rpc))
-    scheme, prefix = start.scheme_and_prefix(spec)
+    url = _url(spec, port)
     folder.mkdir(parents=True, exist_ok=True)
-    host = _ANY.get(spec.host, spec.host)
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{prefix}"
     return Job(
-        server=_part("the server", command, folder / "server.log"),
+        server=_part_process("the server", command, folder / "server.log"),
         url=url,
         port=port,
         ready_url=url + start.ready_path,
         ready_within_s=spec.ready_within_s,
         env=start.environment(spec),
-        companions=[
-            _part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)
-        ],
+        companions=companions,
         workers=workers,
         rpc=rpc,
         set_up=spec.set_up,
@@ -152,5 +218,22 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
     )
 
 
-def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
-    return Process(name, list(command), str(log.absolute()), address, list(redact_words(tuple(command))))
+def _url(spec: ServerSpec, port: int) -> str:
+    """Where the server is reached from this machine."""
+    host = _LOOPBACK_OF.get(spec.host, spec.host)
+    if ":" in host:
+        host = f"[{host}]"
+    scheme, prefix = start_of(spec).scheme_and_prefix(spec)
+    return f"{scheme}://{host}:{port}{prefix}"
+
+
+def _part_process(
+    name: str, command: Sequence[str], log: Path, address: str = ""
+) -> Process:
+    return Process(
+        name=name,
+        command=list(command),
+        log=str(log.absolute()),
+        address=address,
+        shown=list(redact_words(tuple(command))),
+    )

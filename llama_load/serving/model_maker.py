@@ -1,11 +1,15 @@
-"""Generates the demo's model: a small llama with random weights whose answers are real words in random order.
+"""Generates the demo's model: a small llama with random weights.
 
-The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts resemble a real model's, in
-English and in Chinese. With random weights the text is nonsense, but the speed is that of a real model of this size.
+Its answers are real words in random order.
 
-End-of-text is never sampled, so an answer runs until max_tokens. How: every token embedding holds the same constant in
-dimension 0 and no layer writes to that dimension, so after the final norm the hidden state has a positive
-entry there; a negative weight in that column of the output matrix then acts as a bias on a token's logit.
+The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts
+resemble a real model's, in English and in Chinese. With random weights the text is nonsense, but
+the speed is that of a real model of this size.
+
+End-of-text is never sampled, so an answer runs until max_tokens. How: every token embedding holds
+the same constant in dimension 0 and no layer writes to that dimension, so after the final norm the
+hidden state has a positive entry there; a negative weight in that column of the output matrix then
+acts as a bias on a token's logit.
 """
 
 from __future__ import annotations
@@ -18,13 +22,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from llama_load.cache_folder import cache_folder
 from llama_load.errors import UsageError
 
 FORMAT = 5  # increment when older models must not be reused
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
-# What /infill puts before, between and after the code around a gap. They come last, so that they move no other token's id.
-INFILL = {"FIM_PRE_ID": "<|fim_prefix|>", "FIM_SUF_ID": "<|fim_suffix|>", "FIM_MID_ID": "<|fim_middle|>"}
-# ChatML. Tools, calls and results are only rendered where a request has them: other prompts have the same tokens as without.
+# What /infill puts before, between and after the code around a gap. They come last, so that they
+# move no other token's id.
+INFILL = {
+    "FIM_PRE_ID": "<|fim_prefix|>",
+    "FIM_SUF_ID": "<|fim_suffix|>",
+    "FIM_MID_ID": "<|fim_middle|>",
+}
+# ChatML. Tools, calls and results are only rendered where a request has them: other prompts have
+# the same tokens as without.
 CHAT_TEMPLATE = (
     "{% if tools %}"
     "{{ '<|im_start|>system\n# Tools\n' }}"
@@ -62,9 +73,10 @@ class ModelSize:
 
 
 def cached_model(size: ModelSize, corpus: Path) -> Path:
-    """The model file of this size, generated on first use (about a second) and kept in the user's cache folder.
+    """The model file of this size, kept in the user's cache folder.
 
-    Next to it is `tokenizer.json`, the same tokenizer for local counting.
+    It is generated on first use, which takes about a second. Next to it is `tokenizer.json`, the
+    same tokenizer for local counting.
     """
     what = json.dumps([FORMAT, asdict(size)]).encode() + corpus.read_bytes()
 
@@ -76,9 +88,15 @@ def cached_model(size: ModelSize, corpus: Path) -> Path:
     return cached_file("model", what, "model.gguf", make)
 
 
-def cached_file(kind: str, what: bytes, name: str, make: Callable[[Path, Path], None]) -> Path:
-    """The file of this name in the cache, which `make`, given a path and its folder, writes if there is none for `what`."""
-    folder = cache_folder() / f"{kind}-{hashlib.sha256(what).hexdigest()[:12]}"
+def cached_file(
+    kind: str, what: bytes, name: str, make: Callable[[Path, Path], None]
+) -> Path:
+    """The file of this name in the cache.
+
+    If there is none for `what`, `make` writes it: it is given a path and its folder.
+    """
+    digest = hashlib.sha256(what).hexdigest()[:12]
+    folder = cache_folder() / f"{kind}-{digest}"
     if not (folder / name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f"{name}.{os.getpid()}"
@@ -87,23 +105,24 @@ def cached_file(kind: str, what: bytes, name: str, make: Callable[[Path, Path], 
     return folder / name
 
 
-def cache_folder() -> Path:
-    """The folder of generated models: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "llama-load"
-
-
-def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path) -> None:
+def make_model(
+    model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path
+) -> None:
     """Write `model` (GGUF, float32) and `tokenizer_file` (Hugging Face format)."""
     try:
         import gguf
         import numpy as np
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError as error:
-        raise UsageError(f"making a model needs the extra 'demo' ({error}): pip install xllamacpp gguf tokenizers") from None
+        raise UsageError(
+            f"making a model needs the extra 'demo' ({error}): pip install xllamacpp gguf "
+            "tokenizers"
+        ) from None
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=True
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size.vocab,
@@ -114,13 +133,15 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     tokenizer.train_from_iterator(_texts(corpus), trainer)
     tokenizer.add_special_tokens(list(INFILL.values()))
     tokenizer.save(str(tokenizer_file))
-    trained = json.loads(tokenizer.to_str())["model"]
-    pieces = [token for token, _ in sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])]
-    special = {*SPECIAL, *INFILL.values()}
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in trained["merges"]]
 
-    rng = np.random.default_rng(size.seed)
-    n_vocab, head_dim = len(pieces), size.dim // size.heads
+    number_of = tokenizer.get_vocab(with_added_tokens=True)
+    pieces = sorted(number_of, key=lambda piece: number_of[piece])
+    types = [gguf.TokenType.NORMAL] * len(pieces)
+    for piece in (*SPECIAL, *INFILL.values()):
+        types[number_of[piece]] = gguf.TokenType.CONTROL
+
+    n_vocab = len(pieces)
+    head_dim = size.dim // size.heads
     writer = gguf.GGUFWriter(str(model), "llama")
     writer.add_name("llama-load-demo")
     writer.add_block_count(size.layers)
@@ -137,8 +158,8 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(pieces)
-    writer.add_token_types([gguf.TokenType.CONTROL if p in special else gguf.TokenType.NORMAL for p in pieces])
-    writer.add_token_merges(merges)
+    writer.add_token_types(types)
+    writer.add_token_merges(_merges(tokenizer))
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
@@ -149,8 +170,12 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     writer.add_add_eos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
 
+    rng = np.random.default_rng(size.seed)
+
     def rand(rows: int, columns: int, *, spare_dim0: bool = False) -> np.ndarray:
-        matrix = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
+        matrix = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(
+            columns**-0.5
+        )
         if spare_dim0:
             matrix[0, :] = 0.0
         return matrix
@@ -158,7 +183,8 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     embedding = rng.standard_normal((n_vocab, size.dim), dtype=np.float32)
     embedding[:, 0] = 4.0
     output = rand(n_vocab, size.dim) * 3.0
-    output[:, 0] = [0.0 if _speakable(tokenizer, index) else -100.0 for index in range(n_vocab)]
+    for number in range(n_vocab):
+        output[number, 0] = 0.0 if _is_speakable(tokenizer, number) else -100.0
     ones = np.ones(size.dim, np.float32)
     kv_dim = head_dim * size.kv_heads
     writer.add_tensor("token_embd.weight", embedding)
@@ -168,13 +194,18 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
         writer.add_tensor(block + "attn_q.weight", rand(size.dim, size.dim))
         writer.add_tensor(block + "attn_k.weight", rand(kv_dim, size.dim))
         writer.add_tensor(block + "attn_v.weight", rand(kv_dim, size.dim))
-        writer.add_tensor(block + "attn_output.weight", rand(size.dim, size.dim, spare_dim0=True))
+        writer.add_tensor(
+            block + "attn_output.weight", rand(size.dim, size.dim, spare_dim0=True)
+        )
         writer.add_tensor(block + "ffn_norm.weight", ones)
         writer.add_tensor(block + "ffn_gate.weight", rand(size.ff, size.dim))
         writer.add_tensor(block + "ffn_up.weight", rand(size.ff, size.dim))
-        writer.add_tensor(block + "ffn_down.weight", rand(size.dim, size.ff, spare_dim0=True))
+        writer.add_tensor(
+            block + "ffn_down.weight", rand(size.dim, size.ff, spare_dim0=True)
+        )
     writer.add_tensor("output_norm.weight", ones)
     writer.add_tensor("output.weight", output)
+
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -183,12 +214,26 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
 
 def _texts(corpus: Path) -> list[str]:
     entries = json.loads(corpus.read_text(encoding="utf-8"))
-    return [turn["value"] for entry in entries for turn in entry["conversations"]]
+    texts = []
+    for entry in entries:
+        texts += [turn["value"] for turn in entry["conversations"]]
+    return texts
 
 
-def _speakable(tokenizer: Any, index: int) -> bool:
+def _merges(tokenizer: Any) -> list[str]:
+    """The pairs of pieces that the tokenizer merges, as `left right`, in order."""
+    merges = []
+    for merge in json.loads(tokenizer.to_str())["model"]["merges"]:
+        # Older tokenizers have a string, newer ones a pair.
+        merges.append(merge if isinstance(merge, str) else " ".join(merge))
+    return merges
+
+
+def _is_speakable(tokenizer: Any, index: int) -> bool:
     """Whether a token may be sampled: printable whole characters, no special token."""
     if index < len(SPECIAL):
         return False
     text: str = tokenizer.decode([index])
-    return bool(text) and "\ufffd" not in text and (text.isprintable() or text.isspace())
+    return (
+        bool(text) and "\ufffd" not in text and (text.isprintable() or text.isspace())
+    )

@@ -36,10 +36,16 @@ def chunk(chat: bool, delta: dict[str, object], finish: str | None = None) -> by
     else:
         choice["text"] = delta.get("content", "")
     kind = "chat.completion.chunk" if chat else "text_completion"
-    return event({"id": "sim", "object": kind, "created": 0, "model": MODEL, "choices": [choice]})
+    return event(
+        {"id": "sim", "object": kind, "created": 0, "model": MODEL, "choices": [choice]}
+    )
 
 
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\n"
+    b"Content-Type: text/event-stream\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
 OLD_STREAM_HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 ROLE = {True: chunk(True, {"role": "assistant", "content": None}), False: b""}
 TOKEN = {chat: chunk(chat, {"content": " tok"}) for chat in (True, False)}

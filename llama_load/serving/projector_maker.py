@@ -1,10 +1,14 @@
-"""Generates a vision projector for the demo's model: a small image encoder with random weights, as llama-server's mmproj.
+"""Generates a vision projector for the demo's model, as llama-server's mmproj.
 
-Two kinds, with different prompt tokens per image. Pixtral's number grows with the resolution: one per patch and one per row of
-patches. LLaVA's is constant, because it scales every image to one size.
+It is a small image encoder with random weights.
 
-The text model uses dimension 0 of every embedding as a constant (see `llama_load.serving.model_maker`), so the last layer writes
-only that constant there. Otherwise an image could end the answer.
+Two kinds, with different prompt tokens per image. Pixtral's number grows with the resolution: one
+per patch and one per row of patches. LLaVA's is constant, because it scales every image to one
+size.
+
+The text model uses dimension 0 of every embedding as a constant (see
+`llama_load.serving.model_maker`), so the last layer writes only that constant there. Otherwise an
+image could end the answer.
 """
 
 from __future__ import annotations
@@ -19,23 +23,41 @@ from llama_load.serving.model_maker import cached_file
 FORMAT = 1  # increment when older projectors must not be reused
 IMAGE_SIDE = 56  # LLaVA: (56 / 14) ** 2 = 16 tokens per image
 PATCH_SIDE = 14
-DIM, FEED_FORWARD, LAYERS, HEADS = 32, 64, 2, 2
+DIM = 32
+FEED_FORWARD = 64
+LAYERS = 2
+HEADS = 2
 CONSTANT = 4.0  # dimension 0 of the text model's embeddings
 
 
 def cached_projector(text_dim: int, *, dynamic: bool = True, seed: int = 0) -> Path:
-    """The projector for text models of this dimension, generated on first use and kept in the user's cache folder."""
+    """The projector for text models of this dimension, kept in the user's cache folder.
+
+    It is generated on first use.
+    """
     what = json.dumps([FORMAT, text_dim, dynamic, seed]).encode()
-    return cached_file("projector", what, "mmproj.gguf", lambda file, _: make_projector(file, text_dim, dynamic=dynamic, seed=seed))
+
+    def make(file: Path, _: Path) -> None:
+        make_projector(file, text_dim, dynamic=dynamic, seed=seed)
+
+    return cached_file("projector", what, "mmproj.gguf", make)
 
 
-def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int = 0) -> None:
-    """Write a projector (GGUF, float32) for text models of dimension `text_dim`: Pixtral's kind if `dynamic`, else LLaVA's."""
+def make_projector(
+    path: Path, text_dim: int, *, dynamic: bool = True, seed: int = 0
+) -> None:
+    """Write a projector (GGUF, float32) for text models of dimension `text_dim`.
+
+    Pixtral's kind if `dynamic`, else LLaVA's.
+    """
     try:
         import gguf
         import numpy as np
     except ImportError as error:
-        raise UsageError(f"making a projector needs the extra 'demo' ({error}): pip install xllamacpp gguf tokenizers") from None
+        raise UsageError(
+            f"making a projector needs the extra 'demo' ({error}): pip install xllamacpp gguf "
+            "tokenizers"
+        ) from None
 
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), "clip")
@@ -56,7 +78,9 @@ def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int
     writer.add_vision_use_gelu(True)
 
     def rand(*shape: int) -> Any:
-        return rng.standard_normal(shape, dtype=np.float32) * np.float32(shape[-1] ** -0.5)
+        return rng.standard_normal(shape, dtype=np.float32) * np.float32(
+            shape[-1] ** -0.5
+        )
 
     def zeros(size: int) -> Any:
         return np.zeros(size, np.float32)
@@ -67,7 +91,9 @@ def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int
 
     writer.add_tensor("v.patch_embd.weight", rand(DIM, 3, PATCH_SIDE, PATCH_SIDE))
     if not dynamic:  # Pixtral's positions are rotary
-        writer.add_tensor("v.position_embd.weight", rand((IMAGE_SIDE // PATCH_SIDE) ** 2, DIM))
+        patches = (IMAGE_SIDE // PATCH_SIDE) ** 2
+        writer.add_tensor("v.position_embd.weight", rand(patches, DIM))
+
     for layer in range(LAYERS):
         block = f"v.blk.{layer}."
         for norm in ("ln1", "ln2"):
@@ -79,12 +105,15 @@ def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int
         add(block + "ffn_up", FEED_FORWARD, DIM)
         add(block + "ffn_down", DIM, FEED_FORWARD)
     add("mm.1" if dynamic else "mm.0", text_dim, DIM)
-    last, constant = rand(text_dim, text_dim), zeros(text_dim)
-    last[0, :], constant[0] = 0.0, CONSTANT
+    last = rand(text_dim, text_dim)
+    last[0, :] = 0.0
+    constant = zeros(text_dim)
+    constant[0] = CONSTANT
     writer.add_tensor("mm.2.weight", last)
     writer.add_tensor("mm.2.bias", constant)
     if dynamic:
         writer.add_tensor("v.token_embd.img_break", constant)
+
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,12 +1,15 @@
 """A server with a known schedule, only for tests and benchmarks of timing and of faults.
 
-It serves the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token T after the
-request gets a slot, then one every I, n tokens in all. A request is received when the kernel has its last byte; it gets a slot
-then, or when one becomes free, first come first served. Every token is logged with the instant just before it is passed to the
-kernel. All processes of a machine share the monotonic clock, so a client's times can be compared with the log.
+It serves the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`):
+the first token T after the request gets a slot, then one every I, n tokens in all. A request is
+received when the kernel has its last byte; it gets a slot then, or when one becomes free, first
+come first served. Every token is logged with the instant just before it is passed to the kernel.
+All processes of a machine share the monotonic clock, so a client's times can be compared with the
+log.
 
-One thread, one loop: sleep until a token is scheduled or a socket is ready, send, log. `Schedule` sets the behaviour of all
-requests, a field `simulate` in the body that of one, for example `{"simulate": {"tokens": 3, "fault": "cut", "fault_after": 2}}`.
+One thread, one loop: sleep until a token is scheduled or a socket is ready, send, log. `Schedule`
+sets the behaviour of all requests, a field `simulate` in the body that of one, for example
+`{"simulate": {"tokens": 3, "fault": "cut", "fault_after": 2}}`.
 """
 
 from __future__ import annotations
@@ -26,18 +29,43 @@ import httptools
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.serving.openai_stream import MODEL, OLD_STREAM_HEAD, STREAM_HEAD, event, frame, unframed
-from llama_load.serving.simulated_requests import AnswerStream, ClientConnection, prompt_tokens
+from llama_load.serving.openai_stream import (
+    MODEL,
+    OLD_STREAM_HEAD,
+    STREAM_HEAD,
+    event,
+    frame,
+    unframed,
+)
+from llama_load.serving.simulated_requests import (
+    AnswerStream,
+    ClientConnection,
+    prompt_tokens,
+)
 from llama_load.serving.simulated_schedule import Schedule
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
+from llama_load.wire.clock import (
+    ANCILLARY_BYTES,
+    SO_TIMESTAMPNS,
+    kernel_stamp_ns,
+    wall_minus_mono_ns,
+)
 
 BACKLOG = 4096
+LONGEST_WAIT_S = 0.2
+FAULTS_AFTER_TOKENS = ("cut", "reset", "stall", "error", "garbage")
+BAD_REQUEST = (msgspec.DecodeError, TypeError, ValueError, AttributeError, UsageError)
 
 
 class SimulatedServer:
     """The server. `serve()` runs until `stop()` is called, for example by a signal handler."""
 
-    def __init__(self, schedule: Schedule, host: str = "127.0.0.1", port: int = 0, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        log: Path | None = None,
+    ) -> None:
         self.schedule = schedule
         self._listener = socket.create_server((host, port), backlog=BACKLOG)
         self._listener.setblocking(False)
@@ -49,7 +77,8 @@ class SimulatedServer:
         self._connections: dict[int, ClientConnection] = {}
         self._due: list[tuple[int, int, int, AnswerStream]] = []
         self._queue: deque[AnswerStream] = deque()
-        self._free_ns = [0] * schedule.slots  # a heap: the instant at which each free slot became free
+        # a heap: the instant at which each free slot became free
+        self._free_ns = [0] * schedule.slots
         self._stall_ns = (0, 0)  # beginning and end
         self._stalled = False
         self._count = 0
@@ -65,35 +94,46 @@ class SimulatedServer:
         epoll_fd = self._epoll.fileno()
         due = self._due
         while self._running:
-            wait_s = 0.2
-            if due or self._stalled:
-                until_ns = self._stall_ns[1] if self._stalled else due[0][0]
-                wait_s = min(wait_s, (until_ns - time.monotonic_ns()) / 1e9)
+            wait_s = self._wait_s()
             # epoll's own timeout is in whole milliseconds; select's is in microseconds.
             if wait_s > 0:
                 select.select([epoll_fd], [], [], wait_s)
+
             now = self._now()
             while due and due[0][0] <= now and not self._stalled:
                 _, _, index, stream = heapq.heappop(due)
                 self._send_token(stream, index)
                 now = self._now()
-            self._sockets()
+            self._serve_sockets()
         if self._log:
             self._log.close()
 
+    def _wait_s(self) -> float:
+        """The time until the next token is due, or the stall ends; 0.2 s at most."""
+        if self._stalled:
+            until_ns = self._stall_ns[1]
+        elif self._due:
+            until_ns = self._due[0][0]
+        else:
+            return LONGEST_WAIT_S
+        return min(LONGEST_WAIT_S, (until_ns - time.monotonic_ns()) / 1e9)
+
     def _now(self) -> int:
-        """The instant (monotonic, ns). Detects the stall's start and its end, when delayed tokens are sent."""
+        """The instant (monotonic, ns). At the end of a stall it sends what was delayed."""
         now = time.monotonic_ns()
         begin, end = self._stall_ns
-        was, self._stalled = self._stalled, begin <= now < end
-        if was and not self._stalled:
-            for connection in [each for each in self._connections.values() if each.pending]:
-                self._write(connection, b"")
+        was_stalled = self._stalled
+        self._stalled = begin <= now < end
+
+        if was_stalled and not self._stalled:
+            for connection in list(self._connections.values()):
+                if connection.pending:
+                    self._write(connection, b"")
         return now
 
     # ------------------------------------------------------------------ sockets
 
-    def _sockets(self) -> None:
+    def _serve_sockets(self) -> None:
         offset = None
         for fd, mask in self._epoll.poll(0):
             if fd == self._listener.fileno():
@@ -105,7 +145,8 @@ class SimulatedServer:
             if mask & select.EPOLLOUT and connection.pending:
                 self._write(connection, b"")
             if mask & ~select.EPOLLOUT:
-                offset = wall_minus_mono_ns() if offset is None else offset
+                if offset is None:
+                    offset = wall_minus_mono_ns()
                 self._read(connection, offset)
 
     def _accept(self) -> None:
@@ -127,10 +168,12 @@ class SimulatedServer:
         except BlockingIOError:
             return
         except OSError:
-            data, ancillary = b"", []
+            self._close(connection)
+            return
         if not data:
             self._close(connection)
             return
+
         stamp = kernel_stamp_ns(ancillary)
         connection.read_ns = time.monotonic_ns() if stamp is None else stamp - offset
         try:
@@ -155,11 +198,15 @@ class SimulatedServer:
         if connection.closing and not connection.pending:
             self._close(connection)
             return
-        mask = select.EPOLLIN | select.EPOLLOUT if connection.pending else select.EPOLLIN
-        if connection.pending or flushing:
-            self._epoll.modify(connection.sock.fileno(), mask)
 
-    def _chunks(self, connection: ClientConnection, chunks: bytes) -> None:
+        if connection.pending:
+            self._epoll.modify(
+                connection.sock.fileno(), select.EPOLLIN | select.EPOLLOUT
+            )
+        elif flushing:
+            self._epoll.modify(connection.sock.fileno(), select.EPOLLIN)
+
+    def _write_chunks(self, connection: ClientConnection, chunks: bytes) -> None:
         self._write(connection, unframed(chunks) if connection.old else chunks)
 
     def _close_when_sent(self, connection: ClientConnection) -> None:
@@ -183,32 +230,46 @@ class SimulatedServer:
         if path == "/health":
             self._answer(connection, 200, {"status": "ok"})
         elif path == "/v1/models":
-            self._answer(connection, 200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+            models = [{"id": MODEL, "object": "model"}]
+            self._answer(connection, 200, {"object": "list", "data": models})
         elif path in ("/v1/chat/completions", "/v1/completions"):
             try:
                 body = msgspec.json.decode(connection.body)
                 self._open_stream(connection, body, chat=path == "/v1/chat/completions")
-            except (msgspec.DecodeError, TypeError, ValueError, AttributeError, UsageError) as error:
-                self._answer(connection, 400, {"error": {"code": 400, "message": f"bad request: {error}"}})
+            except BAD_REQUEST as error:
+                self._refuse(connection, 400, f"bad request: {error}")
         else:
-            self._answer(connection, 404, {"error": {"code": 404, "message": f"no such path: {path}"}})
+            self._refuse(connection, 404, f"no such path: {path}")
 
-    def _open_stream(self, connection: ClientConnection, body: dict[str, Any], *, chat: bool) -> None:
+    def _open_stream(
+        self, connection: ClientConnection, body: dict[str, Any], *, chat: bool
+    ) -> None:
         schedule = self.schedule
-        if asked := body.get("simulate"):
+        asked = body.get("simulate")
+        if asked:
             known = {item.name for item in fields(Schedule)}
-            schedule = replace(schedule, **{key: value for key, value in asked.items() if key in known})
+            settings = {name: value for name, value in asked.items() if name in known}
+            schedule = replace(schedule, **settings)
+
         self._count += 1
         if self._count == 1:
             self._stall_ns = self.schedule.stall_ns(connection.read_ns)
             self._now()
         fault = schedule.fault if self._count % schedule.fault_every == 0 else ""
         if fault == "status":
-            error = {"code": schedule.status, "message": "a simulated failure", "type": "server_error"}
+            error = {
+                "code": schedule.status,
+                "message": "a simulated failure",
+                "type": "server_error",
+            }
             self._answer(connection, schedule.status, {"error": error})
             return
         max_tokens = int(body.get("max_tokens") or 0)
-        total = 0 if fault == "empty" else int(schedule.answer_tokens(self._count, max_tokens))
+        total = (
+            0
+            if fault == "empty"
+            else int(schedule.answer_tokens(self._count, max_tokens))
+        )
         stream = AnswerStream(
             connection=connection,
             schedule=schedule,
@@ -235,18 +296,22 @@ class SimulatedServer:
 
     def _start(self, stream: AnswerStream) -> None:
         """The request gets a slot: its headers are sent and its tokens scheduled."""
-        # A request may be read after a slot became free that was in use when the request was received.
+        # A request may be read after a slot became free that was in use when the request was
+        # received.
         free_ns = heapq.heappop(self._free_ns) if self.schedule.slots else 0
         stream.started_ns = max(stream.received_ns, free_ns)
         stream.schedule_tokens(self._random)
-        self._write(stream.connection, OLD_STREAM_HEAD if stream.connection.old else STREAM_HEAD)
+        self._write(
+            stream.connection, OLD_STREAM_HEAD if stream.connection.old else STREAM_HEAD
+        )
         self._plan(stream, 0)
 
     def _plan(self, stream: AnswerStream, index: int) -> None:
         """Schedule the piece that begins with token `index` at the instant of its last token."""
         last = min(index + stream.schedule.merge, len(stream.offsets_ns)) - 1
+        due_ns = stream.started_ns + stream.offsets_ns[last]
         self._sequence += 1
-        heapq.heappush(self._due, (stream.started_ns + stream.offsets_ns[last], self._sequence, index, stream))
+        heapq.heappush(self._due, (due_ns, self._sequence, index, stream))
 
     def _send_token(self, stream: AnswerStream, index: int) -> None:
         connection = stream.connection
@@ -254,41 +319,54 @@ class SimulatedServer:
             return
         if stream.fault and self._fault(stream, index):
             return
+
         count = min(stream.schedule.merge, stream.total - index)
-        last = index + count >= stream.total
+        is_last = index + count >= stream.total
         piece = stream.piece(index, count)
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
-        self._chunks(connection, piece)
-        if last:
+        self._write_chunks(connection, piece)
+
+        if is_last:
             self._end(stream, stream.fault or "ok")
         elif connection.stream is stream:
             self._plan(stream, index + count)
 
     def _fault(self, stream: AnswerStream, index: int) -> bool:
         """Apply the stream's fault if it is time. True if the stream ends."""
-        if stream.fault not in ("cut", "reset", "stall", "error", "garbage") or index < stream.schedule.fault_after:
+        if (
+            stream.fault not in FAULTS_AFTER_TOKENS
+            or index < stream.schedule.fault_after
+        ):
             return False
+
         connection = stream.connection
         if stream.fault == "stall":
             return True
         if stream.fault == "garbage":
             stream.fault = ""
-            self._chunks(connection, frame(b'data: {"choices": [{"delta"\n\n'))
+            self._write_chunks(connection, frame(b'data: {"choices": [{"delta"\n\n'))
             return False
         if stream.fault == "error":
-            failure = {"error": {"code": 500, "message": "a simulated failure", "type": "server_error"}}
-            self._chunks(connection, event(failure) + b"0\r\n\r\n")
+            error = {
+                "code": 500,
+                "message": "a simulated failure",
+                "type": "server_error",
+            }
+            self._write_chunks(connection, event({"error": error}) + b"0\r\n\r\n")
             self._end(stream, "error")
             return True
         if stream.fault == "reset":
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            linger = struct.pack("ii", 1, 0)  # on, for 0 s: closing sends a reset
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._close(connection)
         return True
 
     def _end(self, stream: AnswerStream, outcome: str) -> None:
         connection = stream.connection
-        if connection.stream is not stream:  # the client disconnected while its last token was sent
+        if (
+            connection.stream is not stream
+        ):  # the client disconnected while its last token was sent
             return
         connection.stream = None
         ended_ns = time.monotonic_ns()
@@ -305,21 +383,32 @@ class SimulatedServer:
             }
             self._log.write(msgspec.json.encode(entry) + b"\n")
             self._log.flush()
+
         if stream.started_ns and self.schedule.slots:
             heapq.heappush(self._free_ns, ended_ns)
             self._start_waiting()
         if connection.close and outcome != "client closed":
             self._close_when_sent(connection)
 
+    def _refuse(self, connection: ClientConnection, status: int, why: str) -> None:
+        self._answer(connection, status, {"error": {"code": status, "message": why}})
+
     def _answer(self, connection: ClientConnection, status: int, value: object) -> None:
         body = msgspec.json.encode(value)
         then = "close" if connection.close else "keep-alive"
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: {then}\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: "
+            f"{len(body)}\r\nConnection: {then}\r\n\r\n"
+        )
         self._write(connection, head.encode() + body)
         if connection.close:
             self._close_when_sent(connection)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The server's log: a dict per request: `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`…"""
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    """The server's log, a dict per request.
+
+    `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`…
+    """
+    lines = path.read_bytes().splitlines()
+    return [msgspec.json.decode(line) for line in lines]

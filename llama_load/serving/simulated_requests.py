@@ -42,36 +42,70 @@ class AnswerStream:
     def schedule_tokens(self, random: Random) -> None:
         """Set `offsets_ns`: the instants of its tokens, from its start."""
         schedule = self.schedule
-        first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
-        previous = 0
+        first_ns = s_to_ns(schedule.first_token_s)
+        interval_ns = s_to_ns(schedule.interval_s)
+        jitter_ns = s_to_ns(schedule.jitter_s)
+
+        previous_ns = 0
         for index in range(max(self.total, 1)):
-            moved = first + index * interval + (random.randint(-jitter, jitter) if jitter else 0)
-            previous = max(previous, moved)
-            self.offsets_ns.append(previous)
+            offset_ns = first_ns + index * interval_ns
+            if jitter_ns:
+                offset_ns += random.randint(-jitter_ns, jitter_ns)
+            previous_ns = max(
+                previous_ns, offset_ns
+            )  # no token before the one before it
+            self.offsets_ns.append(previous_ns)
 
     def piece(self, index: int, count: int) -> bytes:
         """The chunks of `count` tokens from token `index` on, and what follows the last one."""
-        frames = [ROLE[self.chat]] if index == 0 else []
-        frames += [chunk(self.chat, {"content": f" {self.number}"})] if index == 0 and count else []  # no two answers are equal
-        frames += [TOKEN[self.chat]] * (count - (index == 0))
-        return b"".join(frames) + (self._end() if index + count >= self.total else b"")
+        frames = []
+        tokens = count
+        if index == 0:
+            frames.append(ROLE[self.chat])
+            if count:
+                # The first token is the request's number: no two answers are equal.
+                frames.append(chunk(self.chat, {"content": f" {self.number}"}))
+                tokens -= 1
+
+        frames += [TOKEN[self.chat]] * tokens
+        if index + count >= self.total:
+            frames.append(self._end())
+        return b"".join(frames)
 
     def _end(self) -> bytes:
         """Everything after the last token, according to the fault."""
-        end = b"" if self.fault == "no-finish" else chunk(self.chat, {}, self.finish)
+        frames = []
+        if self.fault != "no-finish":
+            frames.append(chunk(self.chat, {}, self.finish))
         if self.include_usage:
-            counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.total}
-            usage: dict[str, object] = {**counts, "total_tokens": sum(counts.values())}
-            if self.schedule.cached_tokens >= 0:
-                usage["prompt_tokens_details"] = {"cached_tokens": self.schedule.cached_tokens}
-            end += event({"id": "sim", "object": "usage", "choices": [], "usage": usage})
-        return end + (b"" if self.fault == "no-done" else frame(b"data: [DONE]\n\n")) + b"0\r\n\r\n"
+            usage = self._usage()
+            frames.append(
+                event({"id": "sim", "object": "usage", "choices": [], "usage": usage})
+            )
+        if self.fault != "no-done":
+            frames.append(frame(b"data: [DONE]\n\n"))
+        frames.append(b"0\r\n\r\n")
+        return b"".join(frames)
+
+    def _usage(self) -> dict[str, object]:
+        usage: dict[str, object] = {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.total,
+            "total_tokens": self.prompt_tokens + self.total,
+        }
+        if self.schedule.cached_tokens >= 0:
+            usage["prompt_tokens_details"] = {
+                "cached_tokens": self.schedule.cached_tokens
+            }
+        return usage
 
 
 class ClientConnection:
     """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
 
-    def __init__(self, sock: socket.socket, on_request: Callable[[ClientConnection], None]) -> None:
+    def __init__(
+        self, sock: socket.socket, on_request: Callable[[ClientConnection], None]
+    ) -> None:
         self.sock = sock
         self.on_request = on_request
         self.parser = httptools.HttpRequestParser(self)

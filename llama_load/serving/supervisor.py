@@ -1,11 +1,14 @@
-"""The process between us and a server that we start: it starts the server and what belongs to it, watches, and stops all of it.
+"""The process between us and a server that we start.
 
-A process of its own, because it must act when ours cannot: after `kill -9` of ours it stops the server and runs the clean-up
-commands. It sees our end by the pipe on its stdin. Should itself be killed, the kernel (Linux) kills what it started.
+It starts the server and what belongs to it, watches, and stops all of it. It is a process of its
+own, because it must act when ours cannot: after `kill -9` of ours it stops the server and runs the
+clean-up commands. It sees our end by the pipe on its stdin. If it is killed itself, the kernel
+(Linux) kills what it started.
 
-It is run as `python -m llama_load.serving.supervisor`, gets a `Job` as one line of JSON on stdin, and prints events as lines of
-JSON: `{"ready": seconds, "pid": …}`, then `{"ended": why}` unless it is told to stop; `{"failed": why}` if the server does not
-become ready. It stops when stdin is closed.
+It is run as `python -m llama_load.serving.supervisor`, gets a `Job` as one line of JSON on stdin,
+and prints events as lines of JSON: `{"ready": seconds, "pid": …}`, then `{"ended": why}` unless it
+is told to stop; `{"failed": why}` if the server does not become ready. It stops when stdin is
+closed.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 import psutil
 
+from llama_load.own_modules import module_command
 from llama_load.plain_http import NoAnswerError, request, tls_context
 from llama_load.processes import adopt_orphans, end_with_parent, with_descendants
 from llama_load.serving import registry
@@ -59,12 +63,12 @@ class StopRequested(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process to start: what it is called in messages, its command and the file for its output. RPC workers have an address."""
+    """A process to start."""
 
-    name: str
+    name: str  # in messages
     command: Sequence[str]
-    log: str
-    address: str = ""
+    log: str  # the file for its output
+    address: str = ""  # of an RPC worker
     shown: Sequence[str] = ()  # the command without secrets
 
 
@@ -95,12 +99,12 @@ class Supervisor:
         self.running: list[tuple[Process, subprocess.Popen[bytes]]] = []
         self._parent = os.getppid()
         self._gpu_memory_before: dict[str, int] = {}
-        self._is_told = False
+        self._is_to_stop = False
 
     def run(self) -> None:
         """From the set-up commands to the clean-up commands."""
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._tell)
+            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._start()
@@ -110,7 +114,9 @@ class Supervisor:
         except Failed as failure:
             tell(failed=str(failure))
         except psutil.NoSuchProcess:
-            tell(failed=f"the server ended as soon as it was ready{tail(self.job.server.log)}")
+            tell(
+                failed=f"the server ended as soon as it was ready{tail(self.job.server.log)}"
+            )
         except StopRequested:
             registry.remove(self.job.port)
         finally:
@@ -123,6 +129,7 @@ class Supervisor:
         job = self.job
         for command in job.set_up:
             self._run("set-up", command)
+
         self._gpu_memory_before = {} if job.is_for_one_client else gpu_memory()
         for companion in job.companions:
             self._spawn(companion)
@@ -130,15 +137,18 @@ class Supervisor:
             self._spawn(worker)
         for address in job.rpc:
             self._wait_for_worker(address)
+
         began_s = time.monotonic()
         server = self._spawn(job.server)
         while not self._is_ready():
             self._pause(STARTING_LOOK_S)
             self._refuse_ended()
             if time.monotonic() - began_s > job.ready_within_s:
-                raise Failed(f"the server was not ready within {job.ready_within_s:g} s{tail(job.server.log)}")
+                text = f"the server was not ready within {job.ready_within_s:g} s"
+                raise Failed(text + tail(job.server.log))
         start_s = time.monotonic() - began_s
         self._refuse_ended()
+
         listening = self._listening(server.pid)
         if not job.is_for_one_client:
             self._register(listening, start_s)
@@ -146,35 +156,54 @@ class Supervisor:
 
     def _watch(self) -> str:
         """Wait until something ends, and return what and why."""
-        while (ended := self._ended()) is None:
+        ended = self._ended()
+        while ended is None:
             self._pause(LOOK_S)
+            ended = self._ended()
         part, code = ended
         if part is self.job.server:
             return f"the server ended ({exit_text(code)}){tail(part.log)}"
-        server = self.running[-1][1]
+
+        _, server = self.running[-1]
         if part.address:
             with suppress(subprocess.TimeoutExpired):
                 server.wait(NOTICES_WITHIN_S)
+
         words = f"{part.name} ended ({exit_text(code)})"
         if server.poll() is None:
             return f"{words}, so the server was stopped{tail(part.log)}"
-        return f"{words}, and the server with it ({exit_text(server.returncode)}){tail(self.job.server.log)}"
+        words += f", and the server with it ({exit_text(server.returncode)})"
+        return words + tail(self.job.server.log)
 
     def _ended(self) -> tuple[Process, int | None] | None:
-        """What has ended first: an RPC worker that dies takes the server with it, so the server is asked last."""
-        return next(((part, process.returncode) for part, process in self.running if process.poll() is not None), None)
+        """What has ended first, with its exit code.
+
+        An RPC worker that dies takes the server with it, so the server is asked last.
+        """
+        for part, process in self.running:
+            code = process.poll()
+            if code is not None:
+                return part, code
+        return None
 
     def _refuse_ended(self) -> None:
         ended = self._ended()
-        if ended is not None:
-            part, code = ended
-            if part is self.job.server:
-                raise Failed(f"the server ended while starting ({exit_text(code)}){tail(part.log)}")
-            raise Failed(f"{part.name} ended while the server was starting ({exit_text(code)}){tail(part.log)}")
+        if ended is None:
+            return
+
+        part, code = ended
+        how = exit_text(code)
+        last_lines = tail(part.log)
+        if part is self.job.server:
+            raise Failed(f"the server ended while starting ({how}){last_lines}")
+        raise Failed(
+            f"{part.name} ended while the server was starting ({how}){last_lines}"
+        )
 
     # ------------------------------------------------------------------ parts of it
 
     def _spawn(self, part: Process) -> subprocess.Popen[bytes]:
+        begin = _begin_beside_the_client if self.job.is_for_one_client else _begin
         with _private_log(part.log, os.O_TRUNC) as output:
             try:
                 process = subprocess.Popen(
@@ -183,26 +212,38 @@ class Supervisor:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=os.environ | dict(self.job.env),
-                    preexec_fn=_begin_beside_the_client if self.job.is_for_one_client else _begin,
+                    preexec_fn=begin,
                     start_new_session=True,
                 )
             except OSError as error:
-                raise Failed(f"{part.name} cannot be started: {error.strerror}: {part.command[0]}") from None
+                why = f"{error.strerror}: {part.command[0]}"
+                raise Failed(f"{part.name} cannot be started: {why}") from None
+
         self.running.append((part, process))
         return process
 
     def _run(self, what: str, command: Sequence[str]) -> None:
+        name = f"the {what} command {command[0]}"
         with _private_log(self.job.commands_log, os.O_APPEND) as output:
             try:
-                code = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=COMMAND_WITHIN_S, check=False
-                ).returncode
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=COMMAND_WITHIN_S,
+                    check=False,
+                )
             except subprocess.TimeoutExpired:
-                raise Failed(f"the {what} command {command[0]} did not end within {COMMAND_WITHIN_S:g} s") from None
+                raise Failed(
+                    f"{name} did not end within {COMMAND_WITHIN_S:g} s"
+                ) from None
             except OSError as error:
-                raise Failed(f"the {what} command {command[0]} cannot be started: {error.strerror}") from None
-        if code:
-            raise Failed(f"the {what} command {command[0]} failed ({exit_text(code)}){tail(self.job.commands_log)}")
+                raise Failed(f"{name} cannot be started: {error.strerror}") from None
+
+        if done.returncode:
+            text = f"{name} failed ({exit_text(done.returncode)})"
+            raise Failed(text + tail(self.job.commands_log))
 
     def _clean_up(self) -> None:
         for command in self.job.clean_up:
@@ -217,25 +258,37 @@ class Supervisor:
         deadline_s = time.monotonic() + WORKER_WITHIN_S
         while True:
             try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+                socket.create_connection(
+                    (host.strip("[]"), int(port)), timeout=2
+                ).close()
                 return
             except OSError as error:
                 if time.monotonic() > deadline_s or not self.job.workers:
-                    raise Failed(f"the RPC worker {address} cannot be reached: {error.strerror or error}") from None
+                    why = error.strerror or error
+                    raise Failed(
+                        f"the RPC worker {address} cannot be reached: {why}"
+                    ) from None
             self._pause(STARTING_LOOK_S)
             self._refuse_ended()
 
     def _is_ready(self) -> bool:
-        try:  # whether it is ready does not depend on who signed its certificate
-            tls = partial(tls_context, insecure=True)
-            return request("GET", self.job.ready_url, within_s=READY_ANSWER_WITHIN_S, tls=tls).status in READY
+        # Whether it is ready does not depend on who signed its certificate.
+        tls = partial(tls_context, insecure=True)
+        try:
+            answer = request(
+                "GET", self.job.ready_url, within_s=READY_ANSWER_WITHIN_S, tls=tls
+            )
         except NoAnswerError:
             return False
+        return answer.status in READY
 
     def _listening(self, pid: int) -> psutil.Process:
-        """The process of the server that listens: `wrap` and vLLM's launcher may stand before it."""
+        """The process of the server that listens: one of `wrap` or vLLM's launcher may start it."""
         first = psutil.Process(pid)
-        return next((process for process in with_descendants([first]) if registry.listens(process.pid, self.job.port)), first)
+        for process in with_descendants([first]):
+            if registry.listens(process.pid, self.job.port):
+                return process
+        return first
 
     def _register(self, process: psutil.Process, start_s: float) -> None:
         job = self.job
@@ -252,10 +305,12 @@ class Supervisor:
         try:
             registry.write(entry)
         except OSError as error:
-            tell(warning=f"load tests will not find this server's process and log: {error}")
+            tell(
+                warning=f"load tests will not find this server's process and log: {error}"
+            )
 
     def _stop_all(self) -> None:
-        """In the reverse order of their start: SIGTERM, then SIGKILL; and every descendant that is left."""
+        """In the reverse order of their start: SIGTERM, then SIGKILL; at last what is left."""
         for _, process in reversed(self.running):
             if process.poll() is None:
                 process.terminate()
@@ -264,6 +319,7 @@ class Supervisor:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
@@ -273,15 +329,19 @@ class Supervisor:
     def _pause(self, seconds: float) -> None:
         """Wait. Raises StopRequested."""
         readable, _, _ = select.select([0], [], [], seconds)
-        if self._is_told or os.getppid() != self._parent or (readable and not os.read(0, 4096)):
+        is_closed = readable and not os.read(0, 4096)
+        if self._is_to_stop or is_closed or os.getppid() != self._parent:
             raise StopRequested
 
-    def _tell(self, *_: object) -> None:
-        self._is_told = True
+    def _on_signal(self, *_: object) -> None:
+        self._is_to_stop = True
 
 
 def _private_log(path: str, how: int) -> BinaryIO:
-    """The log of a program that writes to it itself: no key is masked in it, so only the owner may read it."""
+    """The log of a program that writes to it itself.
+
+    No key is masked in it, so only the owner may read it.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     file = os.fdopen(descriptor, "wb")
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -317,12 +377,23 @@ def exit_text(code: int | None) -> str:
 
 
 def gpu_memory() -> dict[str, int]:
-    """Bytes in use on each NVIDIA GPU, by its UUID; empty where that is not known. Asked by a process: a driver may hang."""
+    """Bytes in use on each NVIDIA GPU, by its UUID; empty where that is not known.
+
+    A process of its own asks, because a driver may hang.
+    """
+    command = module_command("llama_load.telemetry.nvml")
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # cheaper than a process that finds no driver
-        command = [sys.executable, "-m", "llama_load.telemetry.nvml"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=GPU_MEMORY_WITHIN_S, check=False)
-        return {str(uuid): int(taken) for uuid, taken in json.loads(done.stdout).items()}
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GPU_MEMORY_WITHIN_S,
+            check=False,
+        )
+        return {
+            str(uuid): int(taken) for uuid, taken in json.loads(done.stdout).items()
+        }
     except (OSError, ValueError, TypeError, AttributeError, subprocess.TimeoutExpired):
         return {}
 
@@ -335,8 +406,10 @@ def tail(log: str) -> str:
 
 def main() -> NoReturn:
     """Read the job from stdin and run it."""
-    adopt_orphans()  # what a server's processes leave behind becomes our child, so that we find it
-    with open(0, "rb", buffering=0, closefd=False) as stdin:  # without a buffer, so that select sees what comes after the line
+    # What a server's processes leave behind becomes our child, so that we find it.
+    adopt_orphans()
+    # Without a buffer, so that select sees what comes after the line.
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
         job = stdin.readline()
     if job:
         Supervisor(msgspec.convert(json.loads(job), Job)).run()

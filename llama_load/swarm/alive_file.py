@@ -1,4 +1,5 @@
-"""A file that the event loop renews, for a liveness probe: a process whose loop hangs is restarted by its orchestrator."""
+"""A file that the event loop renews, for a liveness probe: a process whose loop hangs is restarted
+by its orchestrator."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ RENEW_EVERY_S = 5.0
 
 
 def keep_alive_file() -> gevent.Greenlet | None:
-    """Renew the file that the environment names; None if it names none. A disk that refuses is no reason to end."""
+    """Renew the file that the environment names; None if it names none. A disk that refuses is no
+    reason to end."""
     name = os.environ.get(VARIABLE)
     return gevent.spawn(_renew, Path(name)) if name else None
 

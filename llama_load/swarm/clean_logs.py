@@ -1,4 +1,5 @@
-"""Removes keys and control characters from Locust's log, which goes to the terminal, a file, the master and the web page."""
+"""Removes keys and control characters from Locust's log, which goes to the terminal, a file, the
+master and the web page."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ class CleanFormatter(logging.Formatter):
 
 
 def clean_logs() -> None:
-    """Wrap the formatters of Locust's and the root handlers. To be called after Locust has set them up."""
+    """Wrap the formatters of Locust's and the root handlers. To be called after Locust has set them
+    up."""
     for name in (None, "locust", "locust.stats_logger"):
         for handler in logging.getLogger(name).handlers:
             if not isinstance(handler.formatter, CleanFormatter):
-                handler.setFormatter(CleanFormatter(handler.formatter or logging.Formatter()))
+                handler.setFormatter(
+                    CleanFormatter(handler.formatter or logging.Formatter())
+                )

@@ -11,6 +11,7 @@ from locust.event import EventHook
 from locust.runners import WorkerRunner
 
 from llama_load.arrow import load_arrow
+from llama_load.code_cache import dataclasses_compiled_once
 from llama_load.options.flags import declare
 from llama_load.options.known_secrets import learn_secrets
 from llama_load.options.vllm_flags import explain
@@ -26,19 +27,23 @@ from llama_load.swarm.worker import WorkerLifecycle
 def install() -> None:
     """Register our listeners with Locust, once per process.
 
-    Runs while the locustfile is imported: before Locust forks (--processes) and before a worker reports ready. What a worker needs
-    is imported here, so that no import ever blocks its event loop.
+    Runs while the locustfile is imported: before Locust forks (--processes) and before a worker
+    reports ready. What a worker needs is imported here, so that no import ever blocks its event
+    loop.
     """
     events: Any = locust.events
     if hasattr(events, "llm_request"):
         return
     load_arrow()
     rpc.install()
-    runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
-    events.llm_request, events.llm_report = EventHook(), EventHook()
+    # see `llama_load.swarm.presence`
+    runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL
+    events.llm_request = EventHook()
+    events.llm_report = EventHook()
     events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
-    # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that would block its event loop.
+    # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that
+    # would block its event loop.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
@@ -57,6 +62,7 @@ def _begin(environment: Any) -> object:
     if isinstance(environment.runner, WorkerRunner):
         return WorkerLifecycle(environment)
     # Preflight, analysis, reports and the page are the master's alone.
-    from llama_load.swarm.lifecycle import Lifecycle
+    with dataclasses_compiled_once():
+        from llama_load.swarm.lifecycle import Lifecycle
 
     return Lifecycle(environment)

@@ -19,8 +19,9 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackedLease:
-    """A lease as it travels. `goes_on`: its prompt lacks the history of the turn before of the same (sub-)agent and what that turn
-    added to it, images, which are those of its messages, and fields, which are those of the turn before."""
+    """A lease as it travels. `goes_on`: its prompt lacks the history of the turn before of the same
+    (sub-)agent and what that turn added to it, images, which are those of its messages, and fields,
+    which are those of the turn before."""
 
     lease: Lease
     goes_on: bool = False
@@ -29,21 +30,28 @@ class PackedLease:
 def pack_leases(leases: Sequence[Lease]) -> Iterator[bytes]:
     """The leases in messages of about `MOST_BYTES`. The turns of a conversation stay together."""
     part: list[PackedLease] = []
-    before: dict[str | None, Prompt] = {}  # the last prompt of this conversation, by sub-agent
+    before: dict[
+        str | None, Prompt
+    ] = {}  # the last prompt of this conversation, by sub-agent
     size = 0
     for lease in leases:
         if not lease.follows:
             before.clear()
             if size > MOST_BYTES:
                 yield msgspec.msgpack.encode(part)
-                part, size = [], 0
+                part = []
+                size = 0
         prompt = lease.prompt
         if prompt is None:
             part.append(PackedLease(lease))
             continue
         packed = _without_history(prompt, before.get(prompt.agent))
         before[prompt.agent] = prompt
-        part.append(PackedLease(lease) if packed is None else PackedLease(replace(lease, prompt=packed), goes_on=True))
+        part.append(
+            PackedLease(lease)
+            if packed is None
+            else PackedLease(replace(lease, prompt=packed), goes_on=True)
+        )
         size += _size(packed or prompt)
     yield msgspec.msgpack.encode(part)
 
@@ -61,7 +69,9 @@ def unpack_leases(data: bytes) -> list[Lease]:
                 earlier = before[prompt.agent]
                 history = (*earlier.history, *earlier.added, *prompt.history)
                 images = (*earlier.images, *_new_images(prompt.history, prompt))
-                prompt = replace(prompt, history=history, images=images, fields=earlier.fields)
+                prompt = replace(
+                    prompt, history=history, images=images, fields=earlier.fields
+                )
                 lease = replace(lease, prompt=prompt)
             before[prompt.agent] = prompt
         leases.append(lease)
@@ -82,7 +92,9 @@ def _without_history(prompt: Prompt, before: Prompt | None) -> Prompt | None:
 
 
 def _new_images(history: Sequence[Message], prompt: Prompt) -> tuple[Image, ...]:
-    return tuple(image for message in (*history, *prompt.messages) for image in message.images)
+    return tuple(
+        image for message in (*history, *prompt.messages) for image in message.images
+    )
 
 
 def _size(prompt: Prompt) -> int:

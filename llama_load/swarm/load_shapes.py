@@ -5,8 +5,9 @@
     class Load(Spike):
         level, peak, time = "4", "32", "30s"
 
-`--stages` on the command line overrides it. All users start at once, and the dispatcher limits how many requests are in flight,
-exactly and across workers. With Locust's own shapes users would be started and killed, with their requests in flight.
+`--stages` on the command line overrides it. All users start at once, and the dispatcher limits how
+many requests are in flight, exactly and across workers. With Locust's own shapes users would be
+started and killed, with their requests in flight.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from locust import LoadTestShape
 
 
 class Stages(LoadTestShape):
-    """Stages as in `--stages` (see `llama_load.load.stages`); `{cls.…}` in the text is replaced by attributes of the class."""
+    """Stages as in `--stages` (see `llama_load.load.stages`); `{cls.…}` in the text is replaced by
+    attributes of the class."""
 
     abstract: ClassVar[bool] = True
     use_common_options: ClassVar[bool] = True  # -t applies
@@ -30,7 +32,8 @@ class Stages(LoadTestShape):
         return cls.stages.format(cls=cls)
 
     def tick(self) -> tuple[int, float]:
-        """Locust's target number of users and spawn rate. Never None: the controller ends the run."""
+        """Locust's target number of users and spawn rate. Never None: the controller ends the
+        run."""
         return self.users, self.users
 
 

@@ -14,9 +14,11 @@ from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
+from llama_load.run.token_watch import LOOK_FOR_LINE_EVERY_S, TokenWatch
 from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.wire.transport import Transport
 
 WORKER = "local"
 
@@ -24,14 +26,34 @@ WORKER = "local"
 class LocalRun(LocustRun):
     """One run, and the `DispatcherLink` between its two sides."""
 
-    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
+    def __init__(
+        self, environment: Any, prepared: Prepared, user_scaler: UserScaler
+    ) -> None:
         super().__init__(environment, prepared, user_scaler)
         self._open = OpenRequests()
         self._recorder = Recorder(self._store, prepared.writer.path)
         self.controller.dispatcher.ledger.join(WORKER)
         sink = record_sink(environment, self._add)
-        self._sender = SenderRuntime(environment, WORKER, SenderConfig.of(prepared), self, sink, tls=prepared.options.tls)
+        self._sender = SenderRuntime(
+            environment,
+            WORKER,
+            SenderConfig.of(prepared),
+            self,
+            sink,
+            tls=prepared.options.tls,
+        )
         environment.llama_load = self._sender.lease_client
+        self._token_watch: TokenWatch | None = None
+        is_page = environment.web_ui is not None
+        if is_page or self.controller.progress.is_drawn:
+            self._token_watch = TokenWatch(
+                self._sender.lease_client,
+                Transport.of_this_process(),
+                self.controller.live.add_tokens,
+            )
+            if not is_page:
+                self._token_watch.every_s = LOOK_FOR_LINE_EVERY_S
+                self.controller.live.looks_every_s = LOOK_FOR_LINE_EVERY_S
         settle()
 
     def stopping(self, reason: str) -> None:
@@ -45,6 +67,8 @@ class LocalRun(LocustRun):
 
     def finish(self) -> RunReports:
         """See `LocustRun.finish`."""
+        if self._token_watch is not None:
+            self._token_watch.stop()
         health = self._sender.finish()
         if left := self._recorder.close():
             self.prepared.writer.keep(to_batch(left))
@@ -66,8 +90,11 @@ class LocalRun(LocustRun):
 
     def stop(self) -> None:
         """See `RunHost.stop`."""
-        self._sender.monitor.stop()  # before the users: stopping them keeps Locust busy for about 70 ms
-        super().stop()
+        # before the users: stopping them keeps Locust busy for about 70 ms
+        try:
+            self._sender.monitor.stop()
+        finally:
+            super().stop()
 
     # ------------------------------------------------------------------ the link
 
@@ -90,7 +117,9 @@ class LocalRun(LocustRun):
         if record.status == CANCELLED:
             self.controller.dispatcher.give_back(WORKER, [lease.key])
         else:
-            self.controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
+            self.controller.dispatcher.record_stored(
+                WORKER, lease.key, refused=was_refused(record)
+            )
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""

@@ -1,4 +1,5 @@
-"""The files that Locust itself writes (--html, --csv, --json-file) quote exceptions, failures and names: without known secrets."""
+"""The files that Locust itself writes (--html, --csv, --json-file) quote exceptions, failures and
+names: without known secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from llama_load.foreign_text import redacted
 
 
 class _RedactedFile:
-    """A text file that is written without known secrets. Locust's functions only write, flush, seek, truncate and close."""
+    """A text file that is written without known secrets. Locust's functions only write, flush,
+    seek, truncate and close."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file

@@ -1,4 +1,5 @@
-"""A run under Locust: its controller, and Locust as its host, which starts users and stops its test when the run ends."""
+"""A run under Locust: its controller, and Locust as its host, which starts users and stops its test
+when the run ends."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class LocustRun(RunHost):
         self._environment = environment
         self._user_scaler = user_scaler
         self.prepared = prepared
-        self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
+        self._wait_s = (
+            prepared.options.wait_at_end_s
+        )  # for what is in flight at the end
         self.controller = RunController(prepared, self, clock, watchers)
 
     @property
@@ -51,7 +54,8 @@ class LocustRun(RunHost):
         self.controller.open()
 
     def stopping(self, reason: str) -> None:
-        """Locust is stopping the users, for this reason unless the run has ended already: begin no more requests."""
+        """Locust is stopping the users, for this reason unless the run has ended already: begin no
+        more requests."""
         self.controller.stopping(reason)
 
     @abstractmethod
@@ -64,7 +68,10 @@ class LocustRun(RunHost):
 
     def users_asked(self) -> int:
         """See `RunHost.users_asked`."""
-        return sending_users(self._environment.user_classes, int(self._environment.runner.target_user_count))
+        return sending_users(
+            self._environment.user_classes,
+            int(self._environment.runner.target_user_count),
+        )
 
     def workers(self) -> int:
         """See `RunHost.workers`."""
@@ -76,7 +83,8 @@ class LocustRun(RunHost):
 
     def stop(self) -> None:
         """See `RunHost.stop`."""
-        runner, options = self._environment.runner, self._environment.parsed_options
+        runner = self._environment.runner
+        options = self._environment.parsed_options
         if options.headless:
             runner.quit()
             return

@@ -15,8 +15,11 @@ class RequestFailed(Exception):
     """Failure class and message of a request. Locust's failure table groups by it."""
 
 
-def record_sink(environment: Any, add: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
-    """A function that adds a record, then passes it to listeners and, except in warm-ups, to Locust's statistics."""
+def record_sink(
+    environment: Any, add: Callable[[RequestRecord], None]
+) -> Callable[[RequestRecord], None]:
+    """A function that adds a record, then passes it to listeners and, except in warm-ups, to
+    Locust's statistics."""
 
     def heard(record: RequestRecord) -> None:
         add(record)
@@ -30,13 +33,17 @@ def record_sink(environment: Any, add: Callable[[RequestRecord], None]) -> Calla
 def report_request(environment: Any, record: RequestRecord) -> None:
     """Fire Locust's request event for the record, and add its TTFT, TPOT and ITL rows.
 
-    A row that is no request goes straight into the worker's entries: firing an event would add it to Aggregated and
-    inflate RPS. Cancelled requests are shown nowhere.
+    A row that is no request goes straight into the worker's entries: firing an event would add it
+    to Aggregated and inflate RPS. Cancelled requests are shown nowhere.
     """
     if record.status in UNFINISHED:
         return
     ok = record.status == OK
-    duration_ms = record.e2el_ms if record.e2el_ms is not None else (record.ended_mono_ns - record.started_mono_ns) / 1e6
+    duration_ms = (
+        record.e2el_ms
+        if record.e2el_ms is not None
+        else (record.ended_mono_ns - record.started_mono_ns) / 1e6
+    )
     environment.events.request.fire(
         request_type=record.endpoint,
         name=record.name,
@@ -56,16 +63,20 @@ def report_request(environment: Any, record: RequestRecord) -> None:
 
 
 def log_many(entry: Any, values_ms: Sequence[float]) -> None:
-    """Log many values into a Locust StatsEntry: like `entry.log(value, 0)` for each, but 50 times faster."""
+    """Log many values into a Locust StatsEntry: like `entry.log(value, 0)` for each, but 50 times
+    faster."""
     now = time.time()
     second = int(now)
     count = len(values_ms)
-    low, high = min(values_ms), max(values_ms)
+    low = min(values_ms)
+    high = max(values_ms)
     entry.num_requests += count
     entry.num_reqs_per_sec[second] = entry.num_reqs_per_sec.get(second, 0) + count
     entry.last_request_timestamp = now
     entry.total_response_time += sum(values_ms)
-    entry.min_response_time = low if entry.min_response_time is None else min(entry.min_response_time, low)
+    entry.min_response_time = (
+        low if entry.min_response_time is None else min(entry.min_response_time, low)
+    )
     entry.max_response_time = max(entry.max_response_time, high)
     for rounded, times in Counter(map(_rounded, values_ms)).items():
         entry.response_times[rounded] = entry.response_times.get(rounded, 0) + times

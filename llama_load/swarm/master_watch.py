@@ -1,6 +1,8 @@
-"""How a worker detects that its master is gone: the process has ended, or nothing listens on its port for some time.
+"""How a worker detects that its master is gone: the process has ended, or nothing listens on its
+port for some time.
 
-A silent master is not gone: it may have been suspended or cut off by the network. Locust's heartbeats (60 s) cover that case.
+A silent master is not gone: it may have been suspended or cut off by the network. Locust's
+heartbeats (60 s) cover that case.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from gevent import socket
 from llama_load.swarm.presence import introduced, is_over
 
 LOOK_EVERY_S = 0.5
-# ZeroMQ reconnects at once, then every 0.1 s. A restarted master needs some seconds, a closed port as long as its person.
+# ZeroMQ reconnects at once, then every 0.1 s. A restarted master needs some seconds, a closed port
+# as long as its person.
 CLOSED_FOR_S = 30.0
 ANSWER_WITHIN_S = 2.0
 
@@ -40,7 +43,11 @@ class MasterWatch:
         if self._process is not None and is_over(self._process):
             self.is_gone = True
         closed_since_s = self._runner.client.closed_since_s
-        if closed_since_s is not None and time.monotonic() - closed_since_s > CLOSED_FOR_S and self._is_refused():
+        if (
+            closed_since_s is not None
+            and time.monotonic() - closed_since_s > CLOSED_FOR_S
+            and self._is_refused()
+        ):
             self.is_gone = True
         return self.is_gone
 
@@ -52,7 +59,9 @@ class MasterWatch:
     def _is_refused(self) -> bool:
         """Whether the master's machine answers that nothing listens on its port."""
         try:
-            socket.create_connection((self._runner.master_host, self._runner.master_port), ANSWER_WITHIN_S).close()
+            socket.create_connection(
+                (self._runner.master_host, self._runner.master_port), ANSWER_WITHIN_S
+            ).close()
         except ConnectionRefusedError:
             return True
         except OSError:

@@ -1,7 +1,9 @@
-"""Checks each message of a worker before Locust or a run sees it: a malformed one costs that message and nothing else.
+"""Checks each message of a worker before Locust or a run sees it: a malformed one costs that
+message and nothing else.
 
-Locust handles messages in one greenlet, which an exception would end: the master would never hear a worker again. Nor may a
-handler stop the test or quit in that greenlet, or end a test because no worker is left: the next one may be a good one.
+Locust handles messages in one greenlet, which an exception would end: the master would never hear a
+worker again. Nor may a handler stop the test or quit in that greenlet, or end a test because no
+worker is left: the next one may be a good one.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from msgspec import Meta
 
 from llama_load.swarm import messages
 
-# Locust counts with them in greenlets that an exception would end: int(inf) raises one, and so does int(nan).
-Number = Annotated[int, Meta(ge=-(2**62), le=2**62)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
+# Locust counts with them in greenlets that an exception would end: int(inf) raises one, and so does
+# int(nan).
+Number = (
+    Annotated[int, Meta(ge=-(2**62), le=2**62)]
+    | Annotated[float, Meta(ge=-1e18, le=1e18)]
+)
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 UserCounts = dict[str, Count]
 
@@ -107,7 +113,7 @@ def check_body(kind: str, data: Any) -> None:
         raise ValueError(f"{kind}: {error}") from None
 
 
-def install() -> None:
+def install_guard() -> None:
     """Put the guard in front of Locust's handler of messages."""
     master: Any = runners.MasterRunner
     handle = master.handle_message
@@ -121,7 +127,8 @@ def install() -> None:
             if msg.type == "logs" and msg.data["worker_id"] != client_id:
                 raise ValueError("logs of another worker")
             if msg.type in messages.TO_MASTER and msg.type in self.custom_messages:
-                self.custom_messages[msg.type][0](environment=self.environment, msg=msg)  # without Locust's walk over all workers
+                # without Locust's walk over all workers
+                self.custom_messages[msg.type][0](environment=self.environment, msg=msg)
             elif msg.type == "quit":
                 _remove(self, client_id)
             else:
@@ -136,10 +143,11 @@ def install() -> None:
 
 
 def _remove(master: Any, client_id: str) -> None:
-    """The worker quits. The test is stopped if that was the last one, in another greenlet, because it waits for messages.
+    """The worker quits. The test is stopped if that was the last one, in another greenlet, because
+    it waits for messages.
 
-    Locust's handler calls `quit()` there, which ends the greenlet itself: before a test the master would wait for workers
-    that it no longer hears.
+    Locust's handler calls `quit()` there, which ends the greenlet itself: before a test the master
+    would wait for workers that it no longer hears.
     """
     worker = master.clients.pop(client_id, None)
     if worker is None:
@@ -155,9 +163,11 @@ def _remove(master: Any, client_id: str) -> None:
 def _check_stopped(master: Any) -> None:
     """A test that is being stopped has stopped when no worker has users.
 
-    Locust also regards a test as stopped that nobody stops, as soon as no worker runs: `stop()` would do nothing afterwards,
-    and the run would never end.
+    Locust also regards a test as stopped that nobody stops, as soon as no worker runs: `stop()`
+    would do nothing afterwards, and the run would never end.
     """
-    has_users = any(worker.state in (STATE_SPAWNING, STATE_RUNNING) for worker in master.clients.all)
+    has_users = any(
+        worker.state in (STATE_SPAWNING, STATE_RUNNING) for worker in master.clients.all
+    )
     if master.state == STATE_STOPPING and not has_users:
         master.update_state(STATE_STOPPED)

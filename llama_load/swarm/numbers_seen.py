@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class NumbersSeen:
-    """Numbers from 1 on, which arrive nearly in order: all up to a low-water mark, and the few beyond it."""
+    """Numbers from 1 on, which arrive nearly in order: all up to a low-water mark, and the few
+    beyond it."""
 
     def __init__(self) -> None:
         self._up_to = 0

@@ -18,13 +18,17 @@ from llama_load.run_folder.spool import Spool, temp_folder
 
 logger = logging.getLogger(__name__)
 
-# Bytes that are on their way at most: a master that is behind gets no more until it has stored these. 25 batches of 10 records.
+# Bytes that are on their way at most: a master that is behind gets no more until it has stored
+# these. 25 batches of 10 records.
 WINDOW_BYTES = 256 * 1024
 # A batch without an answer is sent again after RESEND_AFTER_S, then after twice that, and so on.
-RESEND_AFTER_S, RESEND_AT_LEAST_EVERY_S = 5.0, 60.0
-# So many batches are an overload (of the master, or a network that was cut): the process has grown for them, by 14 KiB each.
+RESEND_AFTER_S = 5.0
+RESEND_AT_LEAST_EVERY_S = 60.0
+# So many batches are an overload (of the master, or a network that was cut): the process has grown
+# for them, by 14 KiB each.
 OVERLOAD_BATCHES = 100
-# Batches acknowledged within this time are not spooled: a healthy run writes nothing to the workers' disks.
+# Batches acknowledged within this time are not spooled: a healthy run writes nothing to the
+# workers' disks.
 SPOOL_AFTER_S = 0.5
 
 
@@ -40,11 +44,12 @@ class _Batch:
 
 
 class Outbox:
-    """Sends batches from a `Recorder`: `send` returns False while the master is not connected. Batches that are not acknowledged
-    are sent again, and spooled.
+    """Sends batches from a `Recorder`: `send` returns False while the master is not connected.
+    Batches that are not acknowledged are sent again, and spooled.
 
-    The spool is a folder in the worker's `runs` folder or, if that disk refuses, in the system's temporary folder. It is removed
-    when everything has arrived; otherwise `llama-load report RUN --add SPOOL` adds it.
+    The spool is a folder in the worker's `runs` folder or, if that disk refuses, in the system's
+    temporary folder. It is removed when everything has arrived; otherwise `llama-load report RUN
+    --add SPOOL` adds it.
     """
 
     def __init__(
@@ -71,14 +76,22 @@ class Outbox:
         """Send these records as one batch."""
         self.batches += 1
         data = to_batch(records).serialize().to_pybytes()
-        self._unacknowledged[self.batches] = _Batch(self.batches, data, [key_of(record) for record in records], self._now_s())
+        self._unacknowledged[self.batches] = _Batch(
+            self.batches, data, [key_of(record) for record in records], self._now_s()
+        )
         self._had_overload |= len(self._unacknowledged) > OVERLOAD_BATCHES
         self.send_waiting()
 
     def acknowledged(self, numbers: Iterable[int]) -> list[Key]:
         """The master has stored these batches. Returns the lease keys in them."""
-        stored = [batch for number in numbers if (batch := self._unacknowledged.pop(number, None)) is not None]
-        self._on_their_way -= sum(len(batch.data) for batch in stored if batch.sent_s is not None)
+        stored = [
+            batch
+            for number in numbers
+            if (batch := self._unacknowledged.pop(number, None)) is not None
+        ]
+        self._on_their_way -= sum(
+            len(batch.data) for batch in stored if batch.sent_s is not None
+        )
         self.send_waiting()
         return [key for batch in stored for key in batch.keys]
 
@@ -91,7 +104,9 @@ class Outbox:
                     continue
                 batch.patience_s = min(2 * batch.patience_s, RESEND_AT_LEAST_EVERY_S)
                 self._take_back(batch)
-            if self._on_their_way >= WINDOW_BYTES or not self._send(batch.number, batch.data):
+            if self._on_their_way >= WINDOW_BYTES or not self._send(
+                batch.number, batch.data
+            ):
                 return
             batch.sent_s = now_s
             self._on_their_way += len(batch.data)
@@ -109,7 +124,8 @@ class Outbox:
 
     @property
     def is_behind(self) -> bool:
-        """Whether batches wait because the master has not stored earlier ones, or is not connected."""
+        """Whether batches wait because the master has not stored earlier ones, or is not
+        connected."""
         return any(batch.sent_s is None for batch in self._unacknowledged.values())
 
     @property
@@ -123,17 +139,26 @@ class Outbox:
         return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the records stay in memory. After an
-        overload its memory is given back."""
+        """Spool batches that have waited this long. Blocks with the disk. If that refuses, the
+        records stay in memory. After an overload its memory is given back."""
         since = self._now_s() - older_than_s
         try:
-            for batch in list(self._unacknowledged.values()):  # copied at once: the event loop adds and removes meanwhile
-                if batch.number in self._unacknowledged and not batch.spooled and batch.made_s <= since:
+            # copied at once: the event loop adds and removes meanwhile
+            for batch in list(self._unacknowledged.values()):
+                if (
+                    batch.number in self._unacknowledged
+                    and not batch.spooled
+                    and batch.made_s <= since
+                ):
                     self._write(batch)
                     batch.spooled = True
         except OSError as error:
             if not self._reported:
-                logger.warning("cannot spool to %s: %s; records are kept only in memory", self.path, error.strerror)
+                logger.warning(
+                    "cannot spool to %s: %s; records are kept only in memory",
+                    self.path,
+                    error.strerror,
+                )
             self._reported = True
         if self._had_overload and not self._unacknowledged:
             self._had_overload = False
@@ -152,7 +177,8 @@ class Outbox:
             self._spools[-1].append(columns)
 
     def close_spool(self) -> None:
-        """Note in the spools that they have every record of this worker that the master has not acknowledged."""
+        """Note in the spools that they have every record of this worker that the master has not
+        acknowledged."""
         for spool in self._spools:
             try:
                 spool.complete()

@@ -14,11 +14,22 @@ from llama_load.swarm import messages
 
 
 def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
-    """The master's configuration with this worker's own keys and resolution of the servers' names. Raises UsageError."""
-    headers = tuple((name, value) for name, value in own.headers if name.lower() in config.key_headers)
+    """The master's configuration with this worker's own keys and resolution of the servers' names.
+    Raises UsageError."""
+    headers = tuple(
+        (name, value)
+        for name, value in own.headers
+        if name.lower() in config.key_headers
+    )
     if missing := set(config.key_headers) - {name.lower() for name, _ in headers}:
-        how = "LLAMA_LOAD_API_KEY" if AUTHORIZATION.lower() in missing else "LLAMA_LOAD_HEADER"
-        raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
+        how = (
+            "LLAMA_LOAD_API_KEY"
+            if AUTHORIZATION.lower() in missing
+            else "LLAMA_LOAD_HEADER"
+        )
+        raise UsageError(
+            f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set"
+        )
     sender = config.sender
     body = sender.settings.body_options
     if secrets_in(body.extra):
@@ -31,5 +42,11 @@ def with_own_keys(config: messages.RunConfig, own: RunOptions) -> SenderConfig:
     targets = []
     for target in sender.targets:
         fields = (*target.headers.fields, *headers)
-        targets.append(replace(target.resolved_here(), headers=headers_for(target.address.url, fields)))
-    return replace(sender, targets=targets, settings=replace(sender.settings, body_options=body))
+        targets.append(
+            replace(
+                target.resolved_here(), headers=headers_for(target.address.url, fields)
+            )
+        )
+    return replace(
+        sender, targets=targets, settings=replace(sender.settings, body_options=body)
+    )

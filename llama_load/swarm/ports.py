@@ -1,7 +1,8 @@
 """The port on which a master listens for its workers; with --processes a free one.
 
-Workers join any master that listens on their port. With Locust's default port, the master of a second swarm on a machine would fail
-to start and its workers would join the first swarm, also if both start in the same second.
+Workers join any master that listens on their port. With Locust's default port, the master of a
+second swarm on a machine would fail to start and its workers would join the first swarm, also if
+both start in the same second.
 """
 
 from __future__ import annotations
@@ -38,12 +39,45 @@ def is_free(port: int) -> bool:
         return True
 
 
-def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: Callable[[int], bool] = is_free) -> int | None:
-    """The port for both master and workers of --processes: a free one, which nobody else has to know, or the one that one of the
-    two flags names; else None. UsageError: that port, or Locust's for a master alone, is taken, or the flags name two.
+class HeldPort:
+    """A port that nobody else can take, and where nobody listens yet."""
 
-    (Locust gives each of the two flags its own default, so workers would look for a master where none listens.)"""
-    given = _read(words, environment)
+    def __init__(self, host: str, port: int, *, is_ipv4: bool) -> None:
+        """`host`: "" is every address. Raises OSError: it is taken."""
+        self._socket = socket.socket(socket.AF_INET if is_ipv4 else socket.AF_INET6)
+        try:
+            if not is_ipv4:
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            # connections of an earlier master may still be known
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """Its number."""
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Let it go."""
+        self._socket.close()
+
+
+def port_instead(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    is_free: Callable[[int], bool] = is_free,
+) -> int | None:
+    """The port for both master and workers of --processes: a free one, which nobody else has to
+    know, or the one that one of the two flags names; else None. UsageError: that port, or Locust's
+    for a master alone, is taken, or the flags name two.
+
+    (Locust gives each of the two flags its own default, so workers would look for a master where
+    none listens.)"""
+    given = _values_of_flags(words, environment)
     if given["--worker"] or not (given["--master"] or given["--processes"]):
         return None
     bind = given["--master-bind-port"]
@@ -80,12 +114,16 @@ def choose_port(parser: Any) -> None:
 
 @cache
 def _port_of_this_process() -> int | None:
-    """Cached: Locust's web page parses the command line again, when we occupy the port ourselves."""
+    """Cached: Locust's web page parses the command line again, when we occupy the port
+    ourselves."""
     return port_instead(sys.argv[1:], os.environ)
 
 
-def _read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, str | None]:
-    """The values of these flags, from command line or environment: Locust's parser has not run yet."""
+def _values_of_flags(
+    words: Sequence[str], environment: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The values of these flags, from command line or environment: Locust's parser has not run
+    yet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag, variable in _VARIABLES.items():
         switch = flag in ("--master", "--worker")

@@ -1,9 +1,11 @@
-"""Detects lost workers: at once if the process has ended on this machine, after a second if a remote one has closed its connections
-(as the kernel does for a process that was killed) and makes no new ones, after `LOST_AFTER_S` if it is only silent.
+"""Detects lost workers: at once if the process has ended on this machine, after a second if a
+remote one has closed its connections (as the kernel does for a process that was killed) and makes
+no new ones, after `LOST_AFTER_S` if it is only silent.
 
-By default Locust regards a worker as lost when three heartbeats (one per second) are missing. But a worker that was suspended,
-starved of CPU or cut off by the network may come back, and its requests are still valid: its leases wait for it and go to others
-only after `LOST_AFTER_S`. Locust counts heartbeats, not time, so a master that was suspended itself loses no workers.
+By default Locust regards a worker as lost when three heartbeats (one per second) are missing. But a
+worker that was suspended, starved of CPU or cut off by the network may come back, and its requests
+are still valid: its leases wait for it and go to others only after `LOST_AFTER_S`. Locust counts
+heartbeats, not time, so a master that was suspended itself loses no workers.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ def _machine() -> str | None:
 
 
 def introduced(introduction: dict[str, Any]) -> psutil.Process | None:
-    """The process of an introduction; None if it runs on another machine or has ended already (then heartbeats will be missing)."""
-    machine, pid = introduction.get("machine"), introduction.get("pid")
+    """The process of an introduction; None if it runs on another machine or has ended already (then
+    heartbeats will be missing)."""
+    machine = introduction.get("machine")
+    pid = introduction.get("pid")
     if machine is None or machine != _machine() or not isinstance(pid, int):
         return None
     try:
         return psutil.Process(pid)
-    except (psutil.Error, ValueError):
+    except (psutil.Error, ValueError, OSError):
         return None
 
 
@@ -66,22 +70,32 @@ class Presence:
     def _watch(self) -> None:
         while True:
             gevent.sleep(LOOK_EVERY_S)
-            ended = [client_id for client_id, process in self._processes.items() if is_over(process)]
+            ended = [
+                client_id
+                for client_id, process in self._processes.items()
+                if is_over(process)
+            ]
             for client_id in ended:
                 del self._processes[client_id]
                 node = self._runner.clients.get(client_id)
                 if node is not None:  # else it has quit regularly
-                    node.heartbeat, node.llama_load_ended = NO_HEARTBEAT, True
+                    node.heartbeat = NO_HEARTBEAT
+                    node.llama_load_ended = True
             server = self._runner.server
             for client_id, node in list(self._runner.clients.items()):
-                # The last worker may come back, as after a restart of a proxy: without it Locust would end the test.
-                node.llama_load_closed = server.closed_for_s(client_id) > CLOSED_FOR_S and self._runner.worker_count > 1
+                # The last worker may come back, as after a restart of a proxy: without it Locust
+                # would end the test.
+                node.llama_load_closed = (
+                    server.closed_for_s(client_id) > CLOSED_FOR_S
+                    and self._runner.worker_count > 1
+                )
                 if node.llama_load_closed:
                     node.heartbeat = NO_HEARTBEAT
 
 
 def has_ended(node: Any) -> bool:
-    """Whether this worker's process (`node` is Locust's entry) is known to have ended, so that it cannot come back."""
+    """Whether this worker's process (`node` is Locust's entry) is known to have ended, so that it
+    cannot come back."""
     return getattr(node, "llama_load_ended", False)
 
 
@@ -96,5 +110,5 @@ def is_over(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-    except psutil.Error:
+    except (psutil.Error, OSError):  # not ours to see, or no descriptor is left to look
         return False

@@ -24,13 +24,17 @@ logger = logging.getLogger(__name__)
 def install() -> None:
     """To be called before Locust forks, so that --processes share the key made here."""
     made_up = secrets.token_hex(32)
+    made: list[Server] = []
 
     def keys(options: Any) -> CurveKeys | None:
-        swarm_key = options.swarm_key or (made_up if options.processes and not options.worker else "")
+        swarm_key = options.swarm_key or (
+            made_up if options.processes and not options.worker else ""
+        )
         return curve_keys(swarm_key) if swarm_key else None
 
     def server(host: str, port: int) -> Server:
-        options = argument_parser.get_parser().parse_args()  # parsed again, because Locust changes some in its forks
+        # parsed again, because Locust changes some in its forks
+        options = argument_parser.get_parser().parse_args()
         swarm_keys = _or_exit(lambda: keys(options))
         if options.processes and host == ANYWHERE:
             host = LOOPBACK
@@ -41,7 +45,10 @@ def install() -> None:
                 "and workers with the same LLAMA_LOAD_SWARM_KEY, or on one machine with --processes",
                 port,
             )
-        return Server(host, port, swarm_keys)
+        # `Lifecycle` opens the first one, after all that takes long; Locust makes another one in
+        # its place where a network is broken.
+        made.append(Server(host, port, swarm_keys, is_open=bool(made)))
+        return made[-1]
 
     def client(host: str, port: int, identity: str) -> Client:
         options = argument_parser.get_parser().parse_args()
@@ -52,7 +59,7 @@ def install() -> None:
 
     locusts: Any = runners
     locusts.rpc = SimpleNamespace(Server=server, Client=client)
-    message_guard.install()
+    message_guard.install_guard()
 
 
 def _or_exit(call: Any) -> Any:

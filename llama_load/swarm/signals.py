@@ -1,11 +1,12 @@
 """Ctrl-C and SIGTERM in a Locust process with a llama-load locustfile.
 
-    first    no more requests begin; with --at-end wait those in flight are completed; the report is written
+    first    no more requests begin; with --at-end wait those in flight are completed; the report is
+             written
     second   requests in flight are cancelled; the report is written
     third    the process exits at once; `llama-load report` writes the report later
 
-Before a run has been prepared, the first signal exits. The handler raises nothing: the exception would appear at an arbitrary
-place, such as in an import, and some of these print it and continue.
+Before a run has been prepared, the first signal exits. The handler raises nothing: the exception
+would appear at an arbitrary place, such as in an import, and some of these print it and continue.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ class Signals:
         self._is_thrown = False
 
     def take(self) -> None:
-        """Handle both signals from now on, except one that is ignored or already has another handler."""
+        """Handle both signals from now on, except one that is ignored or already has another
+        handler."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._received)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._received)
             sys.modules["locust.main"].gevent = _GeventWithoutSigterm()  # type: ignore[attr-defined]
-        os.register_at_fork(after_in_child=self._forked)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
         atexit.register(_ignore)  # the first to be registered is the last to be called
         with suppress(Exception):  # no terminal, or a system without
             import termios
@@ -65,7 +68,8 @@ class Signals:
 
     def _forked(self) -> None:
         """In a worker of --processes: request a SIGTERM when the master's process ends."""
-        self._is_child, self._listener = True, None
+        self._is_child = True
+        self._listener = None
         end_with_parent(signal.SIGTERM)
 
     def _received(self, *_: object) -> None:
@@ -73,9 +77,15 @@ class Signals:
         if self._listener is None:
             self._leave("" if self._is_child else NOTHING_SENT)
         elif self.count >= LEAVES_AT:
-            self._leave("" if self._is_child else "left without a report; 'llama-load report RUN' writes it")
+            self._leave(
+                ""
+                if self._is_child
+                else "left without a report; 'llama-load report RUN' writes it"
+            )
         else:
-            gevent.get_hub().loop.run_callback_threadsafe(gevent.spawn, self._listener, self.count)
+            gevent.get_hub().loop.run_callback_threadsafe(
+                gevent.spawn, self._listener, self.count
+            )
 
     def _leave(self, sentence: str) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
@@ -99,18 +109,24 @@ class Signals:
 
 
 class _GeventWithoutSigterm:
-    """gevent without Locust's SIGTERM handler, which restarts the shutdown at every signal and ends in a traceback."""
+    """gevent without Locust's SIGTERM handler, which restarts the shutdown at every signal and ends
+    in a traceback."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(gevent, name)
 
     def signal_handler(self, number: int, *arguments: Any, **settings: Any) -> Any:
         """See `gevent.signal_handler`."""
-        return None if number == signal.SIGTERM else gevent.signal_handler(number, *arguments, **settings)
+        return (
+            None
+            if number == signal.SIGTERM
+            else gevent.signal_handler(number, *arguments, **settings)
+        )
 
 
 def _ignore() -> None:
-    """Ignore signals while Python exits: it restores the default handlers, and a signal would then change the exit code."""
+    """Ignore signals while Python exits: it restores the default handlers, and a signal would then
+    change the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError, OSError):
             signal.signal(number, signal.SIG_IGN)
@@ -120,7 +136,8 @@ SIGNALS = Signals()
 
 
 def is_locust_process() -> bool:
-    """Whether Locust's command is importing us. Else (a test, another program) the signals are not ours to handle."""
+    """Whether Locust's command is importing us. Else (a test, another program) the signals are not
+    ours to handle."""
     main = getattr(sys.modules.get("locust.main"), "main", None)
     frame = sys._getframe()
     while main is not None and frame is not None:

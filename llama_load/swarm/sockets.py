@@ -1,15 +1,17 @@
 """The sockets of a swarm: Locust's, with all options set before they are bound or connected.
 
     worker                      master
-    control  NAME         --->  one port: Locust's messages, leases, clocks; the answers come back on it
-    records  NAME/records --->  the same port: a batch is a header (see `messages.BatchHeader`) and its bytes
+    control  NAME         --->  one port: Locust's messages, leases, clocks; the answers come back
+                                on it
+    records  NAME/records --->  the same port: a batch is a header (see `Records`) and its bytes
 
-A worker's records have a connection of their own, so that they delay neither heartbeats nor leases nor clocks; the master's socket
-takes messages from all connections in turn. Nothing of ours waits in a queue for a connection that is closed: `send_now` and
-`send_batch` return False, and the caller's state is sent later. Locust's messages wait for it, its heartbeats are dropped.
+A worker's records have a connection of their own, so that they delay neither heartbeats nor leases
+nor clocks; the master's socket takes messages from all connections in turn. Nothing of ours waits
+in a queue for a connection that is closed: `send_now` and `send_batch` return False, and the
+caller's state is sent later. Locust's messages wait for it, its heartbeats are dropped.
 
-With a swarm key all is encrypted (`swarm_key`), and messages travel in frames of 64 KiB at most: that is the most that the master
-reads from a peer whose key it has not checked yet.
+With a swarm key all is encrypted (`swarm_key`), and messages travel in frames of 64 KiB at most:
+that is the most that the master reads from a peer whose key it has not checked yet.
 """
 
 from __future__ import annotations
@@ -33,31 +35,42 @@ from zmq.utils.monitor import recv_monitor_message
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.secret_flags import redact_options
 from llama_load.swarm import messages
+from llama_load.swarm.ports import HeldPort
 from llama_load.swarm.refusal import CUT_OFF, FAILED, Refusal
 from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
+from llama_load.swarm.unanswered_ready import READY, UnansweredReady
+from llama_load.swarm.unanswered_spawns import UnansweredSpawns
 from llama_load.swarm.unknown_peers import UnknownPeers
 
 RECORDS_SUFFIX = "/records"
 # With a key: the largest frame, without the 33 bytes that CURVE adds.
 FRAME_BYTES = 64 * 1024
-# Without a key a message is one frame (Locust's own sockets do not read several): leases with images take megabytes.
+# Without a key a message is one frame (Locust's own sockets do not read several): leases with
+# images take megabytes.
 MOST_BYTES = 256 * 1024 * 1024
-# Messages that wait at most, in each direction of a connection. More than a worker sends in a stall of 5 s.
+# Messages that wait at most in a direction of a connection, except those that a worker receives.
+# More than a worker sends in a stall of 5 s.
 QUEUED = 1000
-# A worker's ZeroMQ sends heartbeats of its own, also while Python is busy. Without an answer for 6 s it connects again: TCP alone
-# might try for a minute after a network has healed. The master keeps a silent connection for longer than it waits for a worker
-# (30 s), so a connection that closes earlier was closed by the other side.
-HEARTBEAT_MS, NO_ANSWER_MS, SILENT_MS = 2_000, 6_000, 60_000
-HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
+# A worker's ZeroMQ sends heartbeats of its own, also while Python is busy. Without an answer for 6
+# s it connects again: TCP alone might try for a minute after a network has healed. The master keeps
+# a silent connection for longer than it waits for a worker (30 s), so a connection that closes
+# earlier was closed by the other side.
+HEARTBEAT_MS = 2_000
+NO_ANSWER_MS = 6_000
+SILENT_MS = 60_000
+HANDSHAKE_MS = 5_000
+CONNECT_MS = 3_000
 # A receiving loop lets others run after this time.
 YIELD_S = 0.005
-BACKLOG = 1024  # connections that the kernel keeps until the master accepts them: 500 workers come at once
+# connections that the kernel keeps until the master accepts them: 500 workers come at once
+BACKLOG = 1024
 LOOK_AGAIN_S = 1.0
 # A worker whose connections were closed makes new ones within this time, if it can.
 BACK_WITHIN_S = 1.0
 # A worker's first message on a new connection, so that the master knows at once who has come back.
 HERE_I_AM = [b""]
-# ZeroMQ's names begin so: of peers that gave none, and of connections whose worker has made a newer one under its name.
+# ZeroMQ's names begin so: of peers that gave none, and of connections whose worker has made a newer
+# one under its name.
 NAMELESS = "\0"
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
 
@@ -79,7 +92,8 @@ class Turns:
 
 
 class _Inbox:
-    """Waits for messages of a socket. (zmq.green costs four times as much: it asks for ZeroMQ's state twice a message.)"""
+    """Waits for messages of a socket. (zmq.green costs four times as much: it asks for ZeroMQ's
+    state twice a message.)"""
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
@@ -101,7 +115,8 @@ class _Inbox:
             self._is_waiting = False
 
     def look(self) -> None:
-        """To be called after each `send`, because that takes ZeroMQ's signal that a message has come."""
+        """To be called after each `send`, because that takes ZeroMQ's signal that a message has
+        come."""
         if self._is_waiting and self._has_message():
             self._there.set()
 
@@ -124,10 +139,13 @@ class _Socket(zmqrpc.BaseSocket):
         self._turns = Turns()
 
     def _begin(self, socket: Any, events: int) -> None:
-        """Receive from this socket, and listen to these events of its connections. Before it is bound or connected."""
+        """Receive from this socket, and listen to these events of its connections. Before it is
+        bound or connected."""
         self.socket = socket
         self._inbox = _Inbox(socket)
-        self._monitor = socket.get_monitor_socket(events | zmq.EVENT_DISCONNECTED | FAILED | CUT_OFF)
+        self._monitor = socket.get_monitor_socket(
+            events | zmq.EVENT_DISCONNECTED | FAILED | CUT_OFF
+        )
         self._events = _Inbox(self._monitor)
         self._listening = gevent.spawn(self._listen)
 
@@ -136,7 +154,11 @@ class _Socket(zmqrpc.BaseSocket):
         with suppress(zmq.ZMQError):  # closed
             while True:
                 turns.take()
-                self._note(self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags)))
+                self._note(
+                    self._events.receive(
+                        lambda flags: recv_monitor_message(self._monitor, flags)
+                    )
+                )
 
     @abstractmethod
     def _note(self, event: Any) -> None:
@@ -168,7 +190,10 @@ class _Socket(zmqrpc.BaseSocket):
     def _frames(self, data: bytes) -> list[bytes]:
         if self._keys is None or len(data) <= FRAME_BYTES:
             return [data]
-        return [data[start : start + FRAME_BYTES] for start in range(0, len(data), FRAME_BYTES)]
+        return [
+            data[start : start + FRAME_BYTES]
+            for start in range(0, len(data), FRAME_BYTES)
+        ]
 
 
 def _unpacked(data: bytes) -> Message:
@@ -185,18 +210,46 @@ def _unpacked(data: bytes) -> Message:
 class Server(_Socket):
     """The master's socket."""
 
-    def __init__(self, host: str, port: int, keys: CurveKeys | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        keys: CurveKeys | None = None,
+        *,
+        is_open: bool = True,
+    ) -> None:
+        """`is_open`: listen at once, else from `open` on; until then the port is only held. Raises
+        RPCError: it is taken."""
         super().__init__(host, port, keys)
+        self._place = (host, port)
         # Handover: a worker may come back before its old connection is known to be dead.
-        self._begin(self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG)), zmq.EVENT_ACCEPTED)
+        self._begin(
+            self._new_socket(
+                zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG)
+            ),
+            zmq.EVENT_ACCEPTED,
+        )
         if keys is not None:
             keys.on_master(self.socket)
-        self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
+        # of each peer: the file descriptor of its connection
+        self._connections: dict[str, int] = {}
         self._peers: dict[int, str] = {}
         self._closed_s: dict[str, float] = {}
         self._accepted_s = 0.0
+        self.spawns = UnansweredSpawns()
         self._unknown = UnknownPeers()
         self._named: set[str] = set()
+        self._held = None if is_open else self._hold()
+        if is_open:
+            self.open()
+
+    def open(self) -> None:
+        """Listen from now on. While the event loop stands still ZeroMQ goes on accepting, and nobody
+        counts strangers: nothing that takes long may follow before it runs again. Raises
+        RPCError."""
+        host, port = self._place
+        if self._held is not None:
+            self._held.close()
         try:
             if port == 0:
                 self.port = self.socket.bind_to_random_port(f"tcp://{host}")
@@ -207,10 +260,23 @@ class Server(_Socket):
         except zmq.ZMQError as error:
             raise RPCError(f"Socket bind failure: {error}") from error
 
+    def _hold(self) -> HeldPort:
+        host, port = self._place
+        try:
+            held = HeldPort("" if host == "*" else host, port, is_ipv4=self._is_ipv4)
+        except OSError as error:
+            raise RPCError(f"Socket bind failure: {error}") from error
+        self.port = held.port
+        return held
+
     def send_to_client(self, msg: Message) -> None:
         """See BaseSocket.send_to_client. A worker that is not connected gets nothing."""
+        self.spawns.sent(msg)
         with suppress(zmq.ZMQError):
-            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_redact_message(msg).serialize())], zmq.NOBLOCK)
+            self.socket.send_multipart(
+                [msg.node_id.encode(), *self._frames(_redact_message(msg).serialize())],
+                zmq.NOBLOCK,
+            )
             self._inbox.look()
 
     def recv_from_client(self) -> tuple[str, Message]:
@@ -218,7 +284,9 @@ class Server(_Socket):
         while True:
             self._turns.take()
             try:
-                first = self._inbox.receive(lambda flags: self.socket.recv(flags, copy=False))
+                first = self._inbox.receive(
+                    lambda flags: self.socket.recv(flags, copy=False)
+                )
                 frames = self.socket.recv_multipart() if first.more else []
             except zmq.ZMQError as error:
                 gevent.sleep(YIELD_S)
@@ -227,17 +295,22 @@ class Server(_Socket):
             if peer.startswith(NAMELESS):
                 continue
             try:
-                if (peer not in self._connections and printable(peer) != peer) or not frames:
+                if (
+                    peer not in self._connections and printable(peer) != peer
+                ) or not frames:
                     raise ValueError("it has no proper name")
                 self._note_connection(peer, first.get(zmq.SRCFD))
                 if frames == HERE_I_AM:
                     continue
                 if peer.endswith(RECORDS_SUFFIX):
                     worker = peer.removesuffix(RECORDS_SUFFIX)
-                    return worker, Message(messages.RECORDS, messages.unpack_batch(frames), worker)
+                    return worker, Message(
+                        messages.RECORDS, messages.unpack_batch(frames), worker
+                    )
                 message = _unpacked(frames[0] if len(frames) == 1 else b"".join(frames))
                 if message.node_id != peer:
                     raise ValueError("it speaks for another worker")
+                self.spawns.received(message)
             except ValueError as error:
                 self.name_once(peer, str(error))
                 continue
@@ -248,25 +321,29 @@ class Server(_Socket):
         if worker not in self._named and len(self._named) < 1000:
             self._named.add(worker)
             shown = printable(worker, 80), printable(fault, 1000)
-            logger.error("a message of worker %s is ignored: %s (further ones are not reported)", *shown)
+            logger.error(
+                "a message of worker %s is ignored: %s (further ones are not reported)",
+                *shown,
+            )
 
     # ------------------------------------------------------------------ who is connected
 
     def closed_for_s(self, worker: str) -> float:
-        """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
-        (A network that is cut closes nothing for a minute.)"""
+        """For how long both connections of this worker have been closed, by its side or by what is
+        in between; 0: they are not. (A network that is cut closes nothing for a minute.)"""
         since_s = self._closed_s.get(worker)
         if since_s is None:
             return 0.0
-        # Who connects now may be this worker: it says so after a few round trips. Later ones are others: a worker that has lost its
-        # connections makes new ones at once.
+        # Who connects now may be this worker: it says so after a few round trips. Later ones are
+        # others: a worker that has lost its connections makes new ones at once.
         back_s = min(self._accepted_s, since_s + BACK_WITHIN_S)
         return time.monotonic() - max(since_s, back_s)
 
     def _note_connection(self, peer: str, connection: int) -> None:
         if self._connections.get(peer) != connection:
             self._take_events()  # the file descriptor's former owner may not be noted as gone yet
-            self._connections[peer], self._peers[connection] = connection, peer
+            self._connections[peer] = connection
+            self._peers[connection] = peer
             self._unknown.forget(connection)
             self._closed_s.pop(peer.removesuffix(RECORDS_SUFFIX), None)
 
@@ -278,13 +355,21 @@ class Server(_Socket):
     def _note(self, event: Any) -> None:
         if event["event"] & FAILED and "" not in self._named:
             self._named.add("")
-            logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
-        if event["event"] == CUT_OFF and not self._named & {"", "cut off"}:  # a peer without encryption may close it first
+            logger.error(
+                "a connection was refused: the peer has no swarm key or another one; %s",
+                SAME_KEY,
+            )
+        # a peer without encryption may close it first
+        if event["event"] == CUT_OFF and not self._named & {"", "cut off"}:
             self._named.add("cut off")
-            logger.warning("a connection was refused or broken during its handshake: no swarm key, or a network that fails")
+            logger.warning(
+                "a connection was refused or broken during its handshake: no swarm key, or a network that fails"
+            )
         if event["event"] == zmq.EVENT_ACCEPTED:
             self._accepted_s = time.monotonic()
-            self._unknown.accepted(event["value"], len(self._peers), is_open=self._keys is None)
+            self._unknown.accepted(
+                event["value"], len(self._peers), is_open=self._keys is None
+            )
         if event["event"] != zmq.EVENT_DISCONNECTED:
             return
         self._unknown.forget(event["value"])
@@ -295,14 +380,18 @@ class Server(_Socket):
         worker = peer.removesuffix(RECORDS_SUFFIX)
         if not {worker, worker + RECORDS_SUFFIX} & self._connections.keys():
             self._closed_s[worker] = time.monotonic()
-            if len(self._closed_s) > QUEUED:  # the oldest one is of a worker that has quit long ago
+            if (
+                len(self._closed_s) > QUEUED
+            ):  # the oldest one is of a worker that has quit long ago
                 del self._closed_s[next(iter(self._closed_s))]
 
 
 class Client(_Socket):
     """A worker's sockets."""
 
-    def __init__(self, host: str, port: int, identity: str, keys: CurveKeys | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, identity: str, keys: CurveKeys | None = None
+    ) -> None:
         super().__init__(host, port, keys)
         heartbeats: tuple[tuple[int, int], ...] = (
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
@@ -310,39 +399,64 @@ class Client(_Socket):
             (zmq.HEARTBEAT_TTL, SILENT_MS),
             (zmq.CONNECT_TIMEOUT, CONNECT_MS),
         )
-        self._begin(self._new_socket(zmq.DEALER, *heartbeats), zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        # Immediate: a batch that waited for a closed connection would arrive after those that were sent again.
+        # Without a limit on what waits to be received. ZeroMQ 4.3 stops reading at the limit; where
+        # the connection is then made again, the next message that is taken ends the process with
+        # "Assertion failed: _input_stopped". The master bounds what it sends: it has a limit.
+        control = self._new_socket(zmq.DEALER, (zmq.RCVHWM, 0), *heartbeats)
+        self._begin(control, zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        # Immediate: a batch that waited for a closed connection would arrive after those that were
+        # sent again.
         self._records = self._new_socket(zmq.DEALER, (zmq.IMMEDIATE, 1), *heartbeats)
-        self._waiting: deque[bytes] = deque(maxlen=QUEUED)  # Locust's, while the queue is full
+        self._waiting: deque[bytes] = deque(
+            maxlen=QUEUED
+        )  # Locust's, while the queue is full
         self._is_reported = False
         self.is_connected = False
         self.closed_since_s: float | None = None
         self.connections = 0
         self._refusal = Refusal(host, port)
-        for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
+        self._ready = UnansweredReady()
+        for socket, name in (
+            (self.socket, identity),
+            (self._records, identity + RECORDS_SUFFIX),
+        ):
             if keys is not None:
                 keys.on_worker(socket)
             socket.setsockopt(zmq.IDENTITY, name.encode())
             socket.connect(f"tcp://{host}:{port}")
 
     def send(self, msg: Message) -> None:
-        """See BaseSocket.send. Never waits and never fails: else Locust would close the socket and make a new one."""
-        if msg.type == "heartbeat" and not self.is_connected:
-            return  # it would say nothing when it arrives
-        if msg.type == "client_ready":  # Locust repeats it every 5 s until the master has answered
+        """See BaseSocket.send. Never waits and never fails: else Locust would close the socket and
+        make a new one."""
+        if msg.type == "heartbeat":
+            if not self.is_connected:
+                return  # it would say nothing when it arrives
+            ready = self._ready.overdue()
+            if ready is not None:
+                self.send(ready)
+        if msg.type == READY:  # it is repeated every 5 s until the master has answered
             self._refusal.end_if_final()
+        self._ready.sent(msg)
         if msg.type == "exception":  # a locustfile's exception may quote a header
-            msg.data = {name: printable_lines(str(value)) for name, value in msg.data.items()}
+            msg.data = {
+                name: printable_lines(str(value)) for name, value in msg.data.items()
+            }
         self._waiting.append(msg.serialize())
         self._send_waiting()
 
     def send_now(self, msg: Message) -> bool:
         """Send it after what waits; False if the connection is closed or its queue is full."""
-        return self.is_connected and self._send_waiting() and self._send(self.socket, self._frames(msg.serialize()))
+        return (
+            self.is_connected
+            and self._send_waiting()
+            and self._send(self.socket, self._frames(msg.serialize()))
+        )
 
     def send_batch(self, header: bytes, data: bytes) -> bool:
         """Send a batch of records; False if their connection is closed or its queue is full."""
-        return self.is_connected and self._send(self._records, [header, *self._frames(data)])
+        return self.is_connected and self._send(
+            self._records, [header, *self._frames(data)]
+        )
 
     def _send_waiting(self) -> bool:
         while self._waiting and self._send(self.socket, self._frames(self._waiting[0])):
@@ -364,25 +478,33 @@ class Client(_Socket):
             try:
                 frames = self._inbox.receive(self.socket.recv_multipart)
             except zmq.ZMQError as error:
-                gevent.sleep(0.1)  # closed: Locust asks again at once, and the greenlet that makes a new socket would never run
+                # closed: Locust asks again at once, and the greenlet that makes a new socket would
+                # never run
+                gevent.sleep(0.1)
                 raise RPCError("ZMQ network broken") from error
             try:
-                return _unpacked(b"".join(frames))
+                message = _unpacked(b"".join(frames))
             except ValueError as error:
                 self._report(f"a message of the master is ignored: {error}")
+                continue
+            self._ready.received(message)
+            return message
 
     def _note(self, event: Any) -> None:
         kind = event["event"]
         self.is_connected = kind == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if self.is_connected:
             self._refusal.forget()
-            self.closed_since_s, self.connections = None, self.connections + 1
+            self.closed_since_s = None
+            self.connections = self.connections + 1
             self._send(self.socket, HERE_I_AM)
         elif kind == zmq.EVENT_DISCONNECTED and self.connections:
             self.closed_since_s = self.closed_since_s or time.monotonic()
         # Later it is a master that is suspended.
         if not self.connections and self._refusal.note(kind):
-            self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
+            self._report(
+                f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}"
+            )
 
     def _report(self, fault: str) -> None:
         if not self._is_reported:
@@ -400,4 +522,8 @@ def _redact_message(msg: Message) -> Message:
     """Remove keys from Locust's message that starts users, which carries all options."""
     if msg.type != "spawn":
         return msg
-    return Message(msg.type, msg.data | {"parsed_options": redact_options(msg.data["parsed_options"])}, msg.node_id)
+    return Message(
+        msg.type,
+        msg.data | {"parsed_options": redact_options(msg.data["parsed_options"])},
+        msg.node_id,
+    )

@@ -1,7 +1,8 @@
-"""Connections to the master's port that have not said who they are: a bound on their number, and on how long they may be silent.
+"""Connections to the master's port that have not said who they are: a bound on their number, and on
+how long they may be silent.
 
-ZeroMQ has no such limits beyond its handshake, and accepts until no file descriptor is left. A worker names itself in its first
-message, right after the handshake.
+ZeroMQ has no such limits beyond its handshake, and accepts until no file descriptor is left. A
+worker names itself in its first message, right after the handshake.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ class UnknownPeers:
         self._since_s: dict[int, float] = {}  # the oldest first
 
     def accepted(self, connection: int, known: int, *, is_open: bool) -> None:
-        """A new one. Ends the oldest where there are too many, and those that were silent for too long. `is_open`: there is no
-        swarm key, so that the `known` ones may be strangers, too: a quarter of all descriptors is for them."""
+        """A new one. Ends the oldest where there are too many, and those that were silent for too
+        long. `is_open`: there is no swarm key, so that the `known` ones may be strangers, too: a
+        quarter of all descriptors is for them."""
         now_s = time.monotonic()
         self.forget(connection)
         self._since_s[connection] = now_s
@@ -46,7 +48,8 @@ class UnknownPeers:
         self._since_s.pop(connection, None)
 
     def _end(self, connection: int) -> None:
-        """ZeroMQ sees its end, and closes it. The descriptor may be another connection's by now: only one of this port is ended."""
+        """ZeroMQ sees its end, and closes it. The descriptor may be another connection's by now:
+        only one of this port is ended."""
         with suppress(OSError):
             ended = socket.socket(fileno=connection)
             try:

@@ -1,4 +1,5 @@
-"""Keeps Locust's number of users high enough for stages: as many as the largest one needs, also after a worker was lost."""
+"""Keeps Locust's number of users high enough for stages: as many as the largest one needs, also
+after a worker was lost."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 class UserScaler:
-    """Starts more users with Locust. Never stops any before the end of the run, because they may have requests in flight."""
+    """Starts more users with Locust. Never stops any before the end of the run, because they may
+    have requests in flight."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -29,7 +31,8 @@ class UserScaler:
 
     def reach(self, users: int) -> None:
         """Start users until there are at least this many. Does not block."""
-        self._needed, self._more = users, None
+        self._needed = users
+        self._more = None
         self._start()
 
     def grow(self, more: int) -> None:
@@ -47,15 +50,21 @@ class UserScaler:
         self._greenlet = gevent.spawn(self._come)
 
     def _come(self) -> None:
-        runner, shape = self._environment.runner, self._environment.shape_class
+        runner = self._environment.runner
+        shape = self._environment.shape_class
         while runner.state not in (STATE_SPAWNING, STATE_RUNNING):
             gevent.sleep(LOOK_EVERY_S)
         with gevent.Timeout(SETTLED_WITHIN_S, False):
-            while runner.user_count < runner.target_user_count:  # until the timeout, if a worker was lost
-                gevent.sleep(LOOK_EVERY_S)  # Locust is still starting users; another start would abort that
+            # until the timeout, if a worker was lost
+            while runner.user_count < runner.target_user_count:
+                # Locust is still starting users; another start would abort that
+                gevent.sleep(LOOK_EVERY_S)
         most = MOST_USERS_A_PROCESS * max(1, getattr(runner, "worker_count", 1))
-        needed = min(most, self._needed if self._more is None else runner.user_count + self._more)
-        needed = max(needed, runner.target_user_count)  # else Locust would stop users that have requests in flight
+        needed = min(
+            most, self._needed if self._more is None else runner.user_count + self._more
+        )
+        # else Locust would stop users that have requests in flight
+        needed = max(needed, runner.target_user_count)
         if needed <= runner.user_count:
             return
         logger.info("%d users, %d more than so far", needed, needed - runner.user_count)

@@ -18,6 +18,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError
+from llama_load.observed.new_tokens import LOOK_EVERY_S, NewTokens
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import read_options
@@ -26,6 +27,7 @@ from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderRuntime, settle
+from llama_load.run.token_watch import TokenWatch
 from llama_load.run_folder import SpoolManifest
 from llama_load.run_folder.spool import Spool
 from llama_load.swarm import messages, presence
@@ -37,13 +39,23 @@ from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.own_keys import with_own_keys
 from llama_load.swarm.signals import SIGNALS, Signals
 from llama_load.version import __version__
+from llama_load.wire.transport import Transport
 
-GAVE_UP = 1  # exit code of a worker without a master, or with records that no master took
+# exit code of a worker without a master, or with records that no master took
+GAVE_UP = 1
 FLUSH_EVERY_S = 0.1
 # Records wait this long at least while the master is behind: fewer and larger batches cost it less.
 FLUSH_BEHIND_S = 0.5
-# How long to wait at the end for acknowledgements from a master that is heard. (`presence.LOST_AFTER_S` from a silent one.)
+# How long to wait at the end for acknowledgements from a master that is heard.
+# (`presence.LOST_AFTER_S` from a silent one.)
 ACKNOWLEDGED_WITHIN_S = 60.0
+# A worker that leaves says its last word until the master has heard it, but no longer: a connection
+# that was reset is back within 0.5 s.
+HEARD_WITHIN_S = 3.0
+SAY_AGAIN_EVERY_S = 0.5
+# A worker that has users or pings of a run whose configuration it does not have asks for it this
+# often.
+ASK_AGAIN_EVERY_S = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +70,8 @@ class WorkerParts:
 
 
 class WorkerLifecycle:
-    """One worker process: receives the master's messages, and has a `WorkerRun` while Locust has users here."""
+    """One worker process: receives the master's messages, and has a `WorkerRun` while Locust has
+    users here."""
 
     def __init__(
         self,
@@ -75,10 +88,17 @@ class WorkerLifecycle:
         self._run: WorkerRun | None = None
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
-        self._is_interrupted = self._is_quitting = self._has_given_up = False
-        self._clock_offset_ns: int | None = None  # to the master's clock in the present run
+        self._is_interrupted = False
+        self._is_quitting = False
+        self._has_given_up = False
+        self._has_refused = False  # the newest configuration
+        self._greeted_s = time.monotonic()
+        # to the master's clock in the present run
+        self._clock_offset_ns: int | None = None
         for kind in messages.TO_WORKER:
-            self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
+            self._runner.register_message(
+                kind, self._heard, concurrent=kind == messages.END
+            )
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
         environment.events.quitting.add_listener(self._on_quitting)
@@ -93,36 +113,80 @@ class WorkerLifecycle:
             self._take_config(msg.data)
             return
         name = msg.data["run"]
-        run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
+        run = next(
+            (
+                run
+                for run in (self._run, self._last_run)
+                if run is not None and run.name == name
+            ),
+            None,
+        )
         if msg.type == messages.PING:
-            answer = {"run": name, "asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()}
+            answer = {
+                "run": name,
+                "asked_ns": msg.data["asked_ns"],
+                "worker_ns": time.monotonic_ns(),
+            }
             self._clock_offset_ns = msg.data["offset_ns"]
-            holds = {} if run is None else run.answer(msg.data)
-            self._runner.send_message(messages.PONG, answer | holds)
+            if run is not None:
+                answer |= run.answer(msg.data)
+            self._runner.send_message(messages.PONG, answer)
+            if run is None and (self._config is None or self._config.run != name):
+                self._ask_for_config()
         elif run is not None:
             run.on_message(msg.type, msg.data)
-        elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
-            health = msgspec.to_builtins(WorkerHealth(short_name(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"run": name, "batches": 0, "open": [], "gave_up": False, "health": health})
+        elif (
+            msg.type == messages.END
+        ):  # this worker had no users in that run: nothing to wait for
+            health = msgspec.to_builtins(
+                WorkerHealth(short_name(self._runner.client_id))
+            )
+            self._runner.send_message(
+                messages.FLUSHED,
+                {
+                    "run": name,
+                    "batches": 0,
+                    "open": [],
+                    "gave_up": False,
+                    "health": health,
+                },
+            )
+
+    def _ask_for_config(self) -> None:
+        """The message that had it was lost with a connection. The master sends it to whom it hears
+        for the first time."""
+        now_s = time.monotonic()
+        if not self._has_refused and now_s - self._greeted_s > ASK_AGAIN_EVERY_S:
+            self._greeted_s = now_s
+            self._runner.send_message(messages.HELLO, presence.introduction())
 
     def _take_config(self, data: dict[str, Any]) -> None:
-        self._config = self._clock_offset_ns = None
+        self._config = None
+        self._clock_offset_ns = None
+        self._has_refused = False
         theirs = data.get("version", "another version")
         if theirs != __version__:
-            self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
+            self._refuse(
+                f"runs llama-load {__version__}, the master {theirs}; install the same on both"
+            )
             return
         if data.get("fingerprint") != messages.fingerprint():
-            self._refuse(f"runs llama-load {__version__} like the master, but from other files; install the same on both")
+            self._refuse(
+                f"runs llama-load {__version__} like the master, but from other files; install the same on both"
+            )
             return
         config = msgspec.msgpack.decode(data["config"], type=messages.RunConfig)
-        known = {user.__name__ for user in self._environment.user_classes} | set(self._environment.available_user_classes or ())
+        known = {user.__name__ for user in self._environment.user_classes} | set(
+            self._environment.available_user_classes or ()
+        )
         if missing := [name for name in config.user_classes if name not in known]:
             self._refuse(
                 f"has no user class {missing[0]}, which the master's locustfile has: start both with the same locustfile, or, if "
                 "they belong to different swarms, give each swarm its port (--master-bind-port on the master, --master-port here)"
             )
             return
-        if self._run is not None and self._run.name != config.run:  # that run's end message has not arrived
+        # that run's end message has not arrived
+        if self._run is not None and self._run.name != config.run:
             self._on_test_stop()
         self._config = config
         if self._runner.worker_state in (STATE_SPAWNING, STATE_RUNNING):
@@ -130,18 +194,38 @@ class WorkerLifecycle:
 
     def _on_test_start(self, **_: Any) -> None:
         self._begin()
+        if self._config is None:
+            gevent.spawn(self._ask_while_users_wait)
+
+    def _ask_while_users_wait(self) -> None:
+        """A master that began this run before it knew this worker pings it only after it has
+        asked."""
+        gevent.sleep(ASK_AGAIN_EVERY_S)
+        while self._config is None and self._runner.worker_state in (
+            STATE_SPAWNING,
+            STATE_RUNNING,
+        ):
+            self._ask_for_config()
+            gevent.sleep(ASK_AGAIN_EVERY_S)
 
     def _begin(self) -> None:
         if self._config is None or self._run is not None:
             return
         try:
-            self._run = WorkerRun(self._environment, self._config, self._master, self._clock_offset_ns, self._parts)
+            self._run = WorkerRun(
+                self._environment,
+                self._config,
+                self._master,
+                self._clock_offset_ns,
+                self._parts,
+            )
         except (LlamaLoadError, OSError) as error:
             self._refuse(str(error))
 
     def _on_test_stop(self, **_: Any) -> None:
         if self._run is not None:
-            self._last_run, self._run = self._run, None
+            self._last_run = self._run
+            self._run = None
             self._config = self._environment.llama_load = None
             is_waiting = self._is_interrupted and not self._master.look()
             self._last_run.finish(self._last_run.wait_at_end_s if is_waiting else 0)
@@ -172,11 +256,17 @@ class WorkerLifecycle:
     def _is_unheard(self) -> bool:
         """Whether Locust ends this worker because the master was silent for a minute."""
         heard_s = self._runner.last_heartbeat_timestamp
-        return heard_s is not None and time.time() - heard_s > runners.MASTER_HEARTBEAT_TIMEOUT
+        return (
+            heard_s is not None
+            and time.time() - heard_s > runners.MASTER_HEARTBEAT_TIMEOUT
+        )
 
     def _refuse(self, sentence: str) -> None:
+        self._has_refused = True
         logger.error("%s", sentence)
-        self._runner.send_message(messages.REFUSE, {"sentence": sentence[: messages.MOST_CHARACTERS]})
+        self._runner.send_message(
+            messages.REFUSE, {"sentence": sentence[: messages.MOST_CHARACTERS]}
+        )
 
 
 class WorkerRun:
@@ -200,11 +290,13 @@ class WorkerRun:
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         about = SpoolManifest(name, clock_offset_ns, config.wall_offset_ns)
         self._outbox = Outbox(spool, about, self._send_batch, new_spool=parts.spool)
-        self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
+        # leases received and neither given back nor with an acknowledged record
+        self._holding: set[Key] = set()
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
         self._last_word: dict[str, Any] | None = None
+        self._is_heard = False  # that word
         self._open = OpenRequests()
         self._recorder = Recorder(self._store, spool, FLUSH_EVERY_S)
         self._sender = parts.sender(
@@ -216,7 +308,15 @@ class WorkerRun:
             tls=own.tls,
         )
         environment.llama_load = self._sender.lease_client
-        # Not yet reported: begun requests, ended ones with whether the connection failed, and users that wait, by workload.
+        self._token_watch: TokenWatch | None = None
+        if config.draws_tokens:
+            self._token_watch = TokenWatch(
+                self._sender.lease_client,
+                Transport.of_this_process(),
+                self._send_tokens,
+            )
+        # Not yet reported: begun requests, ended ones with whether the connection failed, and users
+        # that wait, by workload.
         self._started: list[Key] = []
         self._ended: list[tuple[bool, int, bool]] = []
         self._wants: dict[str, int] = {}
@@ -237,6 +337,8 @@ class WorkerRun:
         elif kind == messages.ACK:
             self._acknowledged_s = time.monotonic()
             self._holding.difference_update(self._outbox.acknowledged(data["numbers"]))
+        elif kind == messages.HEARD:
+            self._is_heard = True
         elif kind == messages.END and self._last_word is not None:
             self._send(messages.FLUSHED, self._last_word)  # the first one was lost
         elif kind == messages.END:
@@ -245,21 +347,32 @@ class WorkerRun:
             self.finish(wait_s=data["wait_s"])
 
     def answer(self, ping: dict[str, Any]) -> dict[str, Any]:
-        """The pong's content: which leases this worker holds and needs. Takes the clock offset from the ping."""
+        """The pong's content: which leases this worker holds and needs. Takes the clock offset from
+        the ping."""
         self._heard_s = time.monotonic()
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         self._flush_s = float(ping["batch_every_s"])
+        if self._token_watch is not None:
+            self._token_watch.every_s = max(LOOK_EVERY_S, self._flush_s)
         if self._is_finishing:
             return {}
         self._wants = {}  # they are in this answer
-        return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
+        return {
+            "delivered": ping["delivered"],
+            "holds": list(self._holding),
+            "held_open": self._sender.lease_client.held_open(),
+            "wants": self._sender.lease_client.wants(),
+        }
 
     def finish(self, wait_s: float = 0) -> None:
-        """Begin no more requests, wait `wait_s` for those in flight, cancel the rest, send all records and FLUSHED."""
+        """Begin no more requests, wait `wait_s` for those in flight, cancel the rest, send all
+        records and FLUSHED."""
         if self._is_finishing:
             self._flushed.wait()
             return
         self._is_finishing = True
+        if self._token_watch is not None:
+            self._token_watch.stop()
         try:
             health = self._sender.finish(wait_s)
             self._recorder.close()
@@ -279,11 +392,25 @@ class WorkerRun:
         self._sender.end_wait()
 
     def leave(self) -> bool:
-        """Before the process ends: deliver or spool all records. Returns whether the master has them all."""
+        """Before the process ends: deliver or spool all records. Returns whether the master has
+        them all."""
         self.finish()
         if self._tidying is not None:
             self._tidying.join()
+        self._repeat_last_word()
         return self._outbox.all_arrived
+
+    def _repeat_last_word(self) -> None:
+        """It may have been lost with a connection. The master would name what this worker held."""
+        begun_s = said_s = time.monotonic()
+        while not self._is_heard and not self._master.look():
+            now_s = time.monotonic()
+            if now_s - begun_s > HEARD_WITHIN_S:
+                return
+            if now_s - said_s > SAY_AGAIN_EVERY_S and self._last_word is not None:
+                said_s = now_s
+                self._send(messages.FLUSHED, self._last_word)
+            gevent.sleep(0.05)
 
     # ------------------------------------------------------------------ the link
 
@@ -296,7 +423,9 @@ class WorkerRun:
         """See `DispatcherLink.started`."""
         self._open.begun(lease.key)
         self._started.append(lease.key)
-        if self._flush_s <= FLUSH_EVERY_S:  # in a large swarm within 0.1 s: half the messages
+        if (
+            self._flush_s <= FLUSH_EVERY_S
+        ):  # in a large swarm within 0.1 s: half the messages
             self._report_soon()
 
     def give_back(self, leases: Sequence[Lease]) -> None:
@@ -317,6 +446,10 @@ class WorkerRun:
         """See `DispatcherLink.abort`."""
         self._send(messages.ABORT, {"sentence": sentence[: messages.MOST_CHARACTERS]})
 
+    def _send_tokens(self, arrived: list[NewTokens]) -> None:
+        answers = messages.pack_tokens(arrived)
+        self._send(messages.TOKENS, {"answers": answers})
+
     def _report_soon(self) -> None:
         """One message for all that happens within an iteration of the event loop."""
         if not self._reports_soon:
@@ -327,8 +460,12 @@ class WorkerRun:
         self._reports_soon = False
         if not (self._started or self._ended or self._wants):
             return
-        if self._send(messages.REPORT, {"started": self._started, "ended": self._ended, "wants": self._wants}):
-            self._started, self._ended = [], []
+        if self._send(
+            messages.REPORT,
+            {"started": self._started, "ended": self._ended, "wants": self._wants},
+        ):
+            self._started = []
+            self._ended = []
         self._wants = {}  # if this was not sent, they are in the next pong
 
     # ------------------------------------------------------------------ in the background
@@ -342,7 +479,11 @@ class WorkerRun:
                 self._connection = client, client.connections
                 self._outbox.connected_again()
             self._outbox.send_waiting()
-            self._recorder.every_s = max(self._flush_s, FLUSH_BEHIND_S) if self._outbox.is_behind else self._flush_s
+            self._recorder.every_s = (
+                max(self._flush_s, FLUSH_BEHIND_S)
+                if self._outbox.is_behind
+                else self._flush_s
+            )
 
     def _spool(self) -> None:
         while not self._is_tidy:
@@ -354,8 +495,15 @@ class WorkerRun:
 
     def _tidy(self) -> None:
         since = time.monotonic()
-        while not self._outbox.all_arrived and time.monotonic() - max(self._acknowledged_s, since) < ACKNOWLEDGED_WITHIN_S:
-            if self._master.look() or time.monotonic() - max(self._heard_s, since) > presence.LOST_AFTER_S:
+        while (
+            not self._outbox.all_arrived
+            and time.monotonic() - max(self._acknowledged_s, since)
+            < ACKNOWLEDGED_WITHIN_S
+        ):
+            if (
+                self._master.look()
+                or time.monotonic() - max(self._heard_s, since) > presence.LOST_AFTER_S
+            ):
                 break
             gevent.sleep(0.05)
         self._is_tidy = True
@@ -363,25 +511,37 @@ class WorkerRun:
         if self._outbox.all_arrived:
             self._outbox.discard_spool()
             return
-        if self._last_word is not None:  # a master that asks again hears that nothing more will come
+        # a master that asks again hears that nothing more will come
+        if self._last_word is not None:
             self._last_word["gave_up"] = True
+            self._is_heard = False
             self._send(messages.FLUSHED, self._last_word)
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
             in_thread(self._outbox.close_spool)
             spools = " ".join(f"--add {path}" for path in self._outbox.spooled_to)
-            logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
+            logger.error(
+                "the master did not receive all records: 'llama-load report RUN %s' adds them",
+                spools,
+            )
         else:
-            logger.error("the master did not receive all records, and this machine's disk refused the rest: records are lost")
+            logger.error(
+                "the master did not receive all records, and this machine's disk refused the rest: records are lost"
+            )
 
     def _store(self, records: Sequence[RequestRecord], anywhere: bool) -> None:
         self._outbox.append(records, anywhere)
         self._open.stored(records)
 
     def _send_batch(self, number: int, data: bytes) -> bool:
-        return bool(self._runner.client.send_batch(messages.pack_header(number, self.name), data))
+        return bool(
+            self._runner.client.send_batch(
+                messages.pack_header(number, self.name), data
+            )
+        )
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:
-        """Send it now; False if the connection is closed or its queue is full: the next pong repeats the state of leases."""
+        """Send it now; False if the connection is closed or its queue is full: the next pong
+        repeats the state of leases."""
         message = Message(kind, data | {"run": self.name}, self._runner.client_id)
         return bool(self._runner.client.send_now(message))

@@ -1,1 +1,2 @@
-"""The servers' APIs: request bodies, stream events, errors, and what servers report about themselves."""
+"""The servers' APIs: request bodies, stream events, errors, and what servers report about
+themselves."""

@@ -1,8 +1,9 @@
 """The events of a streamed answer: which are tokens, how the answer ended, how many tokens it used.
 
-Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-compatible servers: role events with
-`content` null or empty, reasoning under two names, the finish on a separate event or on the last token, several choices
-(`n`), usage with and without `choices`, usage on every event, llama-server's `timings`, error events, `[DONE]`.
+Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-compatible servers: role
+events with `content` null or empty, reasoning under two names, the finish on a separate event or on
+the last token, several choices (`n`), usage with and without `choices`, usage on every event,
+llama-server's `timings`, error events, `[DONE]`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from llama_load.failure_kind import FailureKind
-from llama_load.targets.server_errors import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.server_errors import (
+    context_numbers,
+    describe_error,
+    event_failure,
+    http_failure,
+)
 from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 from llama_load.workloads.prompt import ToolCall
@@ -28,9 +34,11 @@ T = TypeVar("T")
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
 NULL = msgspec.Raw(b"null")
-# Unicode categories without a visible character: separators, control and format characters (zero-width space).
+# Unicode categories without a visible character: separators, control and format characters
+# (zero-width space).
 _INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
-# finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers whose provider failed.
+# finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers
+# whose provider failed.
 GIVEN_UP = {"abort", "error"}
 
 
@@ -67,17 +75,26 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def is_something(value: msgspec.Raw) -> bool:
-    """Whether a JSON value is present: not null, not empty. (An absent one is the default object, which is fast to check.)"""
+    """Whether a JSON value is present: not null, not empty."""
+    # An absent one is the default object, which is fast to check.
     return value is not NULL and bytes(value) not in _NOTHING
 
 
 def is_visible(text: str | None) -> bool:
-    """Whether a reader could see something of this text: not only blanks, line ends and zero-width characters."""
-    return bool(text) and any(unicodedata.category(char) not in _INVISIBLE for char in text or "")
+    """Whether a reader could see something of this text.
+
+    Blanks, line ends and zero-width characters cannot be seen.
+    """
+    if not text:
+        return False
+    return any(unicodedata.category(char) not in _INVISIBLE for char in text)
 
 
 class ChoiceText:
-    """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
+    """The text of one choice of an answer so far, and its finish_reason.
+
+    "" counts as not ended.
+    """
 
     def __init__(self) -> None:
         self.pieces: list[str] = []  # of the answer
@@ -103,9 +120,11 @@ class ChoiceText:
 
 
 class AnswerReader(ChoiceText):
-    """Reads one streamed answer; pass it to `Transport.begin`. After `settle`: texts, token times, usage, timings, `failure`.
+    """Reads one streamed answer; pass it to `Transport.begin`. After `settle`: texts, token times,
+    usage, timings, `failure`.
 
-    The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by index.
+    The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by
+    index.
     """
 
     streams = True
@@ -115,10 +134,12 @@ class AnswerReader(ChoiceText):
         super().__init__()
         self.token_ns: list[int] = []
         self.blank_ns: list[int] = []  # events with blanks alone before the first token
-        self.counted: list[int | None] = []  # completion tokens so far, of token events that carry usage (vLLM's continuous one)
+        # completion tokens so far, of token events that carry usage (vLLM's continuous one)
+        self.counted: list[int | None] = []
         self.others: dict[int, ChoiceText] = {}
         self.first_answer_ns: int | None = None
-        self.model: str | None = None  # that answered, with its fingerprint, by the first event that names it
+        # that answered, with its fingerprint, by the first event that names it
+        self.model: str | None = None
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self.metrics: bytes | None = None  # vLLM's, which are in the last event alone
@@ -127,8 +148,10 @@ class AnswerReader(ChoiceText):
         self.done = False
 
     def event(self, data: bytes, at_ns: int) -> bool:
-        """Read one event. True if it is a token event: one with generated content; the first has text that a reader could see,
-        reasoning or a tool call."""
+        """Read one event. True if it is a token event: one with generated content.
+
+        The first one has text or reasoning that a reader could see, or a tool call.
+        """
         if data == DONE:
             self.done = True
             return False
@@ -139,7 +162,9 @@ class AnswerReader(ChoiceText):
         if usage is not None:
             self.usage = usage
         if self.model is None and event.model is not None:
-            self.model = f"{event.model} ({event.system_fingerprint})" if event.system_fingerprint else event.model
+            self.model = event.model
+            if event.system_fingerprint:
+                self.model += f" ({event.system_fingerprint})"
         if event.timings is not None:
             self.timings = event.timings
         if event.metrics is not NULL:
@@ -167,10 +192,15 @@ class AnswerReader(ChoiceText):
             self.pieces.append(text)
         elif not thought:
             return self._choices_event(choices, usage, at_ns)
+
         # The common case: text of the only choice.
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
-        if not self.token_ns and self.first_answer_ns is None and not is_visible(thought):
+        if (
+            not self.token_ns
+            and self.first_answer_ns is None
+            and not is_visible(thought)
+        ):
             self.blank_ns.append(at_ns)
             return False
         self.token_ns.append(at_ns)
@@ -178,10 +208,16 @@ class AnswerReader(ChoiceText):
             self.counted.append(usage.completion_tokens)
         return True
 
-    def _choices_event(self, choices: Sequence[Choice], usage: Usage | None, at_ns: int) -> bool:
-        """Read an event with several choices, with another than the first, or without text. True if one of them has text, reasoning
-        or a tool call."""
-        generated = answers = visible = False
+    def _choices_event(
+        self, choices: Sequence[Choice], usage: Usage | None, at_ns: int
+    ) -> bool:
+        """Read an event with several choices, with another than the first, or without text.
+
+        True if one of them has text, reasoning or a tool call.
+        """
+        generated = False
+        answers = False
+        visible = False
         for choice in choices:
             text, thought, is_call = self.take(choice, choice.delta)
             generated |= bool(text or thought or is_call)
@@ -195,15 +231,25 @@ class AnswerReader(ChoiceText):
             self.counted.append(usage.completion_tokens)
         return True
 
-    def take(self, choice: Choice, delta: Delta | None) -> tuple[str | None, str | None, bool]:
-        """Keep what is new of one choice: its text, its reasoning, and whether it has a tool call."""
-        kept = self.others.setdefault(choice.index, ChoiceText()) if choice.index > 0 else self
+    def take(
+        self, choice: Choice, delta: Delta | None
+    ) -> tuple[str | None, str | None, bool]:
+        """Keep what is new of one choice: its text, its reasoning, and whether it has a call."""
+        kept: ChoiceText = self
+        if choice.index > 0:
+            kept = self.others.setdefault(choice.index, ChoiceText())
         kept.appeared = True
         kept.finish_reason = choice.finish_reason or kept.finish_reason
-        text, thought, is_call = choice.text, None, False
+
+        text = choice.text
+        thought = None
+        is_call = False
         if delta is not None:
-            text, thought = delta.content, delta.reasoning_content or delta.reasoning
-            is_call = is_something(delta.tool_calls) or is_something(delta.function_call)
+            text = delta.content
+            thought = delta.reasoning_content or delta.reasoning
+            is_call = is_something(delta.tool_calls) or is_something(
+                delta.function_call
+            )
             if is_something(delta.tool_calls):
                 kept.call_pieces.append(bytes(delta.tool_calls))
         if thought:
@@ -213,7 +259,10 @@ class AnswerReader(ChoiceText):
         return text, thought, is_call
 
     def is_token(self, at_ns: int, *, visible: bool) -> bool:
-        """Keep the time of an event with generated content. False: blanks alone before the first token (not `visible`)."""
+        """Keep the time of an event with generated content.
+
+        False: it has blanks alone (not `visible`), and there was no token before it.
+        """
         if self.token_ns or visible:
             self.token_ns.append(at_ns)
             return True
@@ -221,13 +270,19 @@ class AnswerReader(ChoiceText):
         return False
 
     def decoded(self, decode: Callable[[bytes], T], data: bytes) -> T | None:
-        """A JSON event or answer; None, which `bad_event` explains, if it is not valid even without odd counts."""
+        """A JSON event or answer; None if it is not valid, even without odd counts.
+
+        `bad_event` then says why.
+        """
         try:
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
                 return decode(without_odd_values(data))
-            except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
+            except (
+                ValueError,
+                RecursionError,
+            ):  # msgspec's errors are ValueErrors, too
                 self.bad_event = self.bad_event or str(error)
                 return None
 
@@ -239,35 +294,50 @@ class AnswerReader(ChoiceText):
     # ------------------------------------------------------------------ afterwards
 
     def settle(self, exchange: EndedExchange) -> None:
-        """Called when the exchange is over: an answer of blanks alone begins with its first event. (Streams were read by then.)"""
+        """Called when the exchange is over, after all events of a stream.
+
+        An answer of blanks alone begins with its first event.
+        """
         if not self.token_ns and self.blank_ns and (self.done or self.finish_reason):
-            self.token_ns, self.blank_ns = self.blank_ns, []
+            self.token_ns = self.blank_ns
+            self.blank_ns = []
             self.first_answer_ns = self.token_ns[0]
 
     @property
     def choices(self) -> list[ChoiceText]:
         """The choices that appeared, by their index."""
-        first = [self] if self.appeared or self.pieces or self.thoughts or not self.others else []
-        return [*first, *(self.others[index] for index in sorted(self.others))]
+        choices: list[ChoiceText] = []
+        if self.appeared or self.pieces or self.thoughts or not self.others:
+            choices.append(self)
+        for index in sorted(self.others):
+            choices.append(self.others[index])
+        return choices
 
     @property
     def generated(self) -> str:
         """All generated text: each choice's reasoning, then its answer."""
-        return "".join(part for choice_text in self.choices for part in (choice_text.reasoning, choice_text.text))
+        return "".join(choice.reasoning + choice.text for choice in self.choices)
 
     def refused_prompt_tokens(self, exchange: EndedExchange) -> int | None:
-        """The prompt's tokens, if it was refused because of its length and the server reports them."""
-        return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
+        """The prompt's tokens, if it was refused because of its length and the server tells."""
+        if exchange.status != 400:
+            return None
+        prompt_tokens, _ = context_numbers(bytes(exchange.body))
+        return prompt_tokens
 
     def event_tokens(self, output_tokens: int | None) -> list[int]:
         """Tokens of each token event, where each event has usage; else empty.
 
-        Differences of the completion tokens so far. Tokens counted after the last event (end of text) are added to it, so the
-        sum is `output_tokens`. So far 3, 5, 6, and 7 in total: [3, 2, 2].
+        Differences of the completion tokens so far. Tokens counted after the last event (end of
+        text) are added to it, so the sum is `output_tokens`. So far 3, 5, 6, and 7 in total: [3, 2,
+        2].
         """
         counted = [count for count in self.counted if count is not None]
-        if not counted or len(counted) != len(self.token_ns) or self.others or output_tokens is None:
+        if not counted or self.others or output_tokens is None:
             return []
+        if len(counted) != len(self.token_ns):
+            return []
+
         steps = [later - earlier for earlier, later in pairwise((0, *counted))]
         rest = output_tokens - counted[-1]
         # Some servers repeat the same count with every event, or count each event alone.
@@ -289,51 +359,88 @@ class AnswerReader(ChoiceText):
             return event_failure(self.error)
         for choice_text in self.choices:
             if choice_text.finish_reason in GIVEN_UP:
-                return event_failure(f"the server aborted the answer (finish_reason {choice_text.finish_reason})")
+                why = f"finish_reason {choice_text.finish_reason}"
+                return event_failure(f"the server aborted the answer ({why})")
         return self._incomplete(exchange)
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
-        """Class and message of the failure of an answer that was received completely; None if it is valid."""
+        """Class and message of the failure of an answer that was received; None if it is valid."""
         if self.bad_event is not None:
-            return FailureKind.BAD_EVENT, f"an event of the stream is not a valid chunk: {self.bad_event}"
+            return (
+                FailureKind.BAD_EVENT,
+                f"an event of the stream is not a valid chunk: {self.bad_event}",
+            )
         content_type = exchange.headers.get("content-type", "")
         encoding = exchange.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             return (
                 FailureKind.NO_STREAM,
-                f"the answer is {encoding}-compressed against the request; turn compression off in the proxy",
+                f"the answer is {encoding}-compressed against the request; turn compression off "
+                "in the proxy",
             )
         if not content_type.lower().startswith("text/event-stream"):
-            return FailureKind.NO_STREAM, f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
-        choices = self.choices
-        if unfinished := sum(choice_text.finish_reason is None for choice_text in choices):
+            return (
+                FailureKind.NO_STREAM,
+                f"the answer is {content_type or 'without a Content-Type'}, not an event stream",
+            )
+        reasons = [choice_text.finish_reason for choice_text in self.choices]
+        unfinished = reasons.count(None)
+        if unfinished:
             if not self.token_ns and not self.done:
                 return (
                     FailureKind.EMPTY_ANSWER,
-                    "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)",
+                    "the stream was empty (llama-cpp-python answers so when a prompt exceeds the "
+                    "context)",
                 )
-            which = f" for {unfinished} of {len(choices)} choices" if len(choices) > 1 else ""
-            return FailureKind.CUT_OFF, f"the stream ended without a finish_reason{which}"
+            which = ""
+            if len(reasons) > 1:
+                which = f" for {unfinished} of {len(reasons)} choices"
+            return (
+                FailureKind.CUT_OFF,
+                f"the stream ended without a finish_reason{which}",
+            )
+
         if not self.token_ns and not self._was_held_back():
-            return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
+            return (
+                FailureKind.EMPTY_ANSWER,
+                f"no token was generated (finish_reason {self.finish_reason})",
+            )
         return None
 
     def _was_held_back(self) -> bool:
-        """Whether tokens were generated, up to the limit, and none of them was sent: blanks at the end of a forced form."""
+        """Whether tokens were generated, up to the limit, and none of them was sent.
+
+        A server does so with blanks at the end of a forced form.
+        """
         generated = self.usage.completion_tokens if self.usage is not None else None
         return self.finish_reason == "length" and bool(generated)
 
 
 class PartReader(AnswerReader):
-    """Reads one answer whose parts come one by one, as in other APIs than OpenAI's chat and text completions."""
+    """Reads one answer whose parts come one by one.
 
-    def token(self, at_ns: int, *, text: str | None = None, thought: str | None = None, call: bool = False) -> bool:
-        """A part of the answer, of the reasoning before it, or of a tool call; True if there is anything in it."""
+    So it is in other APIs than OpenAI's chat and text completions.
+    """
+
+    def token(
+        self,
+        at_ns: int,
+        *,
+        text: str | None = None,
+        thought: str | None = None,
+        call: bool = False,
+    ) -> bool:
+        """A part of the answer, of the reasoning before it, or of a tool call.
+
+        True if there is anything in it.
+        """
         if thought:
             self.thoughts.append(thought)
         if text:
             self.pieces.append(text)
         if self.first_answer_ns is None and (call or is_visible(text)):
             self.first_answer_ns = at_ns
-        is_empty = not (text or thought or call)
-        return not is_empty and self.is_token(at_ns, visible=self.first_answer_ns is not None or is_visible(thought))
+        if not text and not thought and not call:
+            return False
+        visible = self.first_answer_ns is not None or is_visible(thought)
+        return self.is_token(at_ns, visible=visible)

@@ -12,19 +12,27 @@ from llama_load.errors import UsageError
 if TYPE_CHECKING:
     from llama_load.targets.target import Target
 
-JSON_SCHEMA, GRAMMAR, FREE = "json_schema", "grammar", "free"
+JSON_SCHEMA = "json_schema"
+GRAMMAR = "grammar"
+FREE = "free"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """A JSON schema (as JSON text) or a grammar for a share of the requests (1: all); the others are free text."""
+    """A JSON schema (as JSON text) or a grammar for a share of the requests.
+
+    `share`: 1 is all; the other requests get free text.
+    """
 
     kind: str
     text: str
     share: float = 1.0
 
     def holds_for(self, index: int) -> bool:
-        """Whether the request with this index has it. Evenly spread: with a share of 0.5 every second request."""
+        """Whether the request with this index has it.
+
+        Evenly spread: with a share of 0.5 every second request.
+        """
         return int((index + 1) * self.share) > int(index * self.share)
 
     @property
@@ -41,5 +49,8 @@ def form_fields(form: AnswerForm, api: str, target: Target) -> dict[str, Any]:
         fields = target.kind.grammar_fields(api, form.text, target.facts.build)
     if fields is None:
         flag = f"--{form.kind.replace('_', '-')}"
-        raise UsageError(f"{flag} is not supported for {target.backend} with --endpoint {api}: see docs/workloads.md")
+        raise UsageError(
+            f"{flag} is not supported for {target.backend} with --endpoint {api}: see "
+            "docs/workloads.md"
+        )
     return fields

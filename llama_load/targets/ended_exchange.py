@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class EndedExchange(Protocol):
-    """A request and its answer, ended in any way; header names are in lower case. `body` is empty for a stream."""
+    """A request and its answer, ended in any way; header names are in lower case. `body` is empty
+    for a stream."""
 
     @property
     def failure(self) -> WireFailure | None:

@@ -18,7 +18,9 @@ def text(value: object) -> str | None:
 
 def count(value: object) -> int | None:
     """A whole number from 1 to 2**53, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 < value <= MOST else None
 
 
 def fields(value: object) -> dict[str, Any]:
@@ -32,14 +34,26 @@ def objects(value: object) -> list[dict[str, Any]]:
 
 
 def abilities(value: object) -> dict[str, bool] | None:
-    """The booleans of an object such as llama-server's `modalities`: {"vision": true}. None: not an object, or no boolean in it."""
-    found = {printable(name): able for name, able in fields(value).items() if isinstance(able, bool)}
+    """The booleans of an object such as llama-server's `modalities`: {"vision": true}.
+
+    None: not an object, or no boolean in it.
+    """
+    found = {}
+    for name, able in fields(value).items():
+        if isinstance(able, bool):
+            found[printable(name)] = able
     return found or None
 
 
 def settings(value: object, names: Collection[str]) -> dict[str, Any] | None:
-    """An object's numbers, booleans, texts and lists of texts with one of these names; None if there is none."""
-    found = {name: each for name, each in fields(value).items() if name in names and _is_setting(each)}
+    """An object's numbers, booleans, texts and lists of texts with one of these names.
+
+    None if there is none.
+    """
+    found = {}
+    for name, setting in fields(value).items():
+        if name in names and _is_setting(setting):
+            found[name] = setting
     return printable_json(found) or None
 
 
@@ -51,7 +65,10 @@ def _is_setting(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """An entry of /v1/models. `context` is vLLM's `max_model_len`; what follows it is in llama-server's `meta`."""
+    """An entry of /v1/models.
+
+    `context` is vLLM's `max_model_len`; what follows it is in llama-server's `meta`.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -67,19 +84,22 @@ def listed_models(document: object) -> list[ListedModel]:
     """The models of a /v1/models document; entries without a name are left out."""
     found = []
     for model in objects(fields(document).get("data")):
-        name, aliases = text(model.get("id")), model.get("aliases")
-        names = tuple(filter(None, map(text, aliases))) if isinstance(aliases, list) else ()
-        if name is not None:
-            meta = fields(model.get("meta"))
-            listed = ListedModel(
-                name,
-                names,
-                owner=text(model.get("owned_by")),
-                context=count(model.get("max_model_len")),
-                trained_context=count(meta.get("n_ctx_train")),
-                n_params=count(meta.get("n_params")),
-                bytes=count(meta.get("size")),
-                quantization=text(meta.get("ftype")),
-            )
-            found.append(listed)
+        name = text(model.get("id"))
+        if name is None:
+            continue
+
+        aliases = model.get("aliases")
+        names = map(text, aliases) if isinstance(aliases, list) else ()
+        meta = fields(model.get("meta"))
+        listed = ListedModel(
+            name,
+            tuple(alias for alias in names if alias),
+            owner=text(model.get("owned_by")),
+            context=count(model.get("max_model_len")),
+            trained_context=count(meta.get("n_ctx_train")),
+            n_params=count(meta.get("n_params")),
+            bytes=count(meta.get("size")),
+            quantization=text(meta.get("ftype")),
+        )
+        found.append(listed)
     return found

@@ -1,7 +1,8 @@
 """Find out what a server is from its control endpoints, without generating tokens.
 
-/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count, /apply-template, and an empty
-body to the API where nothing else is available. Not for measurements, so it uses `requests`.
+/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count,
+/apply-template, and an empty body to the API where nothing else is available. Not for measurements,
+so it uses `requests`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,39 @@ import msgspec
 from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.plain_http import LateError, NoAnswerError, Session, request, tls_context
+from llama_load.plain_http import (
+    LateError,
+    NoAnswerError,
+    Session,
+    request,
+    tls_context,
+)
 from llama_load.targets.apis import APIS, CHAT
+from llama_load.targets.apis.api import Api
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
-from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
+from llama_load.targets.json_fields import (
+    ListedModel,
+    abilities,
+    count,
+    fields,
+    listed_models,
+    settings,
+    text,
+)
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
 from llama_load.targets.server_errors import describe_error
 from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.targets.tokenize import SAMPLE, NotCounted, ServerCounter, Tokenization, tokenization
+from llama_load.targets.tokenize import (
+    SAMPLE,
+    NotCounted,
+    ServerCounter,
+    Tokenization,
+    tokenization,
+)
 from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.wire_failure import tls_text
@@ -47,14 +69,24 @@ GENERATE_TIMEOUT_S = 120
 ROUND_TRIPS = 5
 ROUND_TRIPS_WITHIN_S = 1.0
 # llama-server's sampling defaults that affect the length or the speed of answers.
+# fmt: off
 SAMPLING = (
-    *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
-    *("reasoning_format", "speculative.types", "backend_sampling"),
+    "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos",
+    "samplers", "reasoning_format", "speculative.types", "backend_sampling",
 )
+# fmt: on
 # Different tokenizers count this differently.
-SCRIPTS = "The quick brown fox: 3.14159 naïve Zürich 写一首关于春天的短诗 def f(x): return x ** 2  # 😀"
+SCRIPTS = (
+    "The quick brown fox: 3.14159 naïve Zürich 写一首关于春天的短诗 "
+    "def f(x): return x ** 2  # 😀"
+)
 # How a TLS port answers plain HTTP: with an alert, or by closing the connection.
-_TLS_PERHAPS = ("it sends no HTTP answer", "it closed the connection without an answer", "connection reset by peer", "broken pipe")
+_TLS_PERHAPS = (
+    "it sends no HTTP answer",
+    "it closed the connection without an answer",
+    "connection reset by peer",
+    "broken pipe",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +115,19 @@ class Probe:
         try:
             self.address = address.resolved()
         except (socket.gaierror, UnicodeError) as error:
-            raise UsageError(f"--host: the name {address.host!r} cannot be resolved: {error}") from None
+            raise UsageError(
+                f"--host: the name {address.host!r} cannot be resolved: {error}"
+            ) from None
         self.settings = settings
         self.session = Session(settings.headers, settings.tls.context)
         self._tokens: Tokenization | None = None
 
     def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
-        """Status and JSON value (None if it is not JSON) of a GET. Raises UsageError when the server cannot be reached, and
-        for a redirect if the path is `needed`."""
+        """Status and JSON value (None if it is not JSON) of a GET.
+
+        Raises UsageError when the server cannot be reached, and for a redirect if the path is
+        `needed`.
+        """
         url = self.address.url + path
         try:
             response = self.session.get(url, within_s=TIMEOUT_S, most_bytes=MOST_BYTES)
@@ -101,16 +138,22 @@ class Probe:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except NoAnswerError as error:
             if isinstance(error.__cause__, ssl.SSLError):
-                raise UsageError(f"{self.address.url}: {tls_text(error.__cause__)}") from None
-            reason = _reason(error)
+                raise UsageError(
+                    f"{self.address.url}: {tls_text(error.__cause__)}"
+                ) from None
+            reason = _reason_of_silence(error)
             if reason in _TLS_PERHAPS:
                 self._refuse_scheme("https")
-            raise UsageError(f"cannot reach {self.address.url}: {reason}; is the server running there?") from None
+            raise UsageError(
+                f"cannot reach {self.address.url}: {reason}; is the server running there?"
+            ) from None
         if response.status == 400 and needed:  # as nginx answers
             self._refuse_scheme("https")
         if 300 <= response.status < 400 and "location" in response.headers and needed:
             where = printable(response.headers["location"])
-            raise UsageError(f"{url} redirects to {where}; set --host to the server's real address")
+            raise UsageError(
+                f"{url} redirects to {where}; set --host to the server's real address"
+            )
         try:
             return response.status, response.json()
         except ValueError:
@@ -122,38 +165,56 @@ class Probe:
         if other == self.address.scheme:
             return
         with suppress(NoAnswerError):
-            request("GET", f"{url}/health", within_s=OTHER_SCHEME_WITHIN_S, tls=partial(tls_context, insecure=True))
+            request(
+                "GET",
+                f"{url}/health",
+                within_s=OTHER_SCHEME_WITHIN_S,
+                tls=partial(tls_context, insecure=True),
+            )
             if other == "https":
-                raise UsageError(f"{self.address.url} speaks TLS; write {url}") from None
-            raise UsageError(f"{self.address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {url}") from None
+                raise UsageError(
+                    f"{self.address.url} speaks TLS; write {url}"
+                ) from None
+            raise UsageError(
+                f"{self.address.url} does not answer the TLS handshake; does it speak plain "
+                f"HTTP? Try {url}"
+            ) from None
 
     def ask(self) -> Target:
-        """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
+        """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key,
+        unknown model."""
         signs = self._control_answers()
         listed = signs.listed
         load_s = self._loaded(listed) if is_router(signs.props) else {}
-        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [dict(signs.props)]
+        all_props = [self._props_of(name) for name in load_s] or [dict(signs.props)]
         props = all_props[0]
+
         models = tuple(load_s) or self._models(listed)
-        self._tokens = tokenization(self.session, self.address.url, models[0] if models else None)
         model = models[0] if models else None
-        defaults = fields(props.get("default_generation_settings"))
+        own = _entry_of(model, listed)
+        self._tokens = tokenization(self.session, self.address.url, model)
         head, template = _template_tokens(self._tokens)
-        own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
+
+        defaults = fields(props.get("default_generation_settings"))
         facts = ServerFacts(
-            build=text(props.get("build_info")) or text((signs.version or signs.info).get("version")),
+            build=text(props.get("build_info"))
+            or text((signs.version or signs.info).get("version")),
             model_path=text(props.get("model_path")),
             model_bytes=own.bytes,
             n_params=own.n_params,
             quantization=own.quantization or text(props.get("model_ftype")),
             modalities=abilities(props.get("modalities")),
-            chat_template_sha256=_digest(props.get("chat_template")),
+            chat_template_sha256=_digest_or_none(props.get("chat_template")),
             sampling=settings(defaults.get("params"), SAMPLING),
             head_tokens=head,
             round_trip_ms=self.round_trip_ms(),
         )
-        signs = replace(signs, props=props, form=self._tokens.form if self._tokens else None)
-        backend = self.settings.backend or next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
+        signs = replace(
+            signs, props=props, form=self._tokens.form if self._tokens else None
+        )
+        backend = self.settings.backend or next(
+            name for name, kind in KINDS.items() if kind.is_shown_by(signs)
+        )
         context = kind_named(backend).context(signs) or own.context
         target = Target(
             address=self.address,
@@ -162,58 +223,117 @@ class Probe:
             models=models if len(models) > 1 else (),
             other_counts=self._other_counts(models),
             headers=self.settings.headers,
-            takes_tools=(abilities(props.get("chat_template_caps")) or {}).get("supports_tools"),
+            takes_tools=(abilities(props.get("chat_template_caps")) or {}).get(
+                "supports_tools"
+            ),
             slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
             ctx_per_slot=min(filter(None, map(_context, all_props)), default=context),
             template_tokens=template,
+            can_sleep=any("is_sleeping" in each for each in all_props),
             load_s=load_s,
             facts=facts,
         )
-        target = replace(target, reuse=target.kind.keeps_connections if self.settings.reuse is None else self.settings.reuse)
+        reuse = self.settings.reuse
+        if reuse is None:
+            reuse = target.kind.keeps_connections
+        target = replace(target, reuse=reuse)
+
         counters = read_counters(target, self.settings.tls)
         if counters is None:
             return target
         facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
         return replace(target, has_counters=True, facts=facts)
 
+    def _props_of(self, model: str) -> dict[str, Any]:
+        """The settings of a router's model."""
+        _, props = self.get(of_model("/props", model))
+        return fields(props)
+
     def _loaded(self, listed: list[ListedModel]) -> dict[str, float]:
-        """Have a router load the models to test: seconds by name. UsageError: it is the user's choice which, or it cannot."""
+        """Have a router load the models to test: seconds by name.
+
+        UsageError: it is the user's choice which, or it cannot.
+        """
         models = RouterModels(self.session, self.address.url)
-        return models.load(chosen(self.address.url, self._named(listed), models.statuses()))
+        return models.load(
+            chosen(self.address.url, self._named(listed), models.statuses())
+        )
 
     def unloaded(self, before: Target) -> list[str]:
-        """The models of a router that were loaded for the run and no longer are. UsageError: it does not answer."""
+        """The models of a router that were loaded for the run and no longer are.
+
+        UsageError: it does not answer.
+        """
         if not before.load_s:
             return []
         statuses = RouterModels(self.session, self.address.url).statuses()
         return [name for name in before.load_s if statuses.get(name) not in LOADED]
 
     def _control_answers(self) -> Signs:
-        """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
-        needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False, "/info": False}
-        answered = side_by_side([partial(self.get, path, needed=needed) for path, needed in needs.items()])
-        (health_status, health), (models_status, models), (props_status, props), *others = answered
+        """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key,
+        not an LLM server."""
+        needs = {
+            "/health": False,
+            "/v1/models": True,
+            "/props": False,
+            "/version": False,
+            "/info": False,
+        }
+        answered = side_by_side(
+            [partial(self.get, path, needed=needed) for path, needed in needs.items()]
+        )
+        (
+            (health_status, health),
+            (models_status, models),
+            (props_status, props),
+            version,
+            info,
+        ) = answered
         if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
-            raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
+            raise UsageError(
+                f"{self.address.url} is not ready{said}; wait until it has loaded its model"
+            )
         listed = listed_models(models)
-        props_refused = props_status in (401, 403) and any(model.owner == "llamacpp" for model in listed)
-        if models_status in (401, 403) or (props_refused and self._speaks() is not True):
-            # llama-server lists its models without a key; a gateway in front of it may hide everything but the API.
-            path = "/v1/models" if models_status in (401, 403) else "/props"
-            status = models_status if path == "/v1/models" else props_status
-            raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
-        version, info = (fields(answer) if status == 200 else {} for status, answer in others)
-        signs = Signs(fields(props) if props_status == 200 else {}, version, info, listed)
+        props_refused = props_status in (401, 403) and any(
+            model.owner == "llamacpp" for model in listed
+        )
+        if models_status in (401, 403) or (
+            props_refused and self._speaks() is not True
+        ):
+            # llama-server lists its models without a key; a gateway in front of it may hide
+            # everything but the API.
+            path = "/props"
+            status = props_status
+            if models_status in (401, 403):
+                path = "/v1/models"
+                status = models_status
+            raise UsageError(
+                f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or "
+                "LLAMA_LOAD_API_KEY"
+            )
+        signs = Signs(
+            _fields_of(props_status, props),
+            _fields_of(*version),
+            _fields_of(*info),
+            listed,
+        )
         if models_status >= 300:
-            self._refuse_unlisted(models_status, known=bool(signs.props) or health_status == 200)
+            self._refuse_unlisted(
+                models_status, known=bool(signs.props) or health_status == 200
+            )
         return signs
 
     def round_trip_ms(self) -> float:
-        """The shortest time between a GET /health and its answer, ms: the way to the server and back, and about a millisecond of
-        work of both programs. An open connection is used again, where the server keeps it. UsageError: it cannot be reached."""
+        """The shortest time between a GET /health and its answer, ms.
+
+        It is the way to the server and back, and about a millisecond of work of both programs. An
+        open connection is used again, where the server keeps it. UsageError: it cannot be reached.
+        """
         times_ms: list[float] = []
-        while not times_ms or (len(times_ms) < ROUND_TRIPS and sum(times_ms) < ROUND_TRIPS_WITHIN_S * 1e3):
+        while not times_ms or (
+            len(times_ms) < ROUND_TRIPS and sum(times_ms) < ROUND_TRIPS_WITHIN_S * 1e3
+        ):
             started_s = time.perf_counter()
             self.get("/health", needed=False)
             times_ms.append((time.perf_counter() - started_s) * 1e3)
@@ -224,17 +344,27 @@ class Probe:
         return ServerCounter(self._tokens)
 
     def with_learned_template(self, target: Target) -> Target:
-        """The target with the tokens of its chat template: prompt tokens of a one-token answer - tokens of the text. For
-        llama-cpp-python, which reports neither its template nor usage in streams. Unchanged where that fails, or with several
-        models, whose templates may differ."""
+        """The target with the tokens of its chat template.
+
+        Prompt tokens of a one-token answer - tokens of the text. For llama-cpp-python, which
+        reports neither its template nor usage in streams. Unchanged where that fails, or with
+        several models, whose templates may differ.
+        """
         tokens = self._tokens
         if target.template_tokens is not None or tokens is None or target.models:
             return target
         message = {"role": "user", "content": SAMPLE}
-        body = {"model": target.model, "messages": [message], "max_tokens": 1, "stream": False}
+        body = {
+            "model": target.model,
+            "messages": [message],
+            "max_tokens": 1,
+            "stream": False,
+        }
         try:
-            answer = self.session.post(self.address.url + CHAT.path, body, within_s=GENERATE_TIMEOUT_S)
-            whole = count(fields(fields(answer.json()).get("usage")).get("prompt_tokens"))
+            url = self.address.url + CHAT.path
+            answer = self.session.post(url, body, within_s=GENERATE_TIMEOUT_S)
+            usage = fields(fields(answer.json()).get("usage"))
+            whole = count(usage.get("prompt_tokens"))
             (bare,) = tokens.count([SAMPLE])
         except (NoAnswerError, ValueError, NotCounted):
             return target
@@ -243,32 +373,58 @@ class Probe:
         return replace(target, template_tokens=whole - bare)
 
     def _speaks(self) -> bool | None:
-        """Whether there is an OpenAI-compatible API: it refuses an empty body (and generates nothing). None: the key is refused."""
+        """Whether there is an OpenAI-compatible API: it refuses an empty body.
+
+        So nothing is generated. None: the key is refused.
+        """
         for api in APIS.values():
+            url = self.address.url + api.path
             try:
-                status = self.session.post(self.address.url + api.path, {}, within_s=TIMEOUT_S).status
+                answer = self.session.post(url, {}, within_s=TIMEOUT_S)
             except NoAnswerError:
                 continue
-            if status in (401, 403):
+            if answer.status in (401, 403):
                 return None
-            if status in (400, 415, 422):
+            if answer.status in (400, 415, 422):
                 return True
         return False
 
+    def refuse_unserved(self, api: Api) -> None:
+        """UsageError: the server refuses an empty body because it was started without this API.
+
+        llama-server answers HTTP 501 and names the flag. Nothing is computed.
+        """
+        url = self.address.url + api.path
+        try:
+            answer = self.session.post(url, {}, within_s=TIMEOUT_S)
+        except NoAnswerError:
+            return
+        if answer.status == 501:
+            raise UsageError(f"{self.address.url}: {describe_error(answer.content)}")
+
     def _refuse_unlisted(self, status: int, *, known: bool) -> None:
-        """Raises UsageError where /v1/models is missing and nothing else shows which model to request."""
+        """Raises UsageError where /v1/models is missing and nothing else shows a model."""
         url = self.address.url
         if known and status == 404:
             return
         speaks = self._speaks()
         if speaks is None:
-            raise UsageError(f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY")
+            raise UsageError(
+                f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY"
+            )
         if speaks and not self.settings.models:
-            raise UsageError(f"{url} does not list its models (/v1/models answers HTTP {status}); name one with --model")
+            raise UsageError(
+                f"{url} does not list its models (/v1/models answers HTTP {status}); name one "
+                "with --model"
+            )
         if not speaks and status == 404:
-            raise UsageError(f"{url} is not an LLM server: it has neither /v1/models nor /health")
+            raise UsageError(
+                f"{url} is not an LLM server: it has neither /v1/models nor /health"
+            )
         if not speaks:
-            raise UsageError(f"{url}/v1/models answers HTTP {status}; is this an OpenAI-compatible server?")
+            raise UsageError(
+                f"{url}/v1/models answers HTTP {status}; is this an OpenAI-compatible server?"
+            )
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models to request: those of --model, else the first that the server lists, if any."""
@@ -276,35 +432,75 @@ class Probe:
 
     def _named(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models of --model. UsageError: the server does not list one of them."""
-        known = [name for each in listed for name in dict.fromkeys((each.name, *each.aliases))]
+        known = [
+            name
+            for each in listed
+            for name in dict.fromkeys((each.name, *each.aliases))
+        ]
         for name in self.settings.models:
             if known and name not in known:
-                raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
+                raise UsageError(
+                    f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}"
+                )
         for each in listed:
-            same = [name for name in self.settings.models if name in (each.name, *each.aliases)]
+            same = [
+                name
+                for name in self.settings.models
+                if name in (each.name, *each.aliases)
+            ]
             if len(same) > 1:
-                raise UsageError(f"--model names one model of {self.address.url} twice: {' and '.join(same)}")
+                raise UsageError(
+                    f"--model names one model of {self.address.url} twice: {' and '.join(same)}"
+                )
         return self.settings.models
 
     def _other_counts(self, models: Sequence[str]) -> tuple[str, ...]:
-        """The models that count a text or its chat template differently from the first one, or of which that is not known."""
+        """The models that count a text or its chat template differently from the first one.
+
+        Or of which that is not known.
+        """
         tokens = self._tokens
         if tokens is None or len(models) < 2:
             return ()
+
         first = _counts(tokens)
-        others = [Tokenization(self.session, self.address.url, tokens.form, name) for name in models[1:]]
-        return tuple(each.model or "" for each in others if first is None or _counts(each) != first)
+        others = []
+        for name in models[1:]:
+            its_tokens = Tokenization(self.session, self.address.url, tokens.form, name)
+            if first is None or _counts(its_tokens) != first:
+                others.append(name)
+        return tuple(others)
+
+
+def _fields_of(status: int, answer: object) -> dict[str, Any]:
+    """The fields of a page's answer; none where the server has no such page."""
+    return fields(answer) if status == 200 else {}
+
+
+def _entry_of(model: str | None, listed: list[ListedModel]) -> ListedModel:
+    """The entry of this model; one without facts if it is not listed."""
+    for each in listed:
+        if model in (each.name, *each.aliases):
+            return each
+    return ListedModel("", (), None, None)
 
 
 def _template_tokens(tokens: Tokenization | None) -> tuple[int | None, int | None]:
-    """Tokens that a chat template puts before a message, and in total around it; None where not reported."""
+    """Tokens that a chat template puts before a message, and in total around it.
+
+    None where not reported.
+    """
     messages = [{"role": "user", "content": SAMPLE}]
     try:
         if tokens is not None and tokens.form.counts_messages:
-            return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
+            return None, max(
+                0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0]
+            )
         if tokens is not None and tokens.form.template_path:
             prompt = tokens.templated(messages)
-            head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
+            head, whole, bare = tokens.count(
+                [prompt.rpartition(SAMPLE)[0], prompt, SAMPLE]
+            )
             return head, max(0, whole - bare)
     except (NoAnswerError, ValueError, KeyError, TypeError, AttributeError, NotCounted):
         pass
@@ -312,7 +508,10 @@ def _template_tokens(tokens: Tokenization | None) -> tuple[int | None, int | Non
 
 
 def _counts(tokens: Tokenization) -> tuple[int, int | None] | None:
-    """The tokens of a text in several scripts, and those of the chat template; None if they are not reported."""
+    """The tokens of a text in several scripts, and those of the chat template.
+
+    None if they are not reported.
+    """
     try:
         return tokens.count([SCRIPTS])[0], _template_tokens(tokens)[1]
     except NotCounted:
@@ -323,11 +522,15 @@ def _context(props: dict[str, Any]) -> int | None:
     return count(fields(props.get("default_generation_settings")).get("n_ctx"))
 
 
-def _digest(value: object) -> str | None:
-    return hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) and value else None
+def _digest_or_none(value: object) -> str | None:
+    if not isinstance(value, str) or not value:
+        return None
+    return hashlib.sha256(value.encode()).hexdigest()
 
 
-def _reason(error: NoAnswerError) -> str:
+def _reason_of_silence(error: NoAnswerError) -> str:
     """Why there is no answer: the system's words, else ours."""
     cause = error.__cause__
-    return cause.strerror.lower() if isinstance(cause, OSError) and cause.strerror else f"it {error}"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    return f"it {error}"

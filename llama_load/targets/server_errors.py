@@ -1,4 +1,5 @@
-"""What a server's errors say: the class and message of an answer with an error, in its status or in its stream."""
+"""What a server's errors say: the class and message of an answer with an error, in its status or in
+its stream."""
 
 from __future__ import annotations
 
@@ -18,15 +19,26 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
 MOST_INFLATED_BYTES = 64 * 1024
-_CONTEXT = re.compile(r"context (length|size|window)|exceeds? the (available )?context|maximum context", re.IGNORECASE)
+_CONTEXT = re.compile(
+    r"context (length|size|window)|exceeds? the (available )?context|maximum context",
+    re.IGNORECASE,
+)
 
 
-def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> tuple[str, str]:
+def http_failure(
+    status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> tuple[str, str]:
     """Class and message of an answer with a status outside 2xx. Header names are in lower case."""
     headers = headers or {}
     if 300 <= status < 400 and "location" in headers:
-        return f"http_{status}", f"HTTP {status}: redirected to {headers['location']}; redirects are not followed, correct --host"
-    if "gzip" in headers.get("content-encoding", "") or "deflate" in headers.get("content-encoding", ""):
+        return (
+            f"http_{status}",
+            f"HTTP {status}: redirected to {headers['location']}; redirects are not followed, "
+            "correct --host",
+        )
+    if "gzip" in headers.get("content-encoding", "") or "deflate" in headers.get(
+        "content-encoding", ""
+    ):
         body = _inflated(body)
     message = describe_error(body)
     text = f"HTTP {status}: {message}" if message else f"HTTP {status}"
@@ -45,7 +57,8 @@ def event_failure(message: str) -> tuple[str, str]:
 
 
 def context_numbers(body: bytes) -> tuple[int | None, int | None]:
-    """Tokens of the prompt and of the context, from the error of a prompt that does not fit; None where not reported.
+    """Tokens of the prompt and of the context, from the error of a prompt that does not fit; None
+    where not reported.
 
     llama-server has fields for both, vLLM and llama-cpp-python a sentence.
     """
@@ -56,7 +69,10 @@ def context_numbers(body: bytes) -> tuple[int | None, int | None]:
     if refusal.n_prompt_tokens is not None:
         return refusal.n_prompt_tokens, refusal.n_ctx
     context = re.search(r"context length is (\d{1,15})\b", refusal.message)
-    prompt = re.search(r"\b(\d{1,15}) (?:input tokens|in the messages)|requested (\d{1,15}) tokens", refusal.message)
+    prompt = re.search(
+        r"\b(\d{1,15}) (?:input tokens|in the messages)|requested (\d{1,15}) tokens",
+        refusal.message,
+    )
     return _first_number(prompt), _first_number(context)
 
 
@@ -71,13 +87,21 @@ class _Refusal(msgspec.Struct):
 
 
 def _first_number(match: re.Match[str] | None) -> int | None:
-    return next((int(group) for group in match.groups() if group), None) if match else None
+    if match is None:
+        return None
+    for group in match.groups():
+        if group:
+            return int(group)
+    return None
 
 
 def _inflated(body: bytes) -> bytes:
-    """The decompressed beginning of a body (some proxies compress errors against the request), at most 64 KiB."""
+    """The decompressed beginning of a body (some proxies compress errors against the request), at
+    most 64 KiB."""
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MOST_INFLATED_BYTES)
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(
+            body, MOST_INFLATED_BYTES
+        )
     except zlib.error:
         return body
 
@@ -96,4 +120,8 @@ def describe_error(body: bytes) -> str:
 
 
 def _context_exceeded(body: bytes, message: str) -> bool:
-    return b"exceed_context_size_error" in body or b'"input_tokens"' in body or bool(_CONTEXT.search(message))
+    return (
+        b"exceed_context_size_error" in body
+        or b'"input_tokens"' in body
+        or bool(_CONTEXT.search(message))
+    )

@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of the calls, in order; raises the first call's error, in order, when all have ended.
+    """The results of the calls, in order; raises the first call's error, in order, when all have
+    ended.
 
-    In daemon threads (greenlets under Locust): an executor would hold up the end of the process, and of a caller that is killed,
-    until the slowest server has answered.
+    In daemon threads (greenlets under Locust): an executor would hold up the end of the process,
+    and of a caller that is killed, until the slowest server has answered.
     """
     results: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
@@ -24,7 +25,10 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         except BaseException as error:  # raised below
             errors[place] = error
 
-    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(calls)]
+    threads = [
+        threading.Thread(target=run, args=each, daemon=True)
+        for each in enumerate(calls)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

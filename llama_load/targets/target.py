@@ -30,8 +30,8 @@ TRAITS = {
 class ServerFacts:
     """What a server reports about itself, for the report only. None: not reported.
 
-    `modalities` is the server's own JSON. `head_tokens`: tokens that its chat template puts before a message.
-    `round_trip_ms`: measured before the run, from the master's machine.
+    `modalities` is the server's own JSON. `head_tokens`: tokens that its chat template puts before
+    a message. `round_trip_ms`: measured before the run, from the master's machine.
     """
 
     build: str | None = None
@@ -50,31 +50,42 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server: its address, backend, and what it reports about itself. `headers` go with every request (key included).
+    """One server: its address, backend, and what it reports about itself. `headers` go with every
+    request (key included).
 
-    `ctx_per_slot`: in tokens; `template_tokens`: tokens that the chat template adds to a prompt; None where not reported.
-    `reuse`: connections are reused; `has_counters`: it has counters at /metrics. `load_s`: llama-server's router has loaded these
-    models for the run, in so many seconds (0: it was loaded before); their `slots` are added, `ctx_per_slot` is the smallest.
+    `ctx_per_slot`: in tokens; `template_tokens`: tokens that the chat template adds to a prompt;
+    None where not reported. `reuse`: connections are reused; `has_counters`: it has counters at
+    /metrics. `load_s`: llama-server's router has loaded these models for the run, in so many
+    seconds (0: it was loaded before); their `slots` are added, `ctx_per_slot` is the smallest.
     """
 
     address: Address
     backend: str
     model: str | None
-    models: tuple[str, ...] = ()  # several that requests are spread over; empty: `model` alone
-    other_counts: tuple[str, ...] = ()  # those of them that count tokens differently from the first
+    models: tuple[
+        str, ...
+    ] = ()  # several that requests are spread over; empty: `model` alone
+    other_counts: tuple[
+        str, ...
+    ] = ()  # those of them that count tokens differently from the first
     headers: BoundHeaders = NO_HEADERS
     slots: int | None = None
     reuse: bool = False
     has_counters: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
-    takes_tools: bool | None = None  # the chat template renders tools, as llama-server reports it
+    # the chat template renders tools, as llama-server reports it
+    takes_tools: bool | None = None
+    # its build can unload the model while it is idle; whether it does, its flags say
+    can_sleep: bool = False
     load_s: Mapping[str, float] = field(default_factory=dict)
     facts: ServerFacts = field(default_factory=ServerFacts)
 
     def described(self) -> dict[str, Any]:
         """An entry of `targets` in run.json."""
-        left_out = {"round_trip_ms"} | (set() if self.has_counters else {"started_s", "uptime_s"})
+        left_out = {"round_trip_ms"} | (
+            set() if self.has_counters else {"started_s", "uptime_s"}
+        )
         entry = {
             "url": self.address.url,
             "backend": self.backend,
@@ -83,10 +94,16 @@ class Target:
             "slots": self.slots,
             "ctx_per_slot": self.ctx_per_slot,
             "template_tokens": self.template_tokens,
-            **{name: value for name, value in asdict(self.facts).items() if name not in left_out},
+            **{
+                name: value
+                for name, value in asdict(self.facts).items()
+                if name not in left_out
+            },
         }
         if self.load_s:
-            entry["load_s"] = {name: round(seconds, 3) for name, seconds in self.load_s.items()}
+            entry["load_s"] = {
+                name: round(seconds, 3) for name, seconds in self.load_s.items()
+            }
         return entry
 
     def control_urls(self, path: str) -> list[str]:
@@ -97,17 +114,24 @@ class Target:
     @property
     def is_blind(self) -> bool:
         """Whether the server reports that it cannot read images."""
-        return isinstance(self.facts.modalities, dict) and self.facts.modalities.get("vision") is False
+        return (
+            isinstance(self.facts.modalities, dict)
+            and self.facts.modalities.get("vision") is False
+        )
 
     def resolved_here(self) -> Target:
-        """The same target with its name looked up on this machine. Raises UsageError when it cannot be."""
+        """The same target with its name looked up on this machine. Raises UsageError when it cannot
+        be."""
         try:
             return replace(self, address=self.address.resolved())
         except OSError as error:
-            raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
+            raise UsageError(
+                f"the name {self.address.host!r} cannot be resolved: {error}"
+            ) from None
 
     def counts_differ(self, model: str | None) -> bool:
-        """Whether this model, of several, counts tokens differently from the first one, which counted the prompts."""
+        """Whether this model, of several, counts tokens differently from the first one, which
+        counted the prompts."""
         return model in self.other_counts
 
     @property

@@ -22,13 +22,16 @@ class NotCounted(Exception):
 
 
 # Has at least one token, and at most its bytes plus a few special tokens.
-SAMPLE, _SAMPLE_MOST = "question", 16
+SAMPLE = "question"
+_SAMPLE_MOST = 16
 
 
 class Tokenization:
     """Token counts from one server, with one form of endpoint. Raises NotCounted."""
 
-    def __init__(self, session: Session, url: str, form: Form, model: str | None) -> None:
+    def __init__(
+        self, session: Session, url: str, form: Form, model: str | None
+    ) -> None:
         self._session = session
         self._url = url
         self.model = model
@@ -38,18 +41,26 @@ class Tokenization:
         """The number of tokens of each text, special tokens included."""
         if len(texts) == 1:
             return [self._ask(self.form.body(self.model, texts[0]))]
+        bodies = [self.form.body(self.model, text) for text in texts]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            return list(pool.map(lambda text: self._ask(self.form.body(self.model, text)), texts))
+            return list(pool.map(self._ask, bodies))
 
     def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """The number of tokens of a conversation with its chat template, where the form counts messages."""
+        """The number of tokens of a conversation with its chat template.
+
+        Only where the form counts messages.
+        """
         return self._ask({"model": self.model or "", "messages": list(messages)})
 
     def templated(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """A conversation as the chat template renders it, where the form has a path for that. Raises NoAnswerError, and others
-        where the answer has no prompt."""
+        """A conversation as the chat template renders it, where the form has a path for that.
+
+        Raises NoAnswerError, and others where the answer has no prompt.
+        """
         body = {"model": self.model or "", "messages": list(messages)}
-        prompt: str = self._session.post(self._url + self.form.template_path, body, within_s=TIMEOUT_S).json()["prompt"]
+        url = self._url + self.form.template_path
+        answer = self._session.post(url, body, within_s=TIMEOUT_S)
+        prompt: str = answer.json()["prompt"]
         return prompt
 
     def _ask(self, body: dict[str, Any]) -> int:
@@ -65,10 +76,16 @@ class Tokenization:
             raise NotCounted(f"{path} did not answer in JSON") from None
         if not response.ok:
             raise NotCounted(f"{path} answered HTTP {response.status}")
-        count, tokens = fields(answer).get("count"), answer if self.form.is_list else fields(answer).get("tokens")
+
+        count = fields(answer).get("count")
+        tokens = answer if self.form.is_list else fields(answer).get("tokens")
         if count is None and isinstance(tokens, list):
             return len(tokens)
-        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:
+        if (
+            not isinstance(count, int)
+            or isinstance(count, bool)
+            or not 0 <= count <= MOST
+        ):
             raise NotCounted(f"{path} returned no count")
         return count
 
@@ -94,7 +111,9 @@ class ServerCounter:
 
     def __init__(self, asked: Tokenization | None) -> None:
         self._asked = asked
-        self.why = None if asked is not None else "the server has no token counting endpoint"
+        self.why = (
+            None if asked is not None else "the server has no token counting endpoint"
+        )
 
     @property
     def source(self) -> str:

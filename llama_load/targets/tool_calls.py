@@ -29,7 +29,10 @@ _PIECES = msgspec.json.Decoder(list[_Piece])
 
 
 def calls_of(pieces: Sequence[bytes]) -> tuple[ToolCall, ...]:
-    """The calls: pieces of the same `index` are one call, whose arguments follow each other. A call without an id gets one."""
+    """The calls. A call without an id gets one.
+
+    Pieces of the same `index` are one call, whose arguments follow each other.
+    """
     calls: dict[int, ToolCall] = {}
     for piece in pieces:
         try:
@@ -40,12 +43,18 @@ def calls_of(pieces: Sequence[bytes]) -> tuple[ToolCall, ...]:
             number = place if part.index is None else part.index
             if number not in calls and len(calls) >= MOST_CALLS:
                 continue
-            call, more = calls.get(number, ToolCall("", "", "")), part.function or _Function()
-            calls[number] = ToolCall(part.id or call.id, call.name + (more.name or ""), call.arguments + (more.arguments or ""))
-    return tuple(
-        ToolCall(
-            printable(call.id, MOST_NAME_CHARS) or f"call_{number}", printable(call.name, MOST_NAME_CHARS), call.arguments or "{}"
-        )
-        for number, call in sorted(calls.items())
-        if call.name
-    )
+            before = calls.get(number, ToolCall("", "", ""))
+            more = part.function or _Function()
+            calls[number] = ToolCall(
+                part.id or before.id,
+                before.name + (more.name or ""),
+                before.arguments + (more.arguments or ""),
+            )
+
+    whole = []
+    for number, call in sorted(calls.items()):
+        if call.name:
+            call_id = printable(call.id, MOST_NAME_CHARS) or f"call_{number}"
+            name = printable(call.name, MOST_NAME_CHARS)
+            whole.append(ToolCall(call_id, name, call.arguments or "{}"))
+    return tuple(whole)

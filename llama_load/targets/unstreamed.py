@@ -1,4 +1,7 @@
-"""Answers in one JSON body: a generated text without streaming, or results (vectors, scores). Single tokens have no timestamps."""
+"""Answers in one JSON body: a generated text without streaming, or results (vectors, scores).
+
+Single tokens have no timestamps.
+"""
 
 from __future__ import annotations
 
@@ -39,30 +42,48 @@ class JsonAnswer(AnswerReader):
 
     def settle(self, exchange: EndedExchange) -> None:
         """Called when the exchange is over: read its body."""
-        if exchange.failure is not None or exchange.cancelled or not 200 <= (exchange.status or 0) < 300:
+        if exchange.failure is not None or exchange.cancelled:
             return
-        body = self.decoded(msgspec.json.Decoder(self.body_type).decode, bytes(exchange.body))
+        if not 200 <= (exchange.status or 0) < 300:
+            return
+        decode = msgspec.json.Decoder(self.body_type).decode
+        body = self.decoded(decode, bytes(exchange.body))
         if body is None:
             return
-        self.usage, self.timings, self.metrics = body.usage, body.timings, bytes(body.metrics)
+
+        self.usage = body.usage
+        self.timings = body.timings
+        self.metrics = bytes(body.metrics)
         self.read(body)
 
     def read(self, body: Any) -> None:
         """Read what the body has besides its counts."""
         for choice in body.choices:
-            self._called |= self.take(choice, choice.message)[2]
+            _, _, is_call = self.take(choice, choice.message)
+            self._called |= is_call
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
         if exchange.headers.get("content-encoding", "identity").lower() != "identity":
-            return FailureKind.BAD_BODY, "the answer is compressed against the request; turn compression off in the proxy"
+            return (
+                FailureKind.BAD_BODY,
+                "the answer is compressed against the request; turn compression off in the proxy",
+            )
         if self.bad_event is not None:
-            return FailureKind.BAD_BODY, f"the answer is not valid JSON of this endpoint: {self.bad_event}"
+            return (
+                FailureKind.BAD_BODY,
+                f"the answer is not valid JSON of this endpoint: {self.bad_event}",
+            )
         return self._missing()
 
     def _missing(self) -> tuple[str, str] | None:
-        if self.generated or self._called or (self.usage is not None and self.usage.completion_tokens):
+        if self.generated or self._called:
             return None
-        return FailureKind.EMPTY_ANSWER, f"no token was generated (finish_reason {self.finish_reason})"
+        if self.usage is not None and self.usage.completion_tokens:
+            return None
+        return (
+            FailureKind.EMPTY_ANSWER,
+            f"no token was generated (finish_reason {self.finish_reason})",
+        )
 
 
 class ResultsAnswer(JsonAnswer):
@@ -78,4 +99,7 @@ class ResultsAnswer(JsonAnswer):
     def _missing(self) -> tuple[str, str] | None:
         if self.received == self._results:
             return None
-        return FailureKind.BAD_BODY, f"{self._results} results were requested, {self.received} received"
+        return (
+            FailureKind.BAD_BODY,
+            f"{self._results} results were requested, {self.received} received",
+        )

@@ -1,7 +1,10 @@
-"""The numbers that servers add to an answer: OpenAI's `usage`, llama-server's `timings`, vLLM's `metrics`.
+"""The numbers that servers add to an answer.
 
-All of them are optional. An invalid one (a string, a negative number, one beyond 2**53) counts as unknown, and the answer
-stays valid. Events are first decoded strictly, which is fast; `without_odd_values` is for events where that fails.
+OpenAI's `usage`, llama-server's `timings`, vLLM's `metrics`.
+
+All of them are optional. An invalid one (a string, a negative number, one beyond 2**53) counts as
+unknown, and the answer stays valid. Events are first decoded strictly, which is fast;
+`without_odd_values` is for events where that fails.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ MOST = 2**53
 MOST_DIGITS = 20
 
 
-# gc=False: they hold no cycles, and vLLM sends one with every token (437 instead of 409 ns per event).
+# gc=False: they hold no cycles, and vLLM sends one with every token (437 instead of 409 ns per
+# event).
 class _PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: Count | None = None
 
@@ -37,16 +41,22 @@ class Usage(msgspec.Struct, gc=False):
     completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
+    total_tokens: Count | None = None
 
 
-def usage_of(prompt: int | None, output: int | None, cached: int | None = None, reasoning: int | None = None) -> Usage:
+def usage_of(
+    prompt: int | None,
+    output: int | None,
+    cached: int | None = None,
+    reasoning: int | None = None,
+) -> Usage:
     """Counts of another API, in OpenAI's layout."""
-    return Usage(
-        prompt,
-        output,
-        None if cached is None else _PromptDetails(cached),
-        None if reasoning is None else _OutputDetails(reasoning),
-    )
+    usage = Usage(prompt, output)
+    if cached is not None:
+        usage.prompt_tokens_details = _PromptDetails(cached)
+    if reasoning is not None:
+        usage.completion_tokens_details = _OutputDetails(reasoning)
+    return usage
 
 
 class Timings(msgspec.Struct, gc=False):
@@ -62,8 +72,11 @@ class Timings(msgspec.Struct, gc=False):
 
 
 class Speculated(msgspec.Struct, gc=False):
-    """vLLM's counts of speculative decoding for a request of one choice (--per-request-spec-decode-metrics). A step is a draft that
-    was verified; `acceptance_histogram[j]` counts the steps that accepted j tokens."""
+    """vLLM's counts of speculative decoding for a request of one choice.
+
+    It sends them with --per-request-spec-decode-metrics. A step is a draft that was verified;
+    `acceptance_histogram[j]` counts the steps that accepted j tokens.
+    """
 
     num_draft_tokens: Count | None = None
     num_accepted_draft_tokens: Count | None = None
@@ -79,7 +92,7 @@ _decode_metrics = msgspec.json.Decoder(_Metrics).decode
 
 
 def speculated(metrics: bytes | None) -> Speculated | None:
-    """What an answer's `metrics` say of speculative decoding; None if they say nothing, or nothing valid."""
+    """What an answer's `metrics` say of speculative decoding; None if nothing valid."""
     if metrics is None:
         return None
     try:
@@ -88,33 +101,49 @@ def speculated(metrics: bytes | None) -> Speculated | None:
         return None
 
 
-_USAGE_COUNTS = ("prompt_tokens", "completion_tokens")
+_USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _TIMINGS_COUNTS = ("cache_n", "prompt_n", "predicted_n", "draft_n", "draft_n_accepted")
 _TIMINGS_MS = ("prompt_ms", "predicted_ms")
 
 
 def without_odd_values(data: bytes) -> bytes:
-    """The JSON event or answer with invalid numbers in `usage`, `timings` and `index` replaced by null.
+    """The JSON event or answer with null for invalid numbers in `usage`, `timings` and `index`.
 
-    `completion_tokens: 2.0` becomes 2, `prompt_n: -1` and `"12"` null. Raises ValueError (or RecursionError) if it is not JSON.
+    `completion_tokens: 2.0` becomes 2, `prompt_n: -1` and `"12"` null. Raises ValueError (or
+    RecursionError) if it is not JSON.
     """
     document = json.loads(data.decode(), parse_int=_integer)
     if isinstance(document, dict):
-        usage, timings = fields(document.get("usage")), fields(document.get("timings"))
-        document["usage"] = _counts(usage, _USAGE_COUNTS) | {
-            "prompt_tokens_details": _counts(fields(usage.get("prompt_tokens_details")), ("cached_tokens",)),
-            "completion_tokens_details": _counts(fields(usage.get("completion_tokens_details")), ("reasoning_tokens",)),
-        }
-        document["timings"] = _counts(timings, _TIMINGS_COUNTS) | {name: _ms(timings.get(name)) for name in _TIMINGS_MS}
-        # Absent stays absent: an event's usage is the answer's latest.
-        for name, reported in (("usage", usage), ("timings", timings)):
-            if not reported:
-                document[name] = None
+        document["usage"] = _valid_usage(fields(document.get("usage")))
+        document["timings"] = _valid_timings(fields(document.get("timings")))
         choices = document.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
-                choice["index"] = known_count(choice.get("index")) or 0
+        if isinstance(choices, list):
+            for choice in choices:
+                if isinstance(choice, dict):
+                    choice["index"] = known_count(choice.get("index")) or 0
     return msgspec.json.encode(document)
+
+
+def _valid_usage(reported: dict[str, Any]) -> dict[str, Any] | None:
+    """None if there is none: an event's usage is the answer's latest."""
+    if not reported:
+        return None
+    usage = _counts(reported, _USAGE_COUNTS)
+    of_prompt = fields(reported.get("prompt_tokens_details"))
+    usage["prompt_tokens_details"] = _counts(of_prompt, ("cached_tokens",))
+    of_output = fields(reported.get("completion_tokens_details"))
+    usage["completion_tokens_details"] = _counts(of_output, ("reasoning_tokens",))
+    return usage
+
+
+def _valid_timings(reported: dict[str, Any]) -> dict[str, Any] | None:
+    """None if there are none: an event's timings are the answer's latest."""
+    if not reported:
+        return None
+    timings = _counts(reported, _TIMINGS_COUNTS)
+    for name in _TIMINGS_MS:
+        timings[name] = _ms(reported.get(name))
+    return timings
 
 
 def _integer(digits: str) -> int | None:
@@ -127,11 +156,17 @@ def _counts(reported: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def known_count(value: object) -> int | None:
     """A whole number from 0 to 2**53, also one written as a float, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= MOST
+    ):
         return None
     return int(value) if value == int(value) else None
 
 
 def _ms(value: object) -> float | None:
     """A finite duration >= 0, else None."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= MOST else None

@@ -20,10 +20,11 @@ _WEIGHT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 class WeightedChoice:
     """Names with whole-number shares, and the seed of the draws. Without names, nothing is chosen.
 
-    Every block of as many requests of a workload as there are shares has each name as often as its share, in an order drawn from
-    the seed, the workload and the block. So the number of requests of a name is as configured (3 of 4, not 3 of 4 on average), the
-    choice does not coincide with other rotations (tasks of a mixture, replicas), and it is the same at any number of workers,
-    because it depends on the place in the plan alone.
+    Every block of as many requests of a workload as there are shares has each name as often as its
+    share, in an order drawn from the seed, the workload and the block. So the number of requests of
+    a name is as configured (3 of 4, not 3 of 4 on average), the choice does not coincide with other
+    rotations (tasks of a mixture, replicas), and it is the same at any number of workers, because
+    it depends on the place in the plan alone.
     """
 
     names: tuple[str, ...] = ()
@@ -31,18 +32,25 @@ class WeightedChoice:
     seed: int = 0
 
     def of(self, workload: str, place: int, *, warmup: bool = False) -> str | None:
-        """The name for the request at this place of a workload's plan. Warm-up requests take the names in turn."""
+        """The name for the request at this place of a workload's plan.
+
+        Warm-up requests take the names in turn.
+        """
         if len(self.names) < 2:
             return next(iter(self.names), None)
         if warmup:
             return self.names[place % len(self.names)]
         block, number = divmod(place, sum(self.shares))
-        return _shuffled(self.names, self.shares, f"{self.seed} {workload} {block}")[number]
+        names = _shuffled(self.names, self.shares, f"{self.seed} {workload} {block}")
+        return names[number]
 
     def described(self) -> str:
         """Names with their shares of the requests: `a 75 %, b 25 %`."""
         total = sum(self.shares)
-        return ", ".join(f"{name} {100 * share / total:.3g} %" for name, share in zip(self.names, self.shares, strict=True))
+        parts = []
+        for name, share in zip(self.names, self.shares, strict=True):
+            parts.append(f"{name} {100 * share / total:.3g} %")
+        return ", ".join(parts)
 
 
 ONE_FOR_ALL = WeightedChoice()
@@ -53,34 +61,49 @@ def _shuffled(names: tuple[str, ...], shares: tuple[int, ...], seed: str) -> lis
     return random.Random(seed).sample(names, sum(shares), counts=shares)
 
 
-def parse_choice(given: str, flag: str, seed: int, *, check: Callable[[str], str] = str) -> WeightedChoice:
-    """`a=3,b=1`, or `a,b` with equal shares. `check` returns a name, or raises ValueError with what is wrong with it. ValueError
-    has the message."""
+def parse_choice(
+    given: str, flag: str, seed: int, *, check: Callable[[str], str] = str
+) -> WeightedChoice:
+    """`a=3,b=1`, or `a,b` with equal shares. ValueError has the message.
+
+    `check` returns a name, or raises ValueError with what is wrong with it.
+    """
     weights: dict[str, Fraction] = {}
     try:
         for part in given.split(","):
-            name, weight = _parted(part.strip())
+            name, weight = _parted_weight(part.strip())
             name = check(name)
             if name in weights:
                 raise ValueError(f"{name!r} is there twice")
             weights[name] = weight
         return WeightedChoice(tuple(weights), _whole(list(weights.values())), seed)
     except ValueError as error:
-        text = f"{flag} must be one or more names separated by commas, with weights such as a=3,b=1 if they are not equal"
+        text = (
+            f"{flag} must be one or more names separated by commas, with weights such as "
+            "a=3,b=1 if they are not equal"
+        )
         raise ValueError(f"{text}, got {given!r}: {error}") from None
 
 
-def _parted(part: str) -> tuple[str, Fraction]:
+def _parted_weight(part: str) -> tuple[str, Fraction]:
     name, has_weight, weight = part.rpartition("=")
     if not has_weight:
-        name, weight = part, "1"
-    name, weight = name.strip(), weight.strip()
+        name = part
+        weight = "1"
+    name = name.strip()
+    weight = weight.strip()
+
     if not name:
         raise ValueError("a name is missing")
     if not _WEIGHT.fullmatch(weight):
-        raise ValueError(f"the weight of {name!r} must be a number above 0, such as 3 or 0.25, of at most six digits")
+        raise ValueError(
+            f"the weight of {name!r} must be a number above 0, such as 3 or 0.25, of at most six "
+            "digits"
+        )
     if not Fraction(weight):
-        raise ValueError(f"{name!r} has no weight and would get no request, so leave it out")
+        raise ValueError(
+            f"{name!r} has no weight and would get no request, so leave it out"
+        )
     return name, Fraction(weight)
 
 
@@ -91,5 +114,8 @@ def _whole(weights: list[Fraction]) -> tuple[int, ...]:
     divisor = math.gcd(*numbers)
     shares = tuple(number // divisor for number in numbers)
     if sum(shares) > MOST_SHARES:
-        raise ValueError(f"as whole numbers these weights add up to {sum(shares)}; round them so that it is at most {MOST_SHARES}")
+        raise ValueError(
+            f"as whole numbers these weights add up to {sum(shares)}; round them so that it is "
+            f"at most {MOST_SHARES}"
+        )
     return shares

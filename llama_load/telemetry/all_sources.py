@@ -22,14 +22,19 @@ def machine_sources(
     note: Callable[[str], None],
     memory_before: Mapping[str, int] | None = None,
 ) -> list[Source]:
-    """What this machine has: host, GPUs, a meter, the processes of `servers`. `note` gets sentences about what it cannot sample."""
+    """What this machine has: host, GPUs, a meter, the processes of `servers`.
+
+    `note` gets sentences about what it cannot sample.
+    """
     sources: list[Source] = [Host(), Own()]
     if has_nvml():
         try:
             sources.append(NvidiaGpus(servers, memory_before))
         except (SourceError, ImportError) as error:
             note(f"gpus: {error}")
-    if (amd := AmdGpus()).cards:
+
+    amd = AmdGpus()
+    if amd.cards:
         sources.append(amd)
     if power_command:
         sources.append(PowerCommand(power_command))
@@ -42,8 +47,13 @@ def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Sour
     """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, insecure=config.insecure))
-    sources = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
-    sources += [Scrape(endpoint, tls, only=OF_SERVERS) for endpoint in config.servers]
-    sources += [Slots(endpoint, tls) for endpoint in config.slots]
-    sources += [Scrape(endpoint, tls) for endpoint in config.exporters]
+    sources = machine_sources(
+        servers, config.power_command, note, config.gpu_memory_before
+    )
+    for server in config.servers:
+        sources.append(Scrape(server, tls, only=OF_SERVERS))
+    for slots in config.slots:
+        sources.append(Slots(slots, tls))
+    for exporter in config.exporters:
+        sources.append(Scrape(exporter, tls))
     return sources

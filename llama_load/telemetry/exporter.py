@@ -1,4 +1,7 @@
-"""`llama-load telemetry`: a Prometheus exporter of this machine's GPUs, host and meter, for a run on another machine to scrape."""
+"""`llama-load telemetry`: a Prometheus exporter of this machine's GPUs, host and meter.
+
+A run on another machine scrapes it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,11 +18,12 @@ from typing import Any
 from llama_load.bound_headers import AUTHORIZATION, is_bearer
 from llama_load.telemetry.prometheus import PREFIX
 from llama_load.telemetry.source import Source, SourceError, Value
+from llama_load.wire.local_names import is_of_strangers
 
 PATH = "/metrics"
 # Answers younger than this are given again: several scrapers cost no more than one.
 FRESH_S = 0.2
-# A client that sends nothing is cut off; of more clients than this the one that has been silent for longest.
+# A client that sends nothing is cut off after this time; of more clients than this, the oldest.
 CLIENT_WITHIN_S = 5.0
 MOST_CLIENTS = 64
 
@@ -30,37 +34,46 @@ class Page:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
         self._lock = threading.Lock()
-        self._text, self._made_s = b"", -math.inf
+        self._text = b""
+        self._made_s = -math.inf
 
     def text(self) -> bytes:
         """The page; a source that does not answer has only `up 0`."""
         with self._lock:
             if time.monotonic() - self._made_s > FRESH_S:
-                self._text = "".join(line for source in self._sources for line in _lines(source)).encode()
+                self._text = "".join(map(_text_of, self._sources)).encode()
                 self._made_s = time.monotonic()
             return self._text
 
 
-def _lines(source: Source) -> Iterable[str]:
+def _text_of(source: Source) -> str:
+    """The lines of a source."""
     label = (("source", source.name),)
     try:
         values = list(source.sample())
     except SourceError:
-        return [_line(Value("source_up", 0.0, label))]
-    return [*map(_line, values), _line(Value("source_up", 1.0, label))]
+        return _exposed_line(Value("source_up", 0.0, label))
+    values.append(Value("source_up", 1.0, label))
+    return "".join(map(_exposed_line, values))
 
 
-def _line(value: Value) -> str:
-    escaped = ((name, text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")) for name, text in value.labels)
-    labels = ",".join(f'{name}="{text}"' for name, text in escaped)
+def _exposed_line(value: Value) -> str:
+    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in value.labels)
     return f"{PREFIX}{value.metric}{{{labels}}} {value.value!r}\n"
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", "\\\\")
+    text = text.replace('"', '\\"')
+    return text.replace("\n", "\\n")
 
 
 class Exporter(ThreadingHTTPServer):
     """Serves the page at /metrics; with a token only to those who send it."""
 
     daemon_threads = True
-    request_queue_size = 128  # of the kernel; socketserver's 5 make connections wait a second
+    # of the kernel; socketserver's 5 make connections wait a second
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, page: Page, token: str | None) -> None:
         """Raises OSError if it cannot listen there."""
@@ -73,13 +86,14 @@ class Exporter(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """See socketserver. Silent connections, however many, keep nobody out: the oldest makes room."""
+        """See socketserver. The oldest connection makes room, so silent ones keep nobody out."""
         with self._of_clients:
             while len(self._clients) >= MOST_CLIENTS:
                 oldest = next(iter(self._clients))
                 del self._clients[oldest]
                 _cut(oldest)
             self._clients[request] = None
+
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no more threads
@@ -115,12 +129,16 @@ def _cut(sock: socket.socket) -> None:
 class _Handler(BaseHTTPRequestHandler):
     server: Exporter
     timeout = CLIENT_WITHIN_S
-    server_version, sys_version = "llama-load", ""
+    server_version = "llama-load"
+    sys_version = ""
 
     def do_GET(self) -> None:
         given = self.headers.get(AUTHORIZATION, "")
         token = self.server.token
-        if token is not None and not is_bearer(given, token):
+        hosts = self.headers.get_all("Host", [])
+        if token is None and any(map(is_of_strangers, hosts)):
+            self._answer(HTTPStatus.FORBIDDEN, b"that is no name of this machine\n")
+        elif token is not None and not is_bearer(given, token):
             self._answer(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong\n")
         elif self.path != PATH:
             self._answer(HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n")

@@ -16,7 +16,9 @@ MOST_BYTES = 8 << 20
 class PageSource(Source):
     """A source that is one page of a server."""
 
-    def __init__(self, endpoint: Endpoint, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
         self._tls = tls
@@ -25,9 +27,18 @@ class PageSource(Source):
         """The body of a 200 answer. Raises SourceError for everything else."""
         endpoint = self._endpoint
         try:
-            answer = request("GET", endpoint.url, endpoint.headers, within_s=WITHIN_S, most_bytes=MOST_BYTES, tls=self._tls)
+            answer = request(
+                "GET",
+                endpoint.url,
+                endpoint.headers,
+                within_s=WITHIN_S,
+                most_bytes=MOST_BYTES,
+                tls=self._tls,
+            )
         except NoAnswerError as error:
             raise SourceError(str(error)) from None
         if answer.status != 200:
-            raise SourceError(f"answers {printable(f'{answer.status} {answer.reason}', 60)}")
+            raise SourceError(
+                f"answers {printable(f'{answer.status} {answer.reason}', 60)}"
+            )
         return answer.content

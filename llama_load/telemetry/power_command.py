@@ -25,9 +25,10 @@ KEYS = {"watts": "power_watts", "joules": "power_joules_total"}
 
 
 class PowerCommand(Source):
-    """A command that prints a line of JSON, such as {"watts": 312.5} or {"joules": 81234.0} (a counter), and ends or goes on.
+    """A command that prints lines of JSON: {"watts": 312.5}, or a counter, {"joules": 81234.0}.
 
-    One that has ended is started again for the next sample; of one that goes on each sample waits for its newest line.
+    One that has ended is started again for the next sample; of one that goes on each sample waits
+    for its newest line.
     """
 
     name = POWER
@@ -46,24 +47,34 @@ class PowerCommand(Source):
         except (ValueError, RecursionError):
             reading = None
         if not isinstance(reading, dict):
+            printed = printable(line.decode("utf-8", "replace"), 60)
             raise SourceError(
-                f"--power-command must print lines of JSON, it printed {printable(line.decode('utf-8', 'replace'), 60)!r}"
+                f"--power-command must print lines of JSON, it printed {printed!r}"
             )
-        numbers = {str(key): float(value) for key, value in reading.items() if _is_number(value)}
+
+        numbers = {}
+        for key, value in reading.items():
+            if _is_number(value):
+                numbers[str(key)] = float(value)
         if not KEYS.keys() & numbers:
-            raise SourceError('--power-command must print {"watts": …} or {"joules": …}')
-        for key, value in list(numbers.items())[:MOST_OTHERS]:
-            yield Value(KEYS.get(key, printable(key, 100)), value)
+            raise SourceError(
+                '--power-command must print {"watts": …} or {"joules": …}'
+            )
+        for key, number in list(numbers.items())[:MOST_OTHERS]:
+            yield Value(KEYS.get(key, printable(key, 100)), number)
 
     def close(self) -> None:
         """End it."""
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it has started
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+        process = self._process
+        self._process = None
+        if process is None:
+            return
+
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also what it has started
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
     def _line(self) -> bytes:
         """The newest whole line that has been printed; waits for one."""
@@ -72,17 +83,24 @@ class PowerCommand(Source):
         while True:
             if self._process is None:
                 self._start()
-            is_over = self._receive(0.0 if newest else deadline_s - time.monotonic())
+            within_s = 0.0 if newest else deadline_s - time.monotonic()
+            is_over = self._receive(within_s)
             *lines, self._rest = self._rest.split(b"\n")
-            newest = next((line for line in reversed(lines) if line.strip()), newest)
+            for line in lines:
+                if line.strip():
+                    newest = line
+
             if is_over:
                 newest = newest or self._rest
                 code = self._reap()
                 if newest.strip():
                     return newest
                 if not self._has_answered:
-                    raise SourceError(f"--power-command ended with exit code {code} and printed nothing")
+                    raise SourceError(
+                        f"--power-command ended with exit code {code} and printed nothing"
+                    )
                 continue  # that was the end after the line of the last sample
+
             if newest and not select.select([self._out], [], [], 0)[0]:
                 self._has_answered = True
                 return newest
@@ -90,7 +108,9 @@ class PowerCommand(Source):
                 self.close()
                 if newest:
                     return newest
-                raise SourceError(f"--power-command printed no line within {WITHIN_S:g} s")
+                raise SourceError(
+                    f"--power-command printed no line within {WITHIN_S:g} s"
+                )
 
     def _start(self) -> None:
         try:
@@ -103,13 +123,16 @@ class PowerCommand(Source):
             )
         except (OSError, ValueError) as error:
             raise SourceError(f"--power-command cannot be started: {error}") from None
-        self._rest, self._has_answered = b"", False
+        self._rest = b""
+        self._has_answered = False
 
     @property
     def _out(self) -> int:
         process = self._process
         if process is None or process.stdout is None:  # closed by another thread
-            raise SourceError("--power-command printed no line before the sampling ended")
+            raise SourceError(
+                "--power-command printed no line before the sampling ended"
+            )
         return process.stdout.fileno()
 
     def _receive(self, within_s: float) -> bool:
@@ -132,4 +155,8 @@ class PowerCommand(Source):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < LARGEST
+    )

@@ -36,10 +36,14 @@ class ServerProcesses(Source):
         return [process.pid for process in self.processes]
 
     def environment(self, name: str) -> str | None:
-        """A variable in the environment of the first process that has it; None where it has none, or may not be read."""
+        """A variable in the environment of the first process that has it.
+
+        None if there is none, or it may not be read.
+        """
         for process in self.processes:
             with suppress(psutil.Error):
-                if (value := process.environ().get(name)) is not None:
+                value = process.environ().get(name)
+                if value is not None:
                     return str(value)
         return None
 
@@ -48,23 +52,32 @@ class ServerProcesses(Source):
         self.processes = with_descendants(listening(self._ports))
 
     def sample(self) -> Iterator[Value]:
-        """Number of processes, their resident memory, and the CPU seconds that they have used since the first sample."""
+        """Number of processes, their resident memory, and CPU seconds since the first sample."""
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._look()
-        memory, alive = 0, 0
+
+        alive = 0
+        memory = 0
         for process in self.processes:
             try:
                 with process.oneshot():
-                    times, rss = process.cpu_times(), process.memory_info().rss
+                    times = process.cpu_times()
+                    resident = process.memory_info().rss
             except psutil.Error:  # it has ended
                 continue
-            alive, memory = alive + 1, memory + rss
+            alive += 1
+            memory += resident
             cpu_s = times.user + times.system
-            # A process that ends must not look like a counter that was reset: its time stays in the sum.
+            # A process that ends must not look like a counter that was reset: its time stays in the
+            # sum.
             self._total_cpu_s += cpu_s - self._cpu_s.get(process.pid, cpu_s)
             self._cpu_s[process.pid] = cpu_s
+
         if not alive:
-            raise SourceError("the server's processes cannot be seen from here (another user, a container, or they have ended)")
+            raise SourceError(
+                "the server's processes cannot be seen from here (another user, a container, or "
+                "they have ended)"
+            )
         yield Value("server_processes", float(alive))
         yield Value("server_memory_bytes", float(memory))
         yield Value("server_cpu_seconds_total", self._total_cpu_s)

@@ -46,11 +46,14 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerConfig:
-    """What to sample, how often and where to write. It goes to the sampler through a pipe, because it may hold keys.
+    """What to sample, how often and where to write.
 
-    `file`: of the samples, in the run folder; `ports`: of servers on this machine; `servers`: /metrics of the servers under test;
-    `slots`: /slots of llama-servers; `exporters`: other pages of metrics; `power_command`: see `telemetry.power_command`;
-    `gpu_memory_before`: bytes in use before the servers were started, by the GPU's UUID; `ca_file`, `insecure`: for https.
+    It goes to the sampler through a pipe, because it may hold keys.
+
+    `file`: of the samples, in the run folder; `ports`: of servers on this machine; `servers`:
+    /metrics of the servers under test; `slots`: /slots of llama-servers; `exporters`: other pages
+    of metrics; `power_command`: see `telemetry.power_command`; `gpu_memory_before`: bytes in use
+    before the servers were started, by the GPU's UUID; `ca_file`, `insecure`: for https.
     """
 
     file: str
@@ -66,14 +69,16 @@ class SamplerConfig:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> SamplerConfig:
-        """The configuration from its JSON object. (Not by msgspec, whose import takes a third of the sampler's start.)"""
+        """The configuration from its JSON object."""
+        # Not by msgspec: its import takes a third of the sampler's start.
         pages = {}
         for name in ("servers", "slots", "exporters"):
-            pages[name] = list(map(_endpoint_of, config.get(name, ())))
+            pages[name] = [_endpoint_of(entry) for entry in config.get(name, ())]
         return cls(**config | pages)
 
 
 def _endpoint_of(entry: dict[str, Any]) -> Endpoint:
     given = entry["headers"]
     fields = tuple((name, value) for name, value in given["fields"])
-    return Endpoint(name=entry["name"], url=entry["url"], headers=BoundHeaders(given["origin"], fields))
+    headers = BoundHeaders(given["origin"], fields)
+    return Endpoint(name=entry["name"], url=entry["url"], headers=headers)

@@ -1,7 +1,8 @@
 """The answer that a task gets, and what the task may say about it: `answer.fail("reason")`.
 
-The record of a valid answer stays open while the task can still reject it: until the task has no reference to the answer any more,
-until its `with` block ends, or until its next request, whichever is first. Its lease ends at once, so the load does not wait.
+The record of a valid answer stays open while the task can still reject it: until the task has no
+reference to the answer any more, until its `with` block ends, or until its next request, whichever
+is first. Its lease ends at once, so the load does not wait.
 """
 
 from __future__ import annotations
@@ -26,15 +27,23 @@ def rejected(record: RequestRecord, reason: str) -> RequestRecord:
 
 
 class Answer:
-    """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), its tool calls, and the full record.
+    """The result of a task's request: the answer's text and reasoning, as far as the server sends
+    them (both empty after a failure; with `n` above 1, the first choice's), its tool calls, and the
+    full record.
 
-    A task that finds the answer wrong calls `fail`. As in Locust, it can be the subject of a `with` statement.
+    A task that finds the answer wrong calls `fail`. As in Locust, it can be the subject of a `with`
+    statement.
     """
 
     __slots__ = ("_open", "calls", "reasoning", "text")
 
-    def __init__(self, text: str, record: OpenRecord, reasoning: str = "", calls: tuple[ToolCall, ...] = ()) -> None:
+    def __init__(
+        self,
+        text: str,
+        record: OpenRecord,
+        reasoning: str = "",
+        calls: tuple[ToolCall, ...] = (),
+    ) -> None:
         self.text = text
         self.reasoning = reasoning
         self.calls = calls
@@ -51,16 +60,19 @@ class Answer:
         return self.record.status == OK
 
     def fail(self, reason: str) -> None:
-        """Reject the answer: its request becomes a failure of the class wrong_answer, with this reason, and has no latencies.
+        """Reject the answer: its request becomes a failure of the class wrong_answer, with this
+        reason, and has no latencies.
 
-        To be called before the same task's next request. A request that failed already keeps its own failure.
+        To be called before the same task's next request. A request that failed already keeps its
+        own failure.
         """
         opened = self._open
-        if opened.record.status != OK:
+        if opened.record.status != OK or opened.ended_with_run:
             return
         if not opened.is_open:
             opened.session.abort(
-                "answer.fail() came too late: call it before the same task's next request, and inside the block of a `with`"
+                "answer.fail() came too late: call it before the same task's next request, and "
+                "inside the block of a `with`"
             )
         opened.record = rejected(opened.record, str(reason))
         opened.publish()
@@ -70,16 +82,23 @@ class Answer:
         self.fail(str(reason))
 
     def success(self) -> None:
-        """Accept the answer now. (Unlike in Locust, a failed request stays a failure: it has no latencies.)"""
+        """Accept the answer now. (Unlike in Locust, a failed request stays a failure: it has no
+        latencies.)"""
         self._open.publish()
 
     def __enter__(self) -> Answer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._open.publish()
 
     def __del__(self) -> None:
-        # What a listener raises to stop or repeat a task has no task here; other exceptions of listeners were logged by Locust.
+        # What a listener raises to stop or repeat a task has no task here; other exceptions of
+        # listeners were logged by Locust.
         with suppress(Exception):
             self._open.publish()

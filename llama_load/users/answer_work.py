@@ -17,8 +17,8 @@ Check = Callable[[Budget], str | None]
 
 
 def fault_of(check: Check) -> str | None:
-    """What `check(budget)` returns, or that it took too long. It is called in the event loop first, and again in a thread where
-    that takes over a millisecond; only this greenlet waits."""
+    """What `check(budget)` returns, or that it took too long. It is called in the event loop first,
+    and again in a thread where that takes over a millisecond; only this greenlet waits."""
     try:
         return check(Budget(STEPS_IN_LOOP))
     except TooMuchWork:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar, cast
 
 import gevent
+
+T = TypeVar("T")
 
 # Hashing this much takes 0.1 ms.
 LONG_CHARS = 32_768
@@ -17,7 +19,12 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def in_thread_if_long(function: Callable[..., str], text: str, *rest: str) -> str:
+def in_thread_if_long(function: Callable[..., T], text: str, *rest: str) -> T:
     """`function(text, …)`; for a long text in a thread, so that the event loop is not blocked."""
     arguments = (text, *rest)
-    return function(*arguments) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(function, arguments))
+    if len(text) <= LONG_CHARS:
+        return function(*arguments)
+
+    threads = gevent.get_hub().threadpool
+
+    return cast("T", threads.apply(function, arguments))

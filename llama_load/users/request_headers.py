@@ -1,4 +1,5 @@
-"""Headers whose fields differ between requests: `X-Session: {conversation}`, as routers with session affinity need it.
+"""Headers whose fields differ between requests: `X-Session: {conversation}`, as routers with
+session affinity need it.
 
     {conversation}   conversation in the data set; without conversations, the prompt
     {prompt}         the request's number in the plan, with a w before it in a warm-up
@@ -28,4 +29,7 @@ def has_fields(headers: Headers) -> bool:
 
 def filled(headers: Headers, values: Mapping[str, object]) -> Headers:
     """The headers with the values of this request."""
-    return tuple((name, FIELD.sub(lambda match: quote(str(values[match[1]]), _SAFE), value)) for name, value in headers)
+    return tuple(
+        (name, FIELD.sub(lambda match: quote(str(values[match[1]]), _SAFE), value))
+        for name, value in headers
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -11,13 +12,15 @@ from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice
 from llama_load.users.hang_ups import HangUps
+from llama_load.users.sent_beginnings import SentBeginnings
 from llama_load.users.session_tokens import NO_SESSIONS, SessionHeaders
 from llama_load.wire.request import Timeouts
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its lease, its server, and the leases of the further turns of its conversation."""
+    """Permission to send one request: its lease, its server, and the leases of the further turns of
+    its conversation."""
 
     lease: Lease
     target: Target
@@ -42,7 +45,8 @@ class SessionSettings:
     body_options: BodyOptions
     timeouts: Timeouts
     save_texts: bool
-    generated_history: bool = True  # conversations go on with the model's own answers, not with the recorded ones
+    # conversations go on with the model's own answers, not with the recorded ones
+    generated_history: bool = True
     retries: int = 0  # how often a request that was refused as overloaded is sent again
     hang_ups: HangUps | None = None  # which requests are given up
     models: WeightedChoice = ONE_FOR_ALL
@@ -51,15 +55,33 @@ class SessionSettings:
     worker: str = ""
 
 
+class AnswerUnderWay(Protocol):
+    """A request whose answer is being received."""
+
+    @property
+    def lease(self) -> Lease:
+        """Its lease."""
+
+    @property
+    def started_ns(self) -> int:
+        """When it was started; 0: not yet."""
+
+    @property
+    def token_ns(self) -> Sequence[int]:
+        """When each event with tokens arrived, as far as they are understood."""
+
+
 class Session(Protocol):
     """The run as its users see it."""
 
     settings: SessionSettings
+    under_way: set[AnswerUnderWay]
     open_records: set[OpenRecord]  # of ended requests, not published yet
+    beginnings: SentBeginnings  # of answered prompts without a conversation
 
     def take(self, workload: str) -> Ticket:
-        """Wait for permission to send the next request, with the workload's prompt for it. When no request is left, wait until the
-        user is stopped."""
+        """Wait for permission to send the next request, with the workload's prompt for it. When no
+        request is left, wait until the user is stopped."""
 
     def follow(self, ticket: Ticket) -> Ticket:
         """Permission for the next turn of this ticket's conversation, which must have one."""
@@ -87,13 +109,15 @@ class Session(Protocol):
 
 
 class OpenRecord:
-    """The record of an ended request, which its task may still reject if the answer is valid. It is published once."""
+    """The record of an ended request, which its task may still reject if the answer is valid. It is
+    published once."""
 
-    __slots__ = ("record", "session")
+    __slots__ = ("ended_with_run", "record", "session")
 
     def __init__(self, session: Session, record: RequestRecord) -> None:
         self.record = record
         self.session = session
+        self.ended_with_run = False
         session.open_records.add(self)
         if record.status != OK:
             self.publish()
@@ -102,6 +126,12 @@ class OpenRecord:
     def is_open(self) -> bool:
         """Whether it was not published yet."""
         return self in self.session.open_records
+
+    def end_with_run(self) -> None:
+        """The run is over before the task is: what the task says of its answer comes too late, and
+        that is no mistake."""
+        self.ended_with_run = True
+        self.publish()
 
     def publish(self) -> None:
         """Pass it on as it is now, unless that has happened already."""

@@ -1,18 +1,25 @@
-"""The lengths of an answer's texts, and with them the tokens between its first and its last token event."""
+"""The lengths of an answer's texts, and with them the tokens between its first and its last token
+event."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from llama_load.metrics.token_span import BY_LENGTH, AnswerCounts, all_in_events, tokens_between
+from llama_load.metrics.token_span import (
+    BY_LENGTH,
+    AnswerCounts,
+    all_in_events,
+    tokens_between,
+)
 from llama_load.targets.answer import AnswerReader, is_visible
 from llama_load.targets.counts import Counts
 
 
 @dataclass(frozen=True, slots=True)
 class TextSizes:
-    """Characters and bytes of a generated text and of its first token event, characters of its tool calls (None: it has none)."""
+    """Characters and bytes of a generated text and of its first token event, characters of its tool
+    calls (None: it has none)."""
 
     chars: int
     bytes: int
@@ -23,28 +30,60 @@ class TextSizes:
     @classmethod
     def of(cls, answer: AnswerReader, text: str) -> TextSizes:
         """Those of an answer with this whole text."""
-        calls = answer.calls
-        call_chars = sum(len(call.name) + len(call.arguments) for call in calls) if calls else None
+        call_chars = None
+        if answer.calls:
+            call_chars = 0
+            for call in answer.calls:
+                call_chars += len(call.name) + len(call.arguments)
+
+        first_chars = None
+        first_bytes = None
         first = _first_text(answer)
-        first_chars = None if first is None else len(first)
-        first_bytes = None if first is None else len(first.encode("utf-8", "surrogatepass"))
-        return cls(len(text), len(text.encode("utf-8", "surrogatepass")), first_chars, first_bytes, call_chars)
+        if first is not None:
+            first_chars = len(first)
+            first_bytes = _bytes_of(first)
+
+        return cls(len(text), _bytes_of(text), first_chars, first_bytes, call_chars)
+
+
+def _bytes_of(text: str) -> int:
+    """How many bytes it takes in UTF-8, with the halves of broken surrogate pairs."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _first_text(answer: AnswerReader) -> str | None:
-    """The text of the first token event: the first that a reader could see. Reasoning comes before the answer."""
+    """The text of the first token event: the first that a reader could see. Reasoning comes before
+    the answer."""
     if not answer.token_ns or answer.others:
         return None
-    pieces = answer.thoughts or answer.pieces
-    return next((piece for piece in pieces if is_visible(piece)), None)
+
+    for piece in answer.thoughts or answer.pieces:
+        if is_visible(piece):
+            return piece
+
+    return None
 
 
-def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes, *, choices: int) -> float | None:
-    """Tokens between the first and the last token event, as far as this answer alone shows; None: not known. (A report judges the
-    answers of a server together.)"""
+def tokens_between_events(
+    answer: AnswerReader, counts: Counts, sizes: TextSizes, *, choices: int
+) -> float | None:
+    """Tokens between the first and the last token event, as far as this answer alone shows; None:
+    not known. (A report judges the answers of a server together.)"""
     if counts.output_tokens is None or len(answer.token_ns) < 2:
         return None
-    shows_reasoning = answer.first_answer_ns is not None and answer.first_answer_ns > answer.token_ns[0]
+    shows_reasoning = (
+        answer.first_answer_ns is not None
+        and answer.first_answer_ns > answer.token_ns[0]
+    )
+
+    first_tokens = math.nan
+    if counts.event_tokens:
+        first_tokens = float(counts.first_event_tokens or 0)
+
+    first_chars = math.nan
+    if sizes.first_chars is not None:
+        first_chars = float(sizes.first_chars)
+
     finish = answer.finish_reason
     of = AnswerCounts(
         tokens=float(counts.output_tokens),
@@ -55,8 +94,8 @@ def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes
         accepted=float(counts.draft_accepted or 0),
         wide=float(sizes.bytes - sizes.chars),
         chars=float(sizes.chars + (sizes.call_chars or 0)),
-        first_tokens=float(counts.first_event_tokens or 0) if counts.event_tokens else math.nan,
-        first_chars=math.nan if sizes.first_chars is None else float(sizes.first_chars),
+        first_tokens=first_tokens,
+        first_chars=first_chars,
         first_wide=float((sizes.first_bytes or 0) - (sizes.first_chars or 0)),
         ends_itself=finish is not None and finish not in BY_LENGTH,
         choices=float(choices),
@@ -64,5 +103,9 @@ def tokens_between_events(answer: AnswerReader, counts: Counts, sizes: TextSizes
     simple = all_in_events(of)
     if simple is not None:
         return simple
+
     between = float(tokens_between(of).likely)
-    return None if math.isnan(between) else between
+    if math.isnan(between):
+        return None
+
+    return between

@@ -1,4 +1,5 @@
-"""A turn of a conversation on its way: what is asked, what was built of it, and how its request ends."""
+"""A turn of a conversation on its way: what is asked, what was built of it, and how its request
+ends."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
 from llama_load.users.answer_check import rejected
 from llama_load.users.answer_work import fault_of
+from llama_load.users.compared_prompts import ComparedPrompt, compared
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
 from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
@@ -31,10 +33,12 @@ from llama_load.workloads.prompt import Message, Prompt
 
 @dataclass(slots=True, eq=False)
 class ActiveConversation:
-    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model and adapter, its history, the
-    number of its first request, when its last answer ended, and the token of the server's session.
+    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its
+    model and adapter, its history, the number of its first request, when its last answer ended,
+    the token of the server's session, and the text of its last prompt.
 
-    `renamed` are the ids of the model's own tool calls, by those of the recorded calls whose results follow."""
+    `renamed` are the ids of the model's own tool calls, by those of the recorded calls whose
+    results follow."""
 
     ticket: Ticket
     session: Session
@@ -45,6 +49,7 @@ class ActiveConversation:
     adapter: str | None = None
     ended_ns: int | None = None
     token: str | None = None
+    sent_text: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def broken_off(self, _: object) -> None:
@@ -52,13 +57,20 @@ class ActiveConversation:
         if self.ticket.following:
             self.session.abandon(self.ticket)
 
+    def compared(self, text: str) -> ComparedPrompt:
+        """This prompt beside the one before. The next one is compared with this."""
+        earlier = self.sent_text
+        self.sent_text = text
+        return compared(earlier, text)
+
     @property
     def prompt(self) -> Prompt | None:
         """The workload's prompt of the present turn."""
         return self.ticket.lease.prompt
 
     def take_next(self) -> None:
-        """Wait as long as the record did, and go on with the next turn. Its tool results are those of the model's own calls."""
+        """Wait as long as the record did, and go on with the next turn. Its tool results are those
+        of the model's own calls."""
         following = self.ticket.following[0].prompt
         if following is not None and following.delay_s:
             gevent.sleep(following.delay_s)
@@ -67,8 +79,15 @@ class ActiveConversation:
         if prompt is not None and prompt.resets:
             self.history = prompt.history
         elif prompt is not None and self.renamed:
-            results = (replace(message, call_id=self._renamed(message.call_id)) for message in prompt.messages)
-            ticket = replace(ticket, lease=replace(ticket.lease, prompt=replace(prompt, messages=tuple(results))))
+            results = []
+            for message in prompt.messages:
+                call_id = self._renamed(message.call_id)
+                results.append(replace(message, call_id=call_id))
+
+            prompt = replace(prompt, messages=tuple(results))
+            lease = replace(ticket.lease, prompt=prompt)
+            ticket = replace(ticket, lease=lease)
+
         self.ticket = ticket
 
     def _renamed(self, call_id: str | None) -> str | None:
@@ -77,32 +96,50 @@ class ActiveConversation:
     def goes_on(self, answer: Message | None) -> None:
         """Add this turn to the history, with this answer (None: the data set's).
 
-        The recorded results of tool calls follow, so the answer needs as many calls as the recorded one: with fewer it gets the
-        recorded ones, further ones are left out."""
+        The recorded results of tool calls follow, so the answer needs as many calls as the recorded
+        one: with fewer it gets the recorded ones, further ones are left out."""
         prompt = self.prompt
         if prompt is None:
             return
+
         recorded = prompt.recorded
-        kept = recorded if answer is None else answer
-        took_turn = len(kept.calls) >= len(recorded.calls)
-        kept = replace(kept, calls=kept.calls[: len(recorded.calls)] if took_turn else recorded.calls)
+        kept = recorded
+        if answer is not None:
+            kept = answer
+
+        calls = recorded.calls
+        if len(kept.calls) >= len(recorded.calls):
+            calls = kept.calls[: len(recorded.calls)]
+
+        kept = replace(kept, calls=calls)
         if not (kept.text or kept.calls):
             kept = recorded
-        self.renamed = {old.id: new.id for old, new in zip(recorded.calls, kept.calls, strict=True)}
+
+        self.renamed = {}
+        for old, new in zip(recorded.calls, kept.calls, strict=True):
+            self.renamed[old.id] = new.id
+
         self.history += (*prompt.added, kept)
 
 
-def run_agents(conversation: ActiveConversation, exchange: Callable[[ActiveConversation], Any]) -> None:
-    """Send the turns of the sub-agents that come before the conversation's next own turn, and wait for the last one.
+def run_agents(
+    conversation: ActiveConversation, exchange: Callable[[ActiveConversation], Any]
+) -> None:
+    """Send the turns of the sub-agents that come before the conversation's next own turn, and wait
+    for the last one.
 
-    Every sub-agent has a history of its own, and its turns follow each other. If the user is stopped, all of them are.
+    Every sub-agent has a history of its own, and its turns follow each other. If the user is
+    stopped, all of them are.
     """
     leases = list(takewhile(_is_of_agent, conversation.ticket.following))
     if not leases:
         return
     ticket = conversation.ticket
     conversation.ticket = replace(ticket, following=ticket.following[len(leases) :])
-    agents = [_agent(conversation, list(own)) for _, own in groupby(leases, key=_name)]
+    agents = [
+        _agent_conversation(conversation, list(own))
+        for _, own in groupby(leases, key=_name_of_lease)
+    ]
     greenlets = [gevent.spawn(_send_all, agent, exchange) for agent in agents]
     try:
         gevent.joinall(greenlets, raise_error=True)
@@ -116,22 +153,28 @@ def _is_of_agent(lease: Lease) -> bool:
     return lease.prompt is not None and lease.prompt.agent is not None
 
 
-def _name(lease: Lease) -> str | None:
-    return None if lease.prompt is None else lease.prompt.agent
+def _name_of_lease(lease: Lease) -> str | None:
+    if lease.prompt is None:
+        return None
+    return lease.prompt.agent
 
 
-def _agent(parent: ActiveConversation, leases: Sequence[Lease]) -> ActiveConversation:
+def _agent_conversation(
+    parent: ActiveConversation, leases: Sequence[Lease]
+) -> ActiveConversation:
     """A sub-agent before its first turn."""
+    ticket = replace(parent.ticket, following=tuple(leases))
+    history: tuple[Message, ...] = ()
     prompt = leases[0].prompt
-    return replace(
-        parent,
-        ticket=replace(parent.ticket, following=tuple(leases)),
-        history=() if prompt is None else prompt.history,
-        renamed={},
-    )
+    if prompt is not None:
+        history = prompt.history
+
+    return replace(parent, ticket=ticket, history=history, renamed={}, sent_text="")
 
 
-def _send_all(agent: ActiveConversation, exchange: Callable[[ActiveConversation], Any]) -> None:
+def _send_all(
+    agent: ActiveConversation, exchange: Callable[[ActiveConversation], Any]
+) -> None:
     while agent.ticket.following:
         agent.take_next()
         exchange(agent)
@@ -139,8 +182,9 @@ def _send_all(agent: ActiveConversation, exchange: Callable[[ActiveConversation]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a task: the conversation that it belongs to, its prompt (a workload's, or a text or messages of the
-    locustfile), its API, the options of its body with its length, its name in statistics and further fields of its body."""
+    """One request of a task: the conversation that it belongs to, its prompt (a workload's, or a
+    text or messages of the locustfile), its API, the options of its body with its length, its name
+    in statistics and further fields of its body."""
 
     conversation: ActiveConversation
     prompt: str | Messages | Prompt
@@ -152,13 +196,22 @@ class Turn:
     @property
     def planned(self) -> Prompt | None:
         """The prompt, unless it is a plain text or messages."""
-        return self.prompt if isinstance(self.prompt, Prompt) else None
+        if isinstance(self.prompt, Prompt):
+            return self.prompt
+        return None
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is the first turn of its conversation, or belongs to none."""
+        return self.planned is None or self.planned.turn in (None, 1)
 
 
 class Sending:
-    """The sending of one turn. Its record and the reader of its answer are there once the block of `sending` has ended.
+    """The sending of one turn. Its record and the reader of its answer are there once the block of
+    `sending` has ended.
 
-    `is_answered`: nothing went wrong on the user's side, so that the task gets the answer and may reject it.
+    `is_answered`: nothing went wrong on the user's side, so that the task gets the answer and may
+    reject it.
     """
 
     open_record: OpenRecord
@@ -170,51 +223,100 @@ class Sending:
         self._facts: SentRequest | None = None
         self._tries: Tries | None = None
 
-    def send(self, facts: SentRequest, request: Request, new_reader: Callable[[], AnswerReader]) -> None:
-        """Send the request and wait for its answer. May raise UsageError: this API's answers cannot be read so."""
+    def send(
+        self,
+        facts: SentRequest,
+        request: Request,
+        new_reader: Callable[[], AnswerReader],
+    ) -> None:
+        """Send the request and wait for its answer. May raise UsageError: this API's answers cannot
+        be read so."""
         target = self._conversation.ticket.target
         self._facts = facts
-        self._tries = Tries(self._conversation.session, target.address, request, new_reader)
+        session = self._conversation.session
+        self._tries = Tries(session, target.address, request, new_reader)
+        session.under_way.add(self)
         self._tries.run()
+
+    @property
+    def lease(self) -> Lease:
+        """See `AnswerUnderWay.lease`."""
+        return self._conversation.ticket.lease
+
+    @property
+    def started_ns(self) -> int:
+        """See `AnswerUnderWay.started_ns`."""
+        if self._tries is None or self._tries.exchange is None:
+            return 0
+        return self._tries.exchange.stamps.started_ns
+
+    @property
+    def token_ns(self) -> Sequence[int]:
+        """See `AnswerUnderWay.token_ns`."""
+        if self._tries is None:
+            return ()
+        return self._tries.reader.token_ns
 
     def fail(self, error: BaseException) -> None:
         """The user stopped waiting, for example by a gevent.Timeout of the locustfile."""
         if self._tries is not None and self._tries.exchange is not None:
-            self._tries.exchange.fail(FailureKind.CLIENT_TIMEOUT, f"the locustfile stopped waiting: {type(error).__name__}")
+            self._tries.exchange.fail(
+                FailureKind.CLIENT_TIMEOUT,
+                f"the locustfile stopped waiting: {type(error).__name__}",
+            )
 
     def end(self) -> None:
         """Pass on the record of what was sent; if nothing was, return the ticket."""
-        session, ticket = self._conversation.session, self._conversation.ticket
+        session = self._conversation.session
+        session.under_way.discard(self)
+        ticket = self._conversation.ticket
         tries = self._tries
-        if tries is None or self._facts is None or (exchange := tries.exchange) is None:
+        if tries is None or self._facts is None or tries.exchange is None:
             session.give_back(ticket)
             return
+
+        exchange = tries.exchange
         exchange.cancel()
         self.reader = tries.reader
         self.reader.settle(exchange)
-        record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
+        record = make_record(
+            session.settings,
+            ticket,
+            self._facts,
+            exchange,
+            self.reader,
+            tries=tries.count,
+        )
         record = _as_expected(record, self._facts.prompt, self.reader)
         self._conversation.ended_ns = record.ended_mono_ns
-        self._conversation.token = self._conversation.token or session.settings.session_headers.token_in(exchange.headers)
+        self._conversation.token = (
+            self._conversation.token
+            or session.settings.session_headers.token_in(exchange.headers)
+        )
         session.done(ticket, record)
         self.open_record = OpenRecord(session, record)
         if not self.is_answered:
             self.open_record.publish()
 
 
-def _as_expected(record: RequestRecord, prompt: Prompt | None, reader: AnswerReader) -> RequestRecord:
+def _as_expected(
+    record: RequestRecord, prompt: Prompt | None, reader: AnswerReader
+) -> RequestRecord:
     """The record, as a failure if the answer is not what the data set expects."""
     if prompt is None or prompt.expect is None or record.status != OK:
         return record
     text = reader.choices[0].text
     fault = fault_of(partial(prompt.expect.fault, text))
-    return record if fault is None else rejected(record, fault)
+    if fault is None:
+        return record
+
+    return rejected(record, fault)
 
 
 @contextmanager
 def sending(conversation: ActiveConversation) -> Iterator[Sending]:
-    """The sending of this conversation's present turn. No ticket is lost, also if the user is killed or the body cannot be encoded;
-    what cannot be sent (UsageError) ends the run."""
+    """The sending of this conversation's present turn. No ticket is lost, also if the user is
+    killed or the body cannot be encoded; what cannot be sent (UsageError) ends the run."""
     this = Sending(conversation)
     try:
         yield this

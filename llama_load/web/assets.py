@@ -1,4 +1,5 @@
-"""Our page's scripts and styles, and Bokeh's: from the installed packages, compressed once, cached by browsers."""
+"""Our page's scripts and styles, and Bokeh's: from the installed packages, compressed once, cached
+by browsers."""
 
 from __future__ import annotations
 
@@ -11,10 +12,22 @@ from pathlib import Path
 from llama_load.bundled import bokeh_folder
 
 HERE = Path(__file__).parent / "assets"
-TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 # Bokeh's library and the part that makes figures from JavaScript.
 BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
-OURS = ("llm.css", "llm.js", "charts.js", "form.js", "runs.js", "searches.js", "icon.svg")
+OURS = (
+    "llm.css",
+    "llm.js",
+    "charts.js",
+    "form.js",
+    "runs.js",
+    "searches.js",
+    "icon.svg",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +43,14 @@ class Asset:
 @cache
 def asset(name: str) -> Asset | None:
     """An asset by its name; None if there is no such one."""
-    path = HERE / name if name in OURS else bokeh_folder() / name if name in BOKEH else None
-    if path is None:
+    if name in OURS:
+        path = HERE / name
+    elif name in BOKEH:
+        path = bokeh_folder() / name
+    else:
         return None
+
     content = path.read_bytes()
-    return Asset(content, gzip.compress(content, 6), TYPES[path.suffix], hashlib.sha256(content).hexdigest()[:12])
+    version = hashlib.sha256(content).hexdigest()[:12]
+
+    return Asset(content, gzip.compress(content, 6), TYPES[path.suffix], version)

@@ -1,7 +1,9 @@
-"""The web server of the page and of --metrics-port: silent or slow connections, however many, use up no file descriptors.
+"""The web server of the page and of --metrics-port: silent or slow connections, however many, use
+up no file descriptors.
 
-A head of a request must come within 10 s. All servers of a process together have an eighth of its descriptors (the master's
-port for workers has another one, see `llama_load.swarm.unknown_peers`): of those that still owe a head, the oldest makes room.
+A head of a request must come within 10 s. All servers of a process together have an eighth of its
+descriptors (the master's port for workers has another one, see `llama_load.swarm.unknown_peers`):
+of those that still owe a head, the oldest makes room.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from llama_load.wire.limits import open_files
 
 HEAD_WITHIN_S = 10.0
 SHARE = 8
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-length: 0\r\n\r\n"
+)
 
 
 class _Connections:
@@ -34,10 +39,13 @@ class _Connections:
             oldest = next(iter(self.waiting), None)
             if oldest is None:
                 return False
+
             self.forget(oldest)
             oldest.kill(block=False)
+
         self.open.add(connection)
         self.waiting[connection] = None
+
         return True
 
     def forget(self, connection: _Connection) -> None:
@@ -88,6 +96,10 @@ class _Handler(pywsgi.WSGIHandler):  # type: ignore[misc]
     def handle_one_response(self) -> Any:
         _current().has_head()
         return super().handle_one_response()
+
+    def _handle_client_error(self, ex: Exception) -> Any:
+        """Without a line of gevent in the log, or a traceback: who has no token writes none."""
+        return ("400", _BAD_REQUEST)
 
 
 def _current() -> _Connection:

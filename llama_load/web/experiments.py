@@ -1,7 +1,8 @@
-"""Searches and sweeps that the page starts: one at a time, each a process of the llama-load command with a folder of its own.
+"""Searches and sweeps that the page starts.
 
-What is typed never becomes a command or a path: the server must be a URL that the keys were given for, and a plan one of the files
-listed in the folder of plans.
+One at a time, each a process of the llama-load command with a folder of its own. What is typed
+never becomes a command or a path: the server must be a URL that the keys were given for, and a plan
+one of the files listed in the folder of plans.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -23,18 +23,25 @@ from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
+from llama_load.own_modules import module_command
 from llama_load.web.guard import WebGuard
 from llama_load.wire.address import parse_url
 
-SEARCH, SWEEP = KINDS = ("search", "sweep")
+SEARCH = "search"
+SWEEP = "sweep"
+KINDS = (SEARCH, SWEEP)
 VARIED = ("concurrency", "rate")
 RESULTS = ("search.html", "sweep.html")
-LOG, STATE = "log.txt", "state.json"
+LOG = "log.txt"
+STATE = "state.json"
 PLAN_ENDS = (".yaml", ".yml")
-LONGEST_S, SHORTEST_S = 7 * 24 * 3600.0, 60.0
+LONGEST_S = 7 * 24 * 3600.0
+SHORTEST_S = 60.0
 # Of a folder of plans, of state.json and of the end of the log.
-MOST_PLANS, MOST_ENTRIES, MOST_STATE_BYTES, MOST_LOG_BYTES = 200, 10_000, 4 << 20, 4000
-# A process that does not end after SIGINT is ended by SIGTERM when Stop is pressed again.
+MOST_PLANS = 200
+MOST_ENTRIES = 10_000
+MOST_STATE_BYTES = 4 << 20
+MOST_LOG_BYTES = 4000
 
 
 @dataclass(slots=True)
@@ -52,7 +59,9 @@ class Started:
 class Experiments:
     """See above."""
 
-    def __init__(self, options: Any, guard: WebGuard, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, options: Any, guard: WebGuard, is_busy: Callable[[], bool]
+    ) -> None:
         self._options = options
         self._guard = guard
         self._is_busy = is_busy
@@ -66,17 +75,18 @@ class Experiments:
 
     def plans(self) -> list[str]:
         """The names of the plans: regular files directly in the folder of plans."""
+        names = []
         try:
             with os.scandir(self.folder) as entries:
-                names = [
-                    entry.name
-                    for entry in islice(entries, MOST_ENTRIES)
-                    if entry.name.endswith(PLAN_ENDS)
-                    and not entry.name.startswith((".", "-"))
-                    and entry.is_file(follow_symlinks=False)
-                ]
+                for entry in islice(entries, MOST_ENTRIES):
+                    is_hidden = entry.name.startswith((".", "-"))
+                    if not entry.name.endswith(PLAN_ENDS) or is_hidden:
+                        continue
+                    if entry.is_file(follow_symlinks=False):
+                        names.append(entry.name)
         except OSError:
             return []
+
         return sorted(names)[:MOST_PLANS]
 
     def start(self, typed: Mapping[str, Any]) -> None:
@@ -85,16 +95,24 @@ class Experiments:
             raise UsageError("a search or sweep is running: stop it first")
         if self._is_busy():
             raise UsageError("a run is under way: stop it first")
+
         kind = typed.get("kind")
         if kind not in KINDS:
             raise UsageError("choose a search or a sweep")
-        title, words, environment = self._search(typed) if kind == SEARCH else self._sweep(typed)
-        folder = Path("searches" if kind == SEARCH else "sweeps") / time.strftime("%Y%m%d-%H%M%S")
+
+        now = time.strftime("%Y%m%d-%H%M%S")
+        if kind == SEARCH:
+            title, words, environment = self._search(typed)
+            folder = Path("searches") / now
+        else:
+            title, words, environment = self._sweep(typed)
+            folder = Path("sweeps") / now
+
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with Path(f"{folder}.{LOG}").open("xb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "llama_load.cli.main", *words, f"--out={folder}"],
+                    module_command("llama_load.cli.main", *words, f"--out={folder}"),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -102,19 +120,28 @@ class Experiments:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise UsageError(f"it cannot be started: {error.strerror or error}") from None
+            raise UsageError(
+                f"it cannot be started: {error.strerror or error}"
+            ) from None
+
         self.present = Started(kind, title, folder, process, time.time())
 
     def stop(self) -> None:
         """As Ctrl-C does; pressed again, it ends the process."""
-        if self.present is not None and self.is_running:
-            self.present.stops += 1
-            self.present.process.send_signal(signal.SIGINT if self.present.stops == 1 else signal.SIGTERM)
+        if self.present is None or not self.is_running:
+            return
+
+        self.present.stops += 1
+        if self.present.stops == 1:
+            self.present.process.send_signal(signal.SIGINT)
+        else:
+            self.present.process.send_signal(signal.SIGTERM)
 
     def status(self) -> dict[str, Any] | None:
         """The present or last one; None: none was started."""
         if self.present is None:
             return None
+
         code = self.present.process.poll()
         return {
             "kind": self.present.kind,
@@ -133,50 +160,86 @@ class Experiments:
         """The page with the result of the last one, when it has ended."""
         if self.present is None or self.is_running:
             return None
-        paths = [self.present.folder / name for name in RESULTS]
-        return next((path for path in paths if path.is_file() and not path.is_symlink()), None)
 
-    def _search(self, typed: Mapping[str, Any]) -> tuple[str, list[str], dict[str, str]]:
+        for name in RESULTS:
+            path = self.present.folder / name
+            if path.is_file() and not path.is_symlink():
+                return path
+        return None
+
+    def _search(
+        self, typed: Mapping[str, Any]
+    ) -> tuple[str, list[str], dict[str, str]]:
         """Title, words after `llama-load`, environment."""
-        host, vary, goals, most = (str(typed.get(name) or "").strip() for name in ("host", "vary", "goodput", "max_time"))
+
+        def text(name: str) -> str:
+            return str(typed.get(name) or "").strip()
+
         try:
-            url = parse_url(host).url
+            url = parse_url(text("host")).url
         except ValueError as error:
             raise UsageError(f"--host: {error}") from None
+
         self._guard.check(Namespace(**vars(self._options)), url)
+        vary = text("vary")
         if vary not in VARIED:
             raise UsageError("--vary must be users or requests per second")
+
+        goals = text("goodput")
         parse_objectives([goals])
-        words = ["search", f"--serve={url}", f"--vary={vary}", f"--goodput={goals}", f"--max-time={_seconds(most):g}"]
+
+        words = [
+            "search",
+            f"--serve={url}",
+            f"--vary={vary}",
+            f"--goodput={goals}",
+            f"--max-time={_seconds_field(text('max_time')):g}",
+        ]
         environment = dict(os.environ)
         if key := getattr(self._options, "api_key", None):
             environment[API_KEY] = key
+
         unit = "users" if vary == "concurrency" else "requests per second"
-        return f"Search of the most {unit} within {printable(goals)} on {url}", words, environment
+        title = f"Search of the most {unit} within {printable(goals)} on {url}"
+
+        return title, words, environment
 
     def _sweep(self, typed: Mapping[str, Any]) -> tuple[str, list[str], dict[str, str]]:
         """The same. Its servers are those of the plan, which get no key."""
         plan = typed.get("plan")
         if not isinstance(plan, str) or plan not in self.plans():
             raise UsageError("choose one of the plans in the list")
-        environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
-        return f"Sweep {printable(plan)}", ["sweep", "--yes", str(self.folder / plan)], environment
+
+        environment = dict(os.environ)
+        for name in KEY_VARIABLES:
+            environment.pop(name, None)
+
+        words = ["sweep", "--yes", str(self.folder / plan)]
+
+        return f"Sweep {printable(plan)}", words, environment
 
     def _state(self) -> dict[str, Any] | None:
         """What is shown of state.json; None without it."""
         assert self.present is not None
+        file = self.present.folder / STATE
         try:
-            state = read_foreign_json(self.present.folder / STATE, MOST_STATE_BYTES, follows_links=False)
+            state = read_foreign_json(file, MOST_STATE_BYTES, follows_links=False)
         except (OSError, ValueError):
             return None
-        probes, now = state.get("probes"), state.get("present")
+
+        probes = state.get("probes")
+        present = state.get("present")
+        step = ""
+        if isinstance(present, dict):
+            step = printable(str(present.get("step") or ""))
+
         return {
             "sentence": printable(str(state.get("sentence") or ""), None),
             "unit": printable(str(state.get("unit") or "")),
             "low": state.get("low"),
             "high": state.get("high"),
             "probes": len(probes) if isinstance(probes, list) else 0,
-            "step": printable(str(now.get("step") or "")) if isinstance(now, dict) else "",
+            "step": step,
             "limits": state.get("limits"),
         }
 
@@ -186,16 +249,23 @@ class Experiments:
             with Path(f"{self.present.folder}.{LOG}").open("rb") as log:
                 log.seek(0, os.SEEK_END)
                 log.seek(max(0, log.tell() - MOST_LOG_BYTES))
-                return printable_lines(log.read(MOST_LOG_BYTES).decode("utf-8", "replace"))
+                return printable_lines(
+                    log.read(MOST_LOG_BYTES).decode("utf-8", "replace")
+                )
         except OSError:
             return ""
 
 
-def _seconds(text: str) -> float:
+def _seconds_field(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
+
     if not SHORTEST_S <= seconds <= LONGEST_S:
-        raise UsageError(f"--max-time must be a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}, got {printable(text)!r}")
+        limits = f"from {SHORTEST_S:g} to {LONGEST_S:g}"
+        raise UsageError(
+            f"--max-time must be a number of seconds {limits}, got {printable(text)!r}"
+        )
+
     return seconds

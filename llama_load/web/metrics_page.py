@@ -4,67 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from llama_load.bound_headers import is_bearer
 from llama_load.errors import UsageError
-from llama_load.live import LiveFigures
-from llama_load.live.exposition import CONTENT_TYPE, exposition
+from llama_load.live.exposition import CONTENT_TYPE
+from llama_load.live.run_metrics import RunMetrics
 from llama_load.options.flags import LOOPBACK
-from llama_load.reports.about_run import about_run
-from llama_load.run_folder import RunWriter
 from llama_load.web.bounded_server import BoundedServer
-from llama_load.web.guard import is_own_name
+from llama_load.web.own_names import is_own_name
+from llama_load.web.page_token import check_token
 
 logger = logging.getLogger(__name__)
-
-
-class RunMetrics:
-    """The live figures of the present run, or of the last one until the next begins."""
-
-    def __init__(self) -> None:
-        self.live: LiveFigures | None = None
-        self._writer: RunWriter | None = None
-
-    def follow(self, live: LiveFigures, writer: RunWriter) -> None:
-        """A run begins."""
-        self.live, self._writer = live, writer
-
-    @property
-    def name(self) -> str | None:
-        """The name of the run's folder."""
-        return None if self._writer is None else self._writer.path.name
-
-    @property
-    def folder(self) -> Path | None:
-        """The run's folder."""
-        return None if self._writer is None else self._writer.path
-
-    @property
-    def stages(self) -> list[str]:
-        """The names of the run's stages."""
-        return [] if self._writer is None else [stage.name for stage in self._writer.manifest.stages]
-
-    def about(self) -> list[tuple[str, str]]:
-        """What runs, as names and texts; empty without a run."""
-        return [] if self._writer is None else about_run(msgspec.to_builtins(self._writer.manifest))
-
-    def text(self) -> bytes:
-        """The text of /metrics."""
-        info = {}
-        if self._writer is not None:
-            manifest = self._writer.manifest
-            info = {
-                "run": self._writer.path.name,
-                "label": manifest.label or "",
-                "workload": manifest.workload,
-                "model": manifest.model or "",
-                "server": manifest.backend or "",
-            }
-        return exposition(self.live, self.stages, info)
 
 
 def add_metrics_page(web_ui: Any, metrics: RunMetrics) -> None:
@@ -76,24 +27,43 @@ def add_metrics_page(web_ui: Any, metrics: RunMetrics) -> None:
     def page() -> Response:
         return Response(metrics.text(), content_type=CONTENT_TYPE)
 
-    web_ui.app.add_url_rule(f"{base}/metrics", "llama_load_metrics", web_ui.auth_required_if_enabled(page))
+    web_ui.app.add_url_rule(
+        f"{base}/metrics", "llama_load_metrics", web_ui.auth_required_if_enabled(page)
+    )
 
 
-def serve_metrics(address: tuple[str, int], metrics: RunMetrics, token: str | None = None) -> None:
-    """Serve /metrics, and nothing else, at this address until the process ends; with a token only to those who send it. UsageError:
-    the address cannot be used."""
+def serve_metrics(
+    address: tuple[str, int], metrics: RunMetrics, token: str | None = None
+) -> None:
+    """Serve /metrics, and nothing else, at this address until the process ends.
 
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if address[0] == LOOPBACK and not is_own_name(f"//{environ.get('HTTP_HOST', '')}"):
-            start_response("403 Forbidden", [("Content-Type", "text/plain")])
+    With a token only to those who send it. UsageError: the address cannot be used, or the token can
+    be guessed.
+    """
+    check_token(token)
+    is_local = address[0] == LOOPBACK
+    plain = ("Content-Type", "text/plain")
+
+    def answer(
+        environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        if is_local and not is_own_name(f"//{environ.get('HTTP_HOST', '')}"):
+            start_response("403 Forbidden", [plain])
             return [b"that is not a name of this machine\n"]
-        if token is not None and not is_bearer(environ.get("HTTP_AUTHORIZATION", ""), token):
-            start_response("401 Unauthorized", [("Content-Type", "text/plain"), ("WWW-Authenticate", "Bearer")])
+        if token is not None and not is_bearer(
+            environ.get("HTTP_AUTHORIZATION", ""), token
+        ):
+            start_response("401 Unauthorized", [plain, ("WWW-Authenticate", "Bearer")])
             return [b"send the token of --web-token as 'Authorization: Bearer TOKEN'\n"]
-        if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            start_response("404 Not Found", [("Content-Type", "text/plain")])
+        if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] not in (
+            "GET",
+            "HEAD",
+        ):
+            start_response("404 Not Found", [plain])
             return [b"the figures are at /metrics\n"]
+
         start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+
         return [metrics.text()]
 
     server = BoundedServer(address, answer, log=None, error_log=logger)
@@ -101,6 +71,12 @@ def serve_metrics(address: tuple[str, int], metrics: RunMetrics, token: str | No
         server.start()
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
-        raise UsageError(f"--metrics-port: cannot listen at {where}: {error.strerror or error}; choose another port") from None
-    if address[0] != LOOPBACK and token is None:
-        logger.warning("everybody who reaches %s:%d can read the figures of this run", *address)
+        why = error.strerror or error
+        raise UsageError(
+            f"--metrics-port: cannot listen at {where}: {why}; choose another port"
+        ) from None
+
+    if not is_local and token is None:
+        logger.warning(
+            "everybody who reaches %s:%d can read the figures of this run", *address
+        )

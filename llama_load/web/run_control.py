@@ -1,6 +1,7 @@
 """Starts, checks and stops runs for the web page: one at a time, in any order of clicks.
 
-    idle --start--> checking --all fits--> starting --test_start--> running --stop, or its end--> stopping --report--> idle
+    idle --start--> checking --all fits--> starting --test_start--> running --stop, or its end-->
+    stopping --report--> idle
 
 A start that is refused leaves everything as it was.
 """
@@ -19,10 +20,15 @@ import gevent
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
+from llama_load.live.run_metrics import RunMetrics
 from llama_load.options.flag import Role
 from llama_load.options.flags import flags_with
 from llama_load.options.form import fields_of
-from llama_load.options.locust_flags import impossible_values, refuse_conflicts, users_of
+from llama_load.options.locust_flags import (
+    impossible_values,
+    refuse_conflicts,
+    users_of,
+)
 from llama_load.options.options import RunOptions
 from llama_load.preflight.prepare import Prepared, check, print_table
 from llama_load.preflight.servers import hosts_of, probe_targets
@@ -31,11 +37,11 @@ from llama_load.run.progress import Counts
 from llama_load.run_folder import PreflightRow
 from llama_load.web.experiments import Experiments
 from llama_load.web.guard import WebGuard
-from llama_load.web.metrics_page import RunMetrics
 from llama_load.web.start_form import StartForm
 from llama_load.web.workload_choices import Choice
 
-CHECKING, STARTING = "checking", "starting"
+CHECKING = "checking"
+STARTING = "starting"
 # Locust begins a test as soon as it is told; a worker that has just left may delay that.
 BEGUN_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
@@ -96,7 +102,8 @@ class Fault:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a check or a start: faults, or the rows of the preflight table; the folder if a run was started."""
+    """What came of a check or a start: faults, or the rows of the preflight table; the folder if a
+    run was started."""
 
     faults: list[Fault] = field(default_factory=list)
     rows: list[PreflightRow] = field(default_factory=list)
@@ -114,7 +121,9 @@ class RunControl:
         self._is_cancelled = False
         self.form = StartForm(runs.options, self.environment)
         self.experiments = Experiments(runs.options, guard, lambda: self.state != IDLE)
-        self.environment.events.quitting.add_listener(lambda **_: self.experiments.stop())
+        self.environment.events.quitting.add_listener(
+            lambda **_: self.experiments.stop()
+        )
         self._stopper: gevent.Greenlet | None = None
 
     @property
@@ -125,7 +134,8 @@ class RunControl:
     # ------------------------------------------------------------------ a start
 
     def attempt(self, typed: Mapping[str, Any], *, begin: bool) -> Answer:
-        """The faults of the form, or the preflight table; with `begin` the run is started if all fits."""
+        """The faults of the form, or the preflight table; with `begin` the run is started if all
+        fits."""
         busy = {
             CHECKING: "another check is under way: wait for it",
             STARTING: "a run is being started already",
@@ -136,7 +146,9 @@ class RunControl:
             return Answer([Fault(busy[self.state])])
         if self.experiments.is_running:
             return Answer([Fault("a search or sweep is running: stop it first")])
-        self._stage, self._is_cancelled = CHECKING, False
+
+        self._stage = CHECKING
+        self._is_cancelled = False
         try:
             self.form.keep(typed)
             checked, candidate, choice = self._checked(typed)
@@ -145,14 +157,19 @@ class RunControl:
                 return Answer(rows=rows)
             if self._is_cancelled:
                 return Answer([Fault("stopped before the first request")], rows)
+
             self._stage = STARTING
             print_table(rows)
+
             return self._begin(checked.open(), candidate, choice, rows)
         except LlamaLoadError as error:
             return Answer(self._faults(str(error)))
-        except Exception as error:  # a data set, a server or a disk of which we thought nothing so bad
+        # a data set, a server or a disk of which we thought nothing so bad
+        except Exception as error:
             logger.exception("the run could not be prepared")
-            return Answer([Fault(f"the run could not be prepared: {printable(repr(error))}")])
+            return Answer(
+                [Fault(f"the run could not be prepared: {printable(repr(error))}")]
+            )
         finally:
             self._stage = None
 
@@ -167,6 +184,7 @@ class RunControl:
             refuse_conflicts(candidate, given)
         except UsageError as error:
             faults += str(error).splitlines()
+
         environment = SimpleNamespace(
             host=host,
             parsed_options=candidate,
@@ -175,53 +193,86 @@ class RunControl:
             runner=self.environment.runner,
         )
         if faults:
-            raise UsageError("\n".join(dict.fromkeys([*faults, *self._server_faults(environment, typed)])))
+            raise UsageError(
+                "\n".join(
+                    dict.fromkeys([*faults, *self._server_faults(environment, typed)])
+                )
+            )
+
         if self.form.is_master and not self.environment.runner.worker_count:
-            raise UsageError("no worker is connected: start one with locust --worker --master-host …")
+            raise UsageError(
+                "no worker is connected: start one with locust --worker --master-host …"
+            )
+
         run_time_s = candidate.run_time
         candidate.num_users = users_of(candidate, given)
+
         return check(environment, given, run_time_s, headless=False), candidate, choice
 
-    def _server_faults(self, environment: SimpleNamespace, typed: Mapping[str, Any]) -> list[str]:
+    def _server_faults(
+        self, environment: SimpleNamespace, typed: Mapping[str, Any]
+    ) -> list[str]:
         """What is wrong with the server, looked at although other fields have faults."""
         candidate = Namespace(**vars(self.runs.options))
-        about_server = {name: value for name, value in typed.items() if name in OF_SERVER}
+        about_server = {
+            name: value for name, value in typed.items() if name in OF_SERVER
+        }
         host, faults = self.form.fill(candidate, about_server)
         if faults:
             return []
+
         try:
             probe_targets(hosts_of(environment), self.runs.read(candidate, host))
         except UsageError as error:
             return str(error).splitlines()
+
         return []
 
     def _faults(self, text: str) -> list[Fault]:
         known = self.form.known()
-        return [Fault(printable(line, None), fields_of(line, known)) for line in text.splitlines() if line.strip()]
+        return [
+            Fault(printable(line, None), fields_of(line, known))
+            for line in text.splitlines()
+            if line.strip()
+        ]
 
-    def _begin(self, prepared: Prepared, candidate: Namespace, choice: Choice, rows: list[PreflightRow]) -> Answer:
+    def _begin(
+        self,
+        prepared: Prepared,
+        candidate: Namespace,
+        choice: Choice,
+        rows: list[PreflightRow],
+    ) -> Answer:
         self._adopt(candidate, choice)
         self.runs.plan(prepared)
         folder = prepared.writer.path
         self.folders[folder.name] = folder
-        web_ui, runner = self.environment.web_ui, self.environment.runner
+        web_ui = self.environment.web_ui
+        runner = self.environment.runner
         shape = self.environment.shape_class
         web_ui._cancel_run_time_timer()
         if shape is not None:
             runner.start_shape()
         else:
             users = max(prepared.load.users, candidate.num_users)
-            web_ui._swarm_greenlet = gevent.spawn(runner.start, users, candidate.spawn_rate or users)
+            web_ui._swarm_greenlet = gevent.spawn(
+                runner.start, users, candidate.spawn_rate or users
+            )
+
         with gevent.Timeout(BEGUN_WITHIN_S, False):
             while self.runs.active is None and self.runs.outcome is None:
                 gevent.sleep(LOOK_EVERY_S)
+
         if (outcome := self.runs.outcome) is not None and outcome.folder is None:
             return Answer(self._faults(outcome.error or "the run was refused"), rows)
         if self.runs.active is None and outcome is None:
             self.runs.drop_plan()
-            return Answer([Fault("Locust did not start the run; its log has the reason")], rows)
+            return Answer(
+                [Fault("Locust did not start the run; its log has the reason")], rows
+            )
         if self._is_cancelled:
             self.stop()
+
         return Answer(rows=rows, run=folder.name)
 
     def _adopt(self, candidate: Namespace, choice: Choice) -> None:
@@ -237,13 +288,15 @@ class RunControl:
 
     def stop(self) -> str:
         """Stop the run, or cut what a stopping run waits for. Returns the state at once."""
-        state, active = self.state, self.runs.active
+        state = self.state
+        active = self.runs.active
         if state in (CHECKING, STARTING):
             self._is_cancelled = True
         elif state == RUNNING and (self._stopper is None or self._stopper.dead):
             self._stopper = gevent.spawn(self._stop)
         elif active is not None:
             active.end_wait()
+
         return self.state
 
     def _stop(self) -> None:

@@ -1,4 +1,5 @@
-"""A run as the page shows it, from the files of its folder: its report.html, or the block where it has none."""
+"""A run as the page shows it, from the files of its folder: its report.html, or the block where it
+has none."""
 
 from __future__ import annotations
 
@@ -11,9 +12,20 @@ from llama_load.run_folder import MANIFEST
 from llama_load.web.run_files import RunFiles
 
 # A style for each kind of verdict.
-GOOD, BAD, DOUBTFUL, NONE = "good", "bad", "doubtful", "none"
+GOOD = "good"
+BAD = "bad"
+DOUBTFUL = "doubtful"
+NONE = "none"
 HEADLINES = (
-    *("completed", "failed", "tok_per_s_per_user", "request_throughput", "output_throughput", "median_ttft_ms", "p99_ttft_ms"),
+    *(
+        "completed",
+        "failed",
+        "tok_per_s_per_user",
+        "request_throughput",
+        "output_throughput",
+        "median_ttft_ms",
+        "p99_ttft_ms",
+    ),
     *("median_tpot_ms", "median_itl_ms", "p99_itl_ms", "median_e2el_ms"),
 )
 
@@ -33,10 +45,22 @@ class RunView:
 
 
 def style_of(words: list[str]) -> str:
-    """The style of a verdict's words, the gravest first. A run that is valid as far as seen has none."""
-    if not words or words[0] in ("n/a", "", AS_FAR_AS_SEEN) or words[0].startswith(("broken", "still")):
+    """The style of a verdict's words, the gravest first. A run that is valid as far as seen has
+    none."""
+    if (
+        not words
+        or words[0] in ("n/a", "", AS_FAR_AS_SEEN)
+        or words[0].startswith(("broken", "still"))
+    ):
         return NONE
-    return GOOD if words[0] == VALID else BAD if words[0] in (INCOMPLETE, FAILED) else DOUBTFUL
+
+    return (
+        GOOD
+        if words[0] == VALID
+        else BAD
+        if words[0] in (INCOMPLETE, FAILED)
+        else DOUBTFUL
+    )
 
 
 def summary_in(files: RunFiles, name: str) -> RunSummary | None:
@@ -46,16 +70,22 @@ def summary_in(files: RunFiles, name: str) -> RunSummary | None:
 
 
 def headline_figures(files: RunFiles, name: str) -> dict[str, float]:
-    """The headline figures of a run by their keys in summary.json, without those that are uncertain."""
+    """The headline figures of a run by their keys in summary.json, without those that are
+    uncertain."""
     summary = summary_in(files, name)
     return {} if summary is None else summary.numbers(*HEADLINES)
 
 
 def run_view(files: RunFiles, name: str) -> RunView:
     """The page of a run."""
-    manifest, summary = files.json(name, MANIFEST) or {}, summary_in(files, name)
+    manifest = files.json(name, MANIFEST) or {}
+    summary = summary_in(files, name)
     words = [] if summary is None else summary.shown.split(", ")
-    error = "There are no results: it is still running, or it was killed (llama-load report finishes it)."
+    error = (
+        "There are no results: "
+        "it is still running, or it was killed (llama-load report finishes it)."
+    )
+
     return RunView(
         name=printable(name),
         title=printable(str(manifest.get("label") or manifest.get("workload") or name)),

@@ -1,4 +1,7 @@
-"""The values of the page's form: what it shows, what was typed, and the options of a run made of them."""
+"""The values of the page's form.
+
+What it shows, what was typed, and the options of a run made of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,16 @@ from llama_load.foreign_text import MASK, printable
 from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, flags_with
-from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields
+from llama_load.options.form import (
+    CHOICE,
+    LINES,
+    SECRET,
+    SECRET_LINES,
+    SWITCH,
+    TEXT,
+    Field,
+    fields,
+)
 from llama_load.options.locust_flags import read_locust_flags
 from llama_load.options.secret_flags import redact_json, secret_values
 from llama_load.web.workload_choices import GIVEN, Choice, workload_choices
@@ -24,8 +36,11 @@ MOST_CHARS = 100_000
 OF_LOCUSTFILE = "Options of the locustfile"
 WORKLOAD = "workload"
 DEFAULTS = {flag.dest: flag.default for flag in FLAGS}
-# What the page suggests where the command line gave neither an amount nor a load, so that a run ends. p99 needs 100 requests.
+# What the page suggests where the command line gave neither an amount nor a load, so that a run
+# ends. p99 needs 100 requests.
 SUGGESTED = {"num_users": "1", "num_prompts": "100"}
+# Flags that set the load in place of --users.
+OTHER_LOADS = ("stages", "request_rate", "conversations", "conversation_rate")
 _JSON = frozenset(flag.dest for flag in FLAGS if flag.kind is Kind.JSON)
 
 
@@ -36,7 +51,8 @@ class StartForm:
         self._options = options
         self._environment = environment
         self._at_start = Namespace(**vars(options))
-        self._typed: dict[str, Any] = {}  # what was sent in the last attempt, right or wrong, without keys
+        # what was sent in the last attempt, right or wrong, without keys
+        self._typed: dict[str, Any] = {}
         self._accepted: dict[str, Any] = {}  # the same of the starts
         self._own_fields = _own_fields(options)
         self.choices = workload_choices(environment)
@@ -48,66 +64,135 @@ class StartForm:
 
     def groups(self, choice: Choice | None = None) -> dict[str, list[Field]]:
         """The fields for a choice of workloads; None: for all choices."""
-        given = [flag for flag, value in FlagReader(self._at_start).raw.items() if value not in (None, "", False, DEFAULTS[flag])]
-        chosen = self.choices.values() if choice is None else [choice]
-        own_prompts = any(not offered.workloads for offered in chosen)
-        names = [] if own_prompts else [name for offered in chosen for name in offered.workloads]
+        given = []
+        for flag, value in FlagReader(self._at_start).raw.items():
+            if value not in (None, "", False, DEFAULTS[flag]):
+                given.append(flag)
+
+        chosen = list(self.choices.values()) if choice is None else [choice]
+        names: list[str] = []
+        # Without names all fields are shown: tasks may have prompts of their own.
+        if all(offered.workloads for offered in chosen):
+            for offered in chosen:
+                names += offered.workloads
+
         groups = fields(names, given, keys=not self.is_master)
-        return groups | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
+        if self._own_fields:
+            groups[OF_LOCUSTFILE] = self._own_fields
+
+        return groups
 
     def known(self, choice: Choice | None = None) -> dict[str, Field]:
         """The same fields by name."""
-        return {field.name: field for group in self.groups(choice).values() for field in group}
+        known = {}
+        for group in self.groups(choice).values():
+            for field in group:
+                known[field.name] = field
+        return known
 
     def choices_of(self) -> dict[str, list[str]]:
-        """The names of the choices with which each field is shown, for the fields that do not belong to all."""
-        shown = {name: self.known(choice).keys() for name, choice in self.choices.items()}
-        choices_of = {field: [name for name, names in shown.items() if field in names] for field in self.known()}
-        return {field: names for field, names in choices_of.items() if len(names) < len(self.choices)}
+        """The names of the choices with which each field is shown.
+
+        Only of the fields that do not belong to all.
+        """
+        shown = {
+            name: self.known(choice).keys() for name, choice in self.choices.items()
+        }
+        choices_of = {}
+        for field in self.known():
+            names = [
+                name for name, fields_shown in shown.items() if field in fields_shown
+            ]
+            if len(names) < len(self.choices):
+                choices_of[field] = names
+
+        return choices_of
 
     def values(self) -> dict[str, Any]:
-        """The value of each field as the page shows it: what was typed last, as text, lines or a switch; keys are left out."""
+        """The value of each field as the page shows it: as text, lines or a switch.
+
+        What was typed last; keys are left out.
+        """
         values = self._present() | {WORKLOAD: self._accepted.get(WORKLOAD, GIVEN)}
-        for name, role in (("num_users", Role.LOAD), ("num_prompts", Role.AMOUNT)):
-            if self._environment.shape_class is None and not any(values.get(flag.dest) for flag in flags_with(role)):
-                values[name] = SUGGESTED[name]
+        if self._environment.shape_class is None:
+            for name, role in (("num_users", Role.LOAD), ("num_prompts", Role.AMOUNT)):
+                if not any(values.get(flag.dest) for flag in flags_with(role)):
+                    values[name] = SUGGESTED[name]
         return values | self._typed
 
     def values_like(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the run with this manifest, as far as the form has fields for them; what was masked is left out."""
-        options, targets = manifest.get("options"), manifest.get("targets")
-        given = dict(options) if isinstance(options, dict) else {}
-        for name, key in (("num_users", "users"), ("num_prompts", "num_prompts"), ("run_time", "run_time_s"), ("label", "label")):
-            given[name] = manifest.get(key)
-        if any(given.get(name) for name in ("stages", "request_rate", "conversations", "conversation_rate")):
-            given["num_users"] = None
-        urls = [target.get("url") for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
-        given["host"] = " ".join(str(url) for url in urls) or self._environment.host
+        """The values of the run with this manifest, as far as the form has fields for them.
+
+        What was masked is left out.
+        """
+        given = self._given_by(manifest)
         values: dict[str, Any] = {}
         for name, field in self.known().items():
-            value = given.get(name)
-            if name not in given or field.kind in (SECRET, SECRET_LINES) or MASK in str(value) or len(str(value)) > MOST_CHARS:
+            if name not in given or field.kind in (SECRET, SECRET_LINES):
                 continue
+
+            value = given[name]
+            text = str(value)
+            if MASK in text or len(text) > MOST_CHARS:
+                continue
+
             if field.kind == SWITCH:
                 values[name] = value is True
             elif field.kind == LINES:
-                values[name] = [printable(str(line)) for line in value] if isinstance(value, list) else []
+                lines = value if isinstance(value, list) else []
+                values[name] = [printable(str(line)) for line in lines]
             else:
-                values[name] = "" if value is None else f"{value:g}" if isinstance(value, float) else printable(str(value), None)
-        workload = manifest.get("workload")
-        named = {
-            " + ".join(user.workload_name() for user in choice.classes if hasattr(user, "workload_name")): name
-            for name, choice in self.choices.items()
-        }
-        return values | {WORKLOAD: named.get(str(workload), GIVEN)}
+                values[name] = printable(_field_text(value), None)
+
+        values[WORKLOAD] = self._choice_named(str(manifest.get("workload")))
+
+        return values
+
+    def _given_by(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """What a manifest says of the run's flags."""
+        options = manifest.get("options")
+        given = dict(options) if isinstance(options, dict) else {}
+        given["num_users"] = manifest.get("users")
+        given["num_prompts"] = manifest.get("num_prompts")
+        given["run_time"] = manifest.get("run_time_s")
+        given["label"] = manifest.get("label")
+        if any(given.get(name) for name in OTHER_LOADS):
+            given["num_users"] = None
+
+        targets = manifest.get("targets")
+        urls = []
+        if isinstance(targets, list):
+            urls = [
+                str(target.get("url")) for target in targets if isinstance(target, dict)
+            ]
+
+        given["host"] = " ".join(urls) or self._environment.host
+
+        return given
+
+    def _choice_named(self, workload: str) -> str:
+        """The choice whose user classes together have this name."""
+        found = GIVEN
+        for name, choice in self.choices.items():
+            users = [user for user in choice.classes if hasattr(user, "workload_name")]
+            if workload == " + ".join(user.workload_name() for user in users):
+                found = name
+        return found
 
     def defaults(self) -> dict[str, Any]:
         """The value that each field has without being given, where that is none that is empty."""
         known = self.known()
-        return {name: value for name, value in DEFAULTS.items() if name in known and isinstance(value, str) and value}
+        defaults = {}
+        for name, value in DEFAULTS.items():
+            if name in known and isinstance(value, str) and value:
+                defaults[name] = value
+        return defaults
 
     def _present(self) -> dict[str, Any]:
-        """The value that each field had in the last start, or on the command line; known keys in them are ***."""
+        """The value that each field had in the last start, or on the command line.
+
+        Known keys in them are ***.
+        """
         options = self._options
         values: dict[str, Any] = {}
         for field in self.known().values():
@@ -115,20 +200,24 @@ class StartForm:
             if field.name in self._accepted:
                 values[field.name] = self._accepted[field.name]
                 continue
+
             if field.kind in (SECRET, SECRET_LINES):
                 value = None
-            elif field.name in ("num_users", "spawn_rate"):  # without the defaults that Locust needs
+            # Without the defaults that Locust needs.
+            elif field.name in ("num_users", "spawn_rate"):
                 value = getattr(self._at_start, field.name)
             elif field.name == "host":
                 value = self._environment.host
             elif field.name in _JSON and value:
                 value = redact_json(value)
+
             if field.kind == SWITCH:
                 values[field.name] = str(value).lower() in ("true", "1", "on", "yes")
             elif field.kind == LINES:
                 values[field.name] = FlagReader(options).lines(field.name)
             else:
-                values[field.name] = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+                values[field.name] = _field_text(value)
+
         return values
 
     def keep(self, typed: Mapping[str, Any]) -> None:
@@ -136,31 +225,53 @@ class StartForm:
         values: dict[str, Any] = {}
         for field in self.known().values():
             value = typed.get(field.name)
-            if value is None or field.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
+            if value is None or field.kind in (SECRET, SECRET_LINES):
                 continue
-            if field.name in _JSON and value and redact_json(str(value)) != value:
+
+            text = str(value)
+            if len(text) > MOST_CHARS:
                 continue
-            kept = value is True or value == "true" if field.kind == SWITCH else str(value)
-            values[field.name] = [line for line in _lines(value) if line.strip()] if field.kind == LINES else kept
+            if field.name in _JSON and value and redact_json(text) != value:
+                continue
+
+            if field.kind == LINES:
+                values[field.name] = [
+                    line for line in _lines_of_field(value) if line.strip()
+                ]
+            elif field.kind == SWITCH:
+                values[field.name] = _is_on(value)
+            else:
+                values[field.name] = text
+
         if typed.get(WORKLOAD) in self.choices:
             values[WORKLOAD] = typed[WORKLOAD]
+
         self._typed = values
 
     def choice(self, typed: Mapping[str, Any]) -> Choice:
         """The chosen workload. UsageError: there is none of this name."""
         name = typed.get(WORKLOAD, self._accepted.get(WORKLOAD, GIVEN))
         if not isinstance(name, str) or name not in self.choices:
-            raise UsageError(f"workload must be one of those that the page offers, got {printable(str(name))}")
+            got = printable(str(name))
+            raise UsageError(
+                f"workload must be one of those that the page offers, got {got}"
+            )
         return self.choices[name]
 
-    def fill(self, candidate: Namespace, typed: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-        """Put what was typed into the options. Returns the host, and the faults of values that cannot be read."""
+    def fill(
+        self, candidate: Namespace, typed: Mapping[str, Any]
+    ) -> tuple[str | None, list[str]]:
+        """Put what was typed into the options.
+
+        Returns the host, and the faults of values that cannot be read.
+        """
         faults: list[str] = []
         known = self.known(self.choice(typed))
         for name in sorted(typed.keys() - self.known().keys() - {WORKLOAD}):
             faults.append(f"{printable(name)} is no field of this form")
         for name in self.known().keys() - known.keys():  # those of other workloads
             setattr(candidate, name, getattr(self._at_start, name, None))
+
         present = self._present()
         given: dict[str, Any] = {}
         for name, field in known.items():
@@ -168,68 +279,120 @@ class StartForm:
             if len(str(value)) > MOST_CHARS:
                 faults.append(f"{field.label} is longer than {MOST_CHARS:,} characters")
             elif field.kind in (LINES, SECRET_LINES):
-                given[name] = [line.strip() for line in _lines(value) if line.strip()] or None
+                given[name] = [
+                    line.strip() for line in _lines_of_field(value) if line.strip()
+                ] or None
             elif field.kind == SWITCH:
-                given[name] = value is True or value == "true"
+                given[name] = _is_on(value)
             else:
                 given[name] = str(value).strip() or DEFAULTS.get(name)
+
         for name in given.keys() - {"host", "num_users", "spawn_rate", "run_time"}:
             is_secret = known[name].kind in (SECRET, SECRET_LINES)
-            if not is_secret or given[name]:  # an empty key field keeps the key of the command line
+            if (
+                not is_secret or given[name]
+            ):  # an empty key field keeps the key of the command line
                 setattr(candidate, name, given[name])
+
         for own_field in self._own_fields:
             present_value = getattr(self._options, own_field.name)
-            if given.get(own_field.name) is not None and not isinstance(present_value, bool | None):
+            if given.get(own_field.name) is not None and not isinstance(
+                present_value, bool | None
+            ):
                 kind = type(present_value)
-                value = _number(given[own_field.name], kind, f"{own_field.label} must be of type {kind.__name__}", faults)
+                value = _number_field(
+                    given[own_field.name],
+                    kind,
+                    f"{own_field.label} must be of type {kind.__name__}",
+                    faults,
+                )
                 setattr(candidate, own_field.name, value)
+
         for name in _JSON:
             shown = getattr(self._options, name, None)
             if shown and given.get(name) == redact_json(shown):
-                setattr(candidate, name, shown)  # *** on the page stands for what it was
+                setattr(
+                    candidate, name, shown
+                )  # *** on the page stands for what it was
+
         vars(candidate).update(read_locust_flags(given, faults))
         candidate.host = given.get("host")
+
         return given.get("host"), faults
 
     def accept(self, candidate: Namespace) -> None:
         """A run with these options was started: keep them for the next start, without keys."""
         secrets = secret_values(FlagReader(candidate))
-        for field in self.known().values():  # fields of other workloads are as on the command line again
+        # Fields of other workloads are as on the command line again.
+        for field in self.known().values():
+            if field.kind in (SECRET, SECRET_LINES):
+                continue
+
             value = getattr(candidate, field.name, None)
-            if field.kind not in (SECRET, SECRET_LINES) and not any(secret in str(value) for secret in secrets):
+            if not any(secret in str(value) for secret in secrets):
                 setattr(self._options, field.name, value)
+
         self._accepted |= self._typed
 
 
+def _field_text(value: Any) -> str:
+    """The value of a field that is a text."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _is_on(value: Any) -> bool:
+    """Whether a switch that was sent is on."""
+    return value is True or value == "true"
+
+
 def _own_fields(options: Any) -> list[Field]:
-    """The arguments that the locustfile has added to Locust's parser: texts, numbers, switches and choices, but no secrets."""
+    """The arguments that the locustfile has added to Locust's parser.
+
+    Texts, numbers, switches and choices, but no secrets.
+    """
     parser = argument_parser.get_parser()
+    secret = parser.secret_args_included_in_web_ui
     ours = {flag.dest for flag in FLAGS} | argument_parser.default_args_dict().keys()
     own = []
     for name, action in parser.args_included_in_web_ui.items():
-        value = getattr(options, name, None)
-        if (
-            name in ours
-            or not hasattr(options, name)
-            or name in parser.secret_args_included_in_web_ui
-            or not isinstance(value, str | int | float | None)
-        ):
+        if name in ours or name in secret or not hasattr(options, name):
             continue
-        kind = SWITCH if isinstance(value, bool) else CHOICE if action.choices else TEXT
+
+        value = getattr(options, name)
+        if not isinstance(value, str | int | float | None):
+            continue
+
+        kind = TEXT
+        if isinstance(value, bool):
+            kind = SWITCH
+        elif action.choices:
+            kind = CHOICE
+
         label = next(iter(action.option_strings), name)
-        own.append(Field(name, label, OF_LOCUSTFILE, action.help or "", kind, tuple(map(str, action.choices or ())), name))
+        choices = tuple(map(str, action.choices or ()))
+        own.append(
+            Field(name, label, OF_LOCUSTFILE, action.help or "", kind, choices, name)
+        )
+
     return own
 
 
-def _lines(value: Any) -> Sequence[str]:
+def _lines_of_field(value: Any) -> Sequence[str]:
     if isinstance(value, list):
         return [str(line) for line in value]
     return str(value or "").splitlines()
 
 
-def _number(text: str | None, kind: Callable[[str], Any], sentence: str, faults: list[str]) -> Any:
+def _number_field(
+    text: str | None, kind: Callable[[str], Any], sentence: str, faults: list[str]
+) -> Any:
     if not text:
         return None
+
     try:
         return kind(text)
     except ValueError:

@@ -16,6 +16,7 @@
 #include <Python.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -31,12 +32,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef SO_TIMESTAMPNS
-#define SO_TIMESTAMPNS 35
-#endif
-#ifndef SCM_TIMESTAMPNS
-#define SCM_TIMESTAMPNS SO_TIMESTAMPNS
-#endif
+/* The kernel's stamps come under the number of the option that asked for them: the old one, which Python sets, and whose times have
+ * two longs, or the new one of 32-bit machines, whose times have 64 bits. The C library's headers name only one of the two. */
+#define OLD_STAMP 35
+#define NEW_STAMP 64
 
 #define NS_PER_S 1000000000LL
 
@@ -57,9 +56,46 @@
 #define STEP_NS 1000000
 #define TIGHT_SAMPLE_NS 5000
 #define SAMPLE_TRIES 5
+/* Streams are read together, every few milliseconds: a wake-up costs more than a read, and the kernel stamps each segment, so that
+ * nothing is lost by reading it late, unless a second one of its stream comes meanwhile: the kernel merges the two. So the period
+ * stays below a quarter of nearly the shortest gap between two reads of a stream. */
+#define LONGEST_PERIOD_NS 3000000
+#define SHORTEST_PERIOD_NS 250000
+#define GAPS_PER_PERIOD 4
+/* With fewer streams every read is at once. */
+#ifndef FEW_STREAMS
+#define FEW_STREAMS 8
+#endif
+/* Gaps of which the shortest is the first estimate. */
+#ifndef LEARNING_GAPS
+#define LEARNING_GAPS 64
+#endif
+/* The estimate's steps: it settles where 0.2 % of the gaps are shorter. */
+#define GAP_DOWN 0.98
+#define GAP_UP 1.00004
+#define LONGEST_GAP_NS (double)NS_PER_S
 /* The share of a core, in percent, above which the thread gives its real-time priority back, and how often that is judged. */
 #define MOST_BUSY_PERCENT 70
 #define BUSY_PERIOD_NS (NS_PER_S / 2)
+
+/* What an event is about that is no stream: a key of a descriptor has no number above INT_MAX in its lower half. */
+#define STOP_KEY UINT64_MAX
+#define BATCH_KEY (UINT64_MAX - 1)
+
+/* Linux 5.11; the number is the same on all machines, and older headers have no name for it. */
+#define SYS_EPOLL_PWAIT2 441
+
+/* The kernel's times: of 64 bits on all machines, and those of old calls on 32-bit machines. */
+struct wide_time {
+    int64_t tv_sec;
+    int64_t tv_nsec;
+};
+struct narrow_time {
+    int32_t tv_sec;
+    int32_t tv_nsec;
+};
+_Static_assert(sizeof(struct wide_time) == 16 && sizeof(struct narrow_time) == 8, "the kernel's times have no padding");
+_Static_assert(INT_MAX <= INT32_MAX, "a descriptor fits the lower half of an event's key");
 
 /* How a stream ended: not yet, by its peer, else an errno. */
 #define NOT_ENDED 0
@@ -87,7 +123,7 @@ struct stream {
     size_t plain;       /* the first pieces, each of which holds whole events and has a stamp of the kernel */
     int64_t last_ns;    /* arrival of the last read: a step of the clock must not put a later one before it */
     int ended;
-    char is_kept;       /* wake Python only for a read that is not plain, an end, or a full stream */
+    char is_kept;       /* wake Python only for a read that is not plain, an end, or a full stream; it is in the batch */
     char is_held;       /* Python asked for no more for now */
     char end_is_reported;
     char is_paused;     /* its socket is not watched */
@@ -105,7 +141,13 @@ struct receiver {
     char is_running;
     char stops;
     char is_signalled;  /* the eventfd is readable */
-    int epoll_fd;
+    int epoll_fd;       /* streams that are read at once */
+    int batch_fd;       /* those that are kept; itself in `epoll_fd` while there is no period */
+    int64_t period_ns;  /* the batch is read this often; 0: at once */
+    int64_t batch_ns;   /* when it is read next */
+    size_t batched;
+    double gap_ns;      /* the estimate of the shortest gap between two reads of a stream */
+    int gaps_to_learn;
     int wake_fd;        /* wakes Python */
     int stop_fd;        /* wakes the thread */
     struct stream **streams; /* by descriptor */
@@ -120,7 +162,6 @@ struct receiver {
     char may_real_time;
     char is_real_time;
     uint64_t reads;
-    int64_t cpu_ns;
     int64_t longest_wait_ns; /* between the arrival of a read and its reading */
     char scratch[READ_BYTES];
 };
@@ -132,7 +173,7 @@ static int64_t clock_ns(clockid_t clock)
     struct timespec now;
 
     clock_gettime(clock, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
 static int64_t wall_minus_monotonic_ns(void)
@@ -191,13 +232,24 @@ static struct stream *stream_of(const struct receiver *self, int fd)
     return fd >= 0 && (size_t)fd < self->stream_room ? self->streams[fd] : NULL;
 }
 
-static void watch(struct receiver *self, struct stream *stream, uint32_t events)
+static int set_of(const struct receiver *self, const struct stream *stream)
+{
+    return stream->is_kept ? self->batch_fd : self->epoll_fd;
+}
+
+/* Put it into its set. 0, or an errno. */
+static int watch(struct receiver *self, struct stream *stream)
 {
     struct epoll_event event;
 
-    event.events = events;
+    event.events = EPOLLIN;
     event.data.u64 = (uint64_t)stream->generation << 32 | (uint32_t)stream->fd;
-    epoll_ctl(self->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event);
+    return epoll_ctl(set_of(self, stream), EPOLL_CTL_ADD, stream->fd, &event) == 0 ? 0 : errno;
+}
+
+static void stop_watching(struct receiver *self, struct stream *stream)
+{
+    epoll_ctl(set_of(self, stream), EPOLL_CTL_DEL, stream->fd, NULL);
 }
 
 static void wake(struct receiver *self)
@@ -293,9 +345,55 @@ static int append(struct stream *stream, const char *bytes, size_t length, int64
 static void end(struct receiver *self, struct stream *stream, int how)
 {
     stream->ended = how;
-    epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+    stop_watching(self, stream);
     enqueue(self, stream, &self->urgent);
 }
+
+/* ------------------------------------------------------------------ the batch; the mutex is held */
+
+/* Report the batch with the others while it has no period. */
+static void nest_batch(struct receiver *self, int is_nested)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = BATCH_KEY};
+
+    epoll_ctl(self->epoll_fd, is_nested ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, self->batch_fd, &event);
+}
+
+/* Set the period by the streams and their gaps. Only the thread does it: while it waits, the batch must stay where it waits for it. */
+static void tune(struct receiver *self)
+{
+    int64_t period_ns = 0;
+
+    if (self->gaps_to_learn == 0 && self->batched >= FEW_STREAMS)
+        period_ns = (int64_t)(self->gap_ns / GAPS_PER_PERIOD);
+    if (period_ns > LONGEST_PERIOD_NS)
+        period_ns = LONGEST_PERIOD_NS;
+    if (period_ns < SHORTEST_PERIOD_NS)
+        period_ns = 0;
+    if ((period_ns == 0) != (self->period_ns == 0))
+        nest_batch(self, period_ns == 0);
+    self->period_ns = period_ns;
+}
+
+/* Learn from the time between two reads of a stream. */
+static void record_gap(struct receiver *self, int64_t gap_ns)
+{
+    double gap = gap_ns > 0 ? (double)gap_ns : 1;
+
+    if (self->gaps_to_learn > 0) {
+        self->gaps_to_learn--;
+        if (gap < self->gap_ns)
+            self->gap_ns = gap;
+    } else if (gap < self->gap_ns) {
+        double lower = self->gap_ns * GAP_DOWN;
+
+        self->gap_ns = lower > gap ? lower : gap;
+    } else if (self->gap_ns < LONGEST_GAP_NS) {
+        self->gap_ns *= GAP_UP;
+    }
+}
+
+/* ------------------------------------------------------------------ reading; the mutex is held */
 
 /* Memory of a stream, in bytes. */
 static size_t size_of(const struct stream *stream)
@@ -303,11 +401,33 @@ static size_t size_of(const struct stream *stream)
     return stream->used + stream->count * sizeof(struct piece);
 }
 
+/* The kernel's stamp in this ancillary message, ns; below 0: it is another one. */
+static int64_t stamp_of(struct cmsghdr *header)
+{
+    size_t size = (size_t)header->cmsg_len - CMSG_LEN(0);
+
+    if (header->cmsg_level != SOL_SOCKET || (header->cmsg_type != OLD_STAMP && header->cmsg_type != NEW_STAMP))
+        return -1;
+    if (size >= sizeof(struct wide_time)) {
+        struct wide_time stamp;
+
+        memcpy(&stamp, CMSG_DATA(header), sizeof stamp);
+        return stamp.tv_sec * NS_PER_S + stamp.tv_nsec;
+    }
+    if (size >= sizeof(struct narrow_time)) {
+        struct narrow_time stamp;
+
+        memcpy(&stamp, CMSG_DATA(header), sizeof stamp);
+        return stamp.tv_sec * NS_PER_S + stamp.tv_nsec;
+    }
+    return -1;
+}
+
 /* Read a socket once. */
 static void receive(struct receiver *self, struct stream *stream)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(struct timespec))];
+        char bytes[CMSG_SPACE(sizeof(struct wide_time))];
         struct cmsghdr align;
     } control;
     struct iovec vector = {.iov_base = self->scratch, .iov_len = READ_BYTES};
@@ -316,6 +436,7 @@ static void receive(struct receiver *self, struct stream *stream)
     ssize_t length = recvmsg(stream->fd, &message, MSG_DONTWAIT);
     int64_t now;
     int64_t at = 0;
+    int64_t previous = stream->last_ns;
     int is_stamped = 0;
 
     if (length < 0) {
@@ -330,12 +451,11 @@ static void receive(struct receiver *self, struct stream *stream)
 
     now = clock_ns(CLOCK_MONOTONIC);
     for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL; header = CMSG_NXTHDR(&message, header)) {
-        struct timespec stamp;
+        int64_t stamp_ns = stamp_of(header);
 
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_TIMESTAMPNS)
+        if (stamp_ns < 0)
             continue;
-        memcpy(&stamp, CMSG_DATA(header), sizeof stamp);
-        at = arrival_ns(stamp.tv_sec * NS_PER_S + stamp.tv_nsec, self->offset_ns, self->before_ns, now, stream->last_ns);
+        at = arrival_ns(stamp_ns, self->offset_ns, self->before_ns, now, previous);
         is_stamped = 1;
     }
     if (!is_stamped)
@@ -344,6 +464,8 @@ static void receive(struct receiver *self, struct stream *stream)
     self->reads++;
     if (now - at > self->longest_wait_ns)
         self->longest_wait_ns = now - at;
+    if (is_stamped && stream->is_kept)
+        record_gap(self, at - previous);
 
     if (!append(stream, self->scratch, (size_t)length, is_stamped ? at : -at)) {
         end(self, stream, ENOMEM);
@@ -354,7 +476,8 @@ static void receive(struct receiver *self, struct stream *stream)
         stream->plain++;
     if (size_of(stream) >= PAUSE_BYTES && !stream->is_paused) {
         stream->is_paused = 1;
-        watch(self, stream, 0);
+        /* Out of its set: epoll reports errors even where nothing is asked for, again and again. */
+        stop_watching(self, stream);
     }
     if (!stream->is_kept || stream->plain < stream->count)
         enqueue(self, stream, &self->urgent);
@@ -389,39 +512,113 @@ static void adapt_priority(struct receiver *self, int64_t *since_ns, int64_t *us
     *used_ns = used;
 }
 
+/* Wait until a stream that is read at once has something, or the batch is due. How many events; below 0: interrupted. */
+static int wait_for_events(struct receiver *self, struct epoll_event *events, int64_t until_ns)
+{
+    struct wide_time wait = {0, 0};
+    int64_t left_ns;
+    int count;
+
+    if (until_ns == 0)
+        return epoll_wait(self->epoll_fd, events, MOST_EVENTS, -1);
+    left_ns = until_ns - clock_ns(CLOCK_MONOTONIC);
+    if (left_ns < 0)
+        left_ns = 0;
+    wait.tv_sec = left_ns / NS_PER_S;
+    wait.tv_nsec = left_ns % NS_PER_S;
+    count = (int)syscall(SYS_EPOLL_PWAIT2, self->epoll_fd, events, MOST_EVENTS, &wait, NULL, 0);
+    /* Before Linux 5.11, or forbidden by a container: in whole milliseconds. */
+    if (count < 0 && (errno == ENOSYS || errno == EPERM))
+        count = epoll_wait(self->epoll_fd, events, MOST_EVENTS, (int)((left_ns + 999999) / 1000000));
+    return count;
+}
+
+/* Read the sockets of these events; the mutex is held. Whether the thread goes on. */
+static int read_events(struct receiver *self, const struct epoll_event *events, int count)
+{
+    for (int index = 0; index < count; index++) {
+        uint64_t key = events[index].data.u64;
+        struct stream *stream = stream_of(self, (int)(uint32_t)key);
+
+        /* A descriptor of the batch may have been removed, and used again, since epoll_wait. */
+        if (stream != NULL && stream->generation == (uint32_t)(key >> 32) && !stream->ended && !stream->is_paused)
+            receive(self, stream);
+        /* Python waits for one read at most. */
+        pthread_mutex_unlock(&self->mutex);
+        pthread_mutex_lock(&self->mutex);
+        if (self->stops)
+            return 0;
+    }
+    return 1;
+}
+
+static int has_batch(const struct epoll_event *events, int count)
+{
+    for (int index = 0; index < count; index++)
+        if (events[index].data.u64 == BATCH_KEY)
+            return 1;
+    return 0;
+}
+
+/* Read the streams of the batch that have something; the mutex is held. Whether the thread goes on. */
+static int read_batch(struct receiver *self, struct epoll_event *events)
+{
+    int count = epoll_wait(self->batch_fd, events, MOST_EVENTS, 0);
+
+    if (!read_events(self, events, count))
+        return 0;
+    tune(self);
+    /* More may be ready than fitted: those at once. */
+    self->batch_ns = clock_ns(CLOCK_MONOTONIC) + (count < MOST_EVENTS ? self->period_ns : 0);
+    return 1;
+}
+
+#ifdef RECEIVER_TESTS
+/* Where tests can stop the thread: between epoll_wait and the reads. */
+static int pause_asked;
+static sem_t pause_begun;
+static sem_t pause_over;
+
+static void pause_for_test(int count)
+{
+    if (count > 0 && __atomic_exchange_n(&pause_asked, 0, __ATOMIC_SEQ_CST)) {
+        sem_post(&pause_begun);
+        while (sem_wait(&pause_over) != 0)
+            continue;
+    }
+}
+#endif
+
 static void *run(void *argument)
 {
     struct receiver *self = argument;
     struct epoll_event events[MOST_EVENTS];
     int64_t since_ns = clock_ns(CLOCK_MONOTONIC);
     int64_t used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    int64_t until_ns = 0;
 
     self->thread_id = (pid_t)syscall(SYS_gettid);
     sem_post(&self->has_begun);
     for (;;) {
-        int count = epoll_wait(self->epoll_fd, events, MOST_EVENTS, -1);
+        int count = wait_for_events(self, events, until_ns);
+        int batch_is_due;
 
+#ifdef RECEIVER_TESTS
+        pause_for_test(count);
+#endif
         pthread_mutex_lock(&self->mutex);
         if (self->stops)
             break;
         sample_clocks(self);
-        for (int index = 0; index < count; index++) {
-            uint64_t key = events[index].data.u64;
-            struct stream *stream = stream_of(self, (int)(uint32_t)key);
-
-            /* A descriptor of the batch may have been removed, and used again, since epoll_wait. */
-            if (stream != NULL && stream->generation == (uint32_t)(key >> 32) && !stream->ended && !stream->is_paused)
-                receive(self, stream);
-            /* Python waits for one read at most. */
-            pthread_mutex_unlock(&self->mutex);
-            pthread_mutex_lock(&self->mutex);
-            if (self->stops)
-                break;
-        }
-        if (self->stops)
+        batch_is_due = has_batch(events, count);
+        if (!read_events(self, events, count))
             break;
+        if (self->period_ns > 0)
+            batch_is_due = clock_ns(CLOCK_MONOTONIC) >= self->batch_ns;
+        if (batch_is_due && !read_batch(self, events))
+            break;
+        until_ns = self->period_ns > 0 ? self->batch_ns : 0;
         adapt_priority(self, &since_ns, &used_ns);
-        self->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         pthread_mutex_unlock(&self->mutex);
     }
     pthread_mutex_unlock(&self->mutex);
@@ -454,11 +651,15 @@ static struct stream *locked_stream(struct receiver *self, int fd)
     return stream;
 }
 
+/* 0: no memory. */
 static int grow_streams(struct receiver *self, int fd)
 {
     size_t room = self->stream_room > 0 ? self->stream_room : 64;
     struct stream **grown;
 
+    /* With addresses of 32 bits the table of the highest descriptors would not fit. */
+    if ((size_t)fd >= SIZE_MAX / (2 * sizeof *grown))
+        return 0;
     while (room <= (size_t)fd)
         room *= 2;
     grown = realloc(self->streams, room * sizeof *grown);
@@ -474,7 +675,6 @@ static PyObject *receiver_add(PyObject *object, PyObject *arguments)
 {
     struct receiver *self = (struct receiver *)object;
     struct stream *stream;
-    struct epoll_event event;
     int fd;
     uint32_t generation = 0;
     int failure = 0;
@@ -485,6 +685,9 @@ static PyObject *receiver_add(PyObject *object, PyObject *arguments)
         PyErr_Format(PyExc_ValueError, "%d is no descriptor", fd);
         return NULL;
     }
+    /* Before the table grows: 16 GiB for the highest number. */
+    if (fcntl(fd, F_GETFD) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
     stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return PyErr_NoMemory();
@@ -496,14 +699,12 @@ static PyObject *receiver_add(PyObject *object, PyObject *arguments)
     } else if (self->streams[fd] != NULL) {
         failure = EEXIST;
     } else {
-        stream->generation = generation = ++self->generations;
-        event.events = EPOLLIN;
-        event.data.u64 = (uint64_t)stream->generation << 32 | (uint32_t)fd;
+        generation = ++self->generations;
+        stream->generation = generation;
         self->streams[fd] = stream;
-        if (epoll_ctl(self->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
-            failure = errno;
+        failure = watch(self, stream);
+        if (failure)
             self->streams[fd] = NULL;
-        }
     }
     pthread_mutex_unlock(&self->mutex);
 
@@ -513,6 +714,21 @@ static PyObject *receiver_add(PyObject *object, PyObject *arguments)
         return PyErr_SetFromErrno(PyExc_OSError);
     }
     return PyLong_FromUnsignedLong(generation);
+}
+
+/* With the mutex held. Where the kernel has no memory for it, the stream stays where it is. */
+static void move_to_batch(struct receiver *self, struct stream *stream)
+{
+    int is_watched = !stream->ended && !stream->is_paused;
+
+    stream->is_kept = 1;
+    if (is_watched && watch(self, stream) != 0) {
+        stream->is_kept = 0;
+        return;
+    }
+    if (is_watched)
+        epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+    self->batched++;
 }
 
 static PyObject *receiver_keep(PyObject *object, PyObject *arguments)
@@ -526,7 +742,8 @@ static PyObject *receiver_keep(PyObject *object, PyObject *arguments)
     stream = locked_stream(self, fd);
     if (stream == NULL)
         return NULL;
-    stream->is_kept = 1;
+    if (!stream->is_kept)
+        move_to_batch(self, stream);
     pthread_mutex_unlock(&self->mutex);
     Py_RETURN_NONE;
 }
@@ -567,7 +784,9 @@ static PyObject *receiver_remove(PyObject *object, PyObject *arguments)
     has_more = stream->count > 0 || stream->ended;
     unqueue(stream);
     if (!stream->ended)
-        epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+        stop_watching(self, stream);
+    if (stream->is_kept)
+        self->batched--;
     self->streams[fd] = NULL;
     pthread_mutex_unlock(&self->mutex);
     free_stream(stream);
@@ -590,6 +809,15 @@ static PyObject *receiver_receive(PyObject *object, PyObject *arguments)
         receive(self, stream);
     pthread_mutex_unlock(&self->mutex);
     Py_RETURN_NONE;
+}
+
+/* Read it again, after a pause. */
+static void resume(struct receiver *self, struct stream *stream)
+{
+    int failure = stream->ended ? 0 : watch(self, stream);
+
+    if (failure)
+        end(self, stream, failure);
 }
 
 /* What a stream holds, taken out of it so that Python's objects can be made without the mutex. */
@@ -619,8 +847,7 @@ static void take(struct receiver *self, struct stream *stream, struct taken *tak
     unqueue(stream);
     if (stream->is_paused) {
         stream->is_paused = 0;
-        if (!stream->ended)
-            watch(self, stream, EPOLLIN);
+        resume(self, stream);
     }
 }
 
@@ -694,7 +921,8 @@ static PyObject *receiver_collect(PyObject *object, PyObject *arguments)
             break;
         }
         take(self, stream, &taken);
-        stream->end_is_reported = stream->ended != NOT_ENDED;
+        /* Where `take` could not watch it again, its end comes only now, and is not among what was taken. */
+        stream->end_is_reported = taken.ended != NOT_ENDED;
         pthread_mutex_unlock(&self->mutex);
 
         tuple = converted(&taken);
@@ -790,19 +1018,23 @@ static PyObject *receiver_facts(PyObject *object, PyObject *Py_UNUSED(arguments)
 {
     struct receiver *self = (struct receiver *)object;
     unsigned long long reads;
-    long long cpu_ns;
+    long long cpu_ns = 0;
+    clockid_t clock;
     long long longest_wait_ns;
+    long long period_ns;
     long thread_id;
 
     if (!is_here(self))
         return NULL;
     pthread_mutex_lock(&self->mutex);
     reads = self->reads;
-    cpu_ns = self->cpu_ns;
+    if (self->is_running && pthread_getcpuclockid(self->thread, &clock) == 0)
+        cpu_ns = clock_ns(clock);
     longest_wait_ns = self->longest_wait_ns;
+    period_ns = self->period_ns;
     thread_id = self->thread_id;
     pthread_mutex_unlock(&self->mutex);
-    return Py_BuildValue("lKLL", thread_id, reads, cpu_ns, longest_wait_ns);
+    return Py_BuildValue("lKLLL", thread_id, reads, cpu_ns, longest_wait_ns, period_ns);
 }
 
 static void stop(struct receiver *self)
@@ -834,19 +1066,23 @@ static PyObject *receiver_fileno(PyObject *object, PyObject *Py_UNUSED(arguments
 
 static int start(struct receiver *self)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = UINT64_MAX};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = STOP_KEY};
     pthread_mutexattr_t attributes;
     sigset_t all;
     sigset_t before;
     int failure;
 
     self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    self->batch_fd = epoll_create1(EPOLL_CLOEXEC);
     self->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     self->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (self->epoll_fd < 0 || self->wake_fd < 0 || self->stop_fd < 0)
+    if (self->epoll_fd < 0 || self->batch_fd < 0 || self->wake_fd < 0 || self->stop_fd < 0)
         return errno;
     if (epoll_ctl(self->epoll_fd, EPOLL_CTL_ADD, self->stop_fd, &event) != 0)
         return errno;
+    self->gap_ns = LONGEST_GAP_NS;
+    self->gaps_to_learn = LEARNING_GAPS;
+    nest_batch(self, 1);
     /* Else a thread of normal priority that holds the mutex could keep a real-time thread waiting for a core. */
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
@@ -882,7 +1118,7 @@ static PyObject *receiver_new(PyTypeObject *type, PyObject *arguments, PyObject 
     self = (struct receiver *)allocate(type, 0);
     if (self == NULL)
         return NULL;
-    self->epoll_fd = self->wake_fd = self->stop_fd = -1;
+    self->epoll_fd = self->batch_fd = self->wake_fd = self->stop_fd = -1;
     self->pid = getpid();
     failure = start(self);
     if (failure) {
@@ -909,6 +1145,8 @@ static void receiver_dealloc(PyObject *object)
     free(self->streams);
     if (self->epoll_fd >= 0)
         close(self->epoll_fd);
+    if (self->batch_fd >= 0)
+        close(self->batch_fd);
     if (self->wake_fd >= 0)
         close(self->wake_fd);
     if (self->stop_fd >= 0)
@@ -932,7 +1170,7 @@ static PyMethodDef receiver_methods[] = {
     {"receive", receiver_receive, METH_VARARGS, "receive(fd): read the socket once, now."},
     {"remove", receiver_remove, METH_VARARGS, "remove(fd): receive no more. Whether something was left: reads, or the end."},
     {"facts", receiver_facts, METH_NOARGS,
-     "(id of the thread, reads, its CPU time in ns, the longest time in ns that a read waited for it)."},
+     "(id of the thread, reads, its CPU time, the longest time that a read waited for it, the period of the batch), times in ns."},
     {"real_time", receiver_real_time, METH_VARARGS,
      "real_time(is_wanted): give the thread the lowest real-time priority, or take it back. Whether it has it."},
     {"stop", receiver_stop, METH_NOARGS, "End the thread."},
@@ -984,7 +1222,35 @@ static PyObject *module_arrival_ns(PyObject *Py_UNUSED(module), PyObject *argume
     return PyLong_FromLongLong(arrival_ns(stamp_ns, offset_ns, before_ns, now_ns, previous_ns));
 }
 
+#ifdef RECEIVER_TESTS
+static PyObject *module_ask_pause(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arguments))
+{
+    sem_init(&pause_begun, 0, 0);
+    sem_init(&pause_over, 0, 0);
+    __atomic_store_n(&pause_asked, 1, __ATOMIC_SEQ_CST);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_await_pause(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arguments))
+{
+    while (sem_wait(&pause_begun) != 0)
+        continue;
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_end_pause(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arguments))
+{
+    sem_post(&pause_over);
+    Py_RETURN_NONE;
+}
+#endif
+
 static PyMethodDef module_methods[] = {
+#ifdef RECEIVER_TESTS
+    {"ask_pause", module_ask_pause, METH_NOARGS, "ask_pause(): stop the thread when it has events, before it reads."},
+    {"await_pause", module_await_pause, METH_NOARGS, "await_pause(): wait until it stands."},
+    {"end_pause", module_end_pause, METH_NOARGS, "end_pause(): let it go on."},
+#endif
     {"arrival_ns", module_arrival_ns, METH_VARARGS,
      "arrival_ns(stamp_ns, offset_ns, before_ns, now_ns, previous_ns): a stamp of the kernel on the monotonic clock.\n\n"
      "As `llama_load.wire.clock.BatchClock.arrival_ns`; tests compare them."},

@@ -10,11 +10,14 @@ from urllib.parse import quote, urlsplit
 from llama_load.bound_headers import origin
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+# Of a name. Each is tried for the whole connect timeout, and an answer of DNS has room for 4000.
+MOST_ENDPOINTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One base URL: scheme, host, port, base path without trailing slash, and its resolved socket addresses.
+    """One base URL: scheme, host, port, base path without trailing slash, and its resolved socket
+    addresses.
 
     `endpoints` is a tuple of (family, sockaddr) in the resolver's order, empty until `resolved()`.
     """
@@ -34,7 +37,9 @@ class Address:
     def host_header(self) -> str:
         """The value of the Host header: IPv6 in brackets, the default port left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return (
+            host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        )
 
     @property
     def origin(self) -> str:
@@ -42,14 +47,19 @@ class Address:
         return origin(self.scheme, self.host, self.port)
 
     def resolved(self) -> Address:
-        """The same address with its name resolved. Raises OSError (socket.gaierror) when that fails."""
+        """The same address with its name resolved, to at most MOST_ENDPOINTS. Raises OSError
+        (socket.gaierror) when that fails."""
         answers = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        endpoints = tuple(dict.fromkeys((int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in answers))
+        distinct = dict.fromkeys(
+            (int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in answers
+        )
+        endpoints = tuple(distinct)[:MOST_ENDPOINTS]
         return Address(self.scheme, self.host, self.port, self.base_path, endpoints)
 
 
 def split_hosts(text: str) -> list[str]:
-    """The URLs in a --host that may name several replicas, separated by commas or blanks; empty if there is none."""
+    """The URLs in a --host that may name several replicas, separated by commas or blanks; empty if
+    there is none."""
     return text.replace(",", " ").split()
 
 
@@ -61,7 +71,8 @@ def shown_url(url: str) -> str:
 
 
 def parse_url(url: str) -> Address:
-    """Parse a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a message for users."""
+    """Parse a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a message for
+    users."""
     text = url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
@@ -70,7 +81,9 @@ def parse_url(url: str) -> Address:
     if parts.scheme not in DEFAULT_PORTS:
         raise ValueError(f"{shown_url(url)!r} is not an http:// or https:// URL")
     if not parts.hostname:
-        raise ValueError(f"{shown_url(url)!r} has no host; write it like http://127.0.0.1:8080")
+        raise ValueError(
+            f"{shown_url(url)!r} has no host; write it like http://127.0.0.1:8080"
+        )
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError(
             f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give keys with --api-key or --header"
@@ -80,8 +93,12 @@ def parse_url(url: str) -> Address:
     except ValueError:
         raise ValueError(f"{shown_url(url)!r} has no valid port") from None
     try:
-        host = parts.hostname.encode("idna").decode() if not parts.hostname.isascii() else parts.hostname
+        host = parts.hostname
+        if not host.isascii():
+            host = host.encode("idna").decode()
     except UnicodeError:
         raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
     # The request line and Host must be ASCII; existing escapes are kept.
-    return Address(parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"))
+    return Address(
+        parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+    )

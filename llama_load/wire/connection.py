@@ -2,8 +2,8 @@
 
     OPENING (connect, then the TLS handshake) ──► OPEN ──► CLOSED
 
-A connection carries one exchange at a time and is parked (kept idle) in between. It handles bytes and their arrival times, not
-their meaning.
+A connection carries one exchange at a time and is parked (kept idle) in between. It handles bytes
+and their arrival times, not their meaning.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ if TYPE_CHECKING:
 
 OPENING, OPEN, CLOSED = range(3)
 
-# The most full buffers to read at once, so that a server that sends faster than they are read does not block the loop.
+# The most full buffers to read at once, so that a server that sends faster than they are read does
+# not block the loop.
 MOST_READS = 8
 _READS = range(MOST_READS)
 MOST_PIECES = 64  # in one sendmsg; the kernel takes up to 1024
-# The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other streams wait.
+# The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other
+# streams wait.
 MOST_WRITTEN = 256 * 1024
 
 _IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
 
 
 def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
-    """The beginning of these pieces: at most `size` bytes, and at most as many pieces as one call takes."""
+    """The beginning of these pieces: at most `size` bytes, and at most as many pieces as one call
+    takes."""
     taken = []
     for piece in islice(pieces, MOST_PIECES):
         taken.append(piece[:size])
@@ -103,7 +106,9 @@ class Home(Protocol):
     def watch(self, connection: Connection, *, writable: bool) -> None:
         """Watch a socket that is open."""
 
-    def keep_reads(self, connection: Connection, sock: _socket.socket, slab: Slab) -> None:
+    def keep_reads(
+        self, connection: Connection, sock: _socket.socket, slab: Slab
+    ) -> None:
         """From now on keep reads of whole events in `slab`."""
 
     def close_parked(self) -> None:
@@ -117,9 +122,11 @@ class Home(Protocol):
 
 
 class Connection:
-    """A connection to `address` that calls its current `exchange`. No method raises for a network error or the peer's behaviour.
+    """A connection to `address` that calls its current `exchange`. No method raises for a network
+    error or the peer's behaviour.
 
-    `exchanges` counts completed exchanges. `opening` has the timestamps of opening it, None until then.
+    `exchanges` counts completed exchanges. `opening` has the timestamps of opening it, None until
+    then.
     """
 
     __slots__ = (
@@ -163,7 +170,8 @@ class Connection:
     # ------------------------------------------------------------------ going out
 
     def send(self, exchange: Listener, pieces: Sequence[bytes]) -> None:
-        """Send a request, connecting first if needed, without blocking. `exchange` gets the callbacks."""
+        """Send a request, connecting first if needed, without blocking. `exchange` gets the
+        callbacks."""
         self.exchange = exchange
         self._outgoing = pieces
         if self.state == OPENING:
@@ -185,9 +193,14 @@ class Connection:
         try:
             sock = self._new_socket(family)
         except OSError as error:  # most likely out of file descriptors
-            self._fail(FailureKind.CONNECT_FAILED, f"no socket available: {error.strerror}; raise the limit with ulimit -n")
+            self._fail(
+                FailureKind.CONNECT_FAILED,
+                f"no socket available: {error.strerror}; raise the limit with ulimit -n",
+            )
             return
-        self._sock, self.fd = sock, sock.fileno()
+
+        self._sock = sock
+        self.fd = sock.fileno()
         if self.address.scheme == "https":
             self._tls = self.pool.tls_layer(self.address)
             self._unsent = [memoryview(self._tls.hello())]
@@ -259,7 +272,11 @@ class Connection:
             else:
                 self._fail(FailureKind.RESET, f"sending failed: {error.strerror}")
             return
-        if self.state == OPEN and self.exchange.stamps.sent_ns is None and not self._unsent:
+        if (
+            self.state == OPEN
+            and self.exchange.stamps.sent_ns is None
+            and not self._unsent
+        ):
             self.read_ns = time.monotonic_ns()
             self.exchange.on_sent(self.read_ns)
 
@@ -297,15 +314,21 @@ class Connection:
         if self.exchange is not None:
             self.exchange.slab_is_full()
 
-    def on_readable(self, buffer: bytearray, view: memoryview, batch: BatchClock) -> None:
+    def on_readable(
+        self, buffer: bytearray, view: memoryview, batch: BatchClock
+    ) -> None:
         """Read the socket; again after a full buffer."""
         for _ in _READS:
             if self.exchange is None or self._sock is None:
-                if self._sock is not None:  # parked: bytes or an end now make it unusable
+                if (
+                    self._sock is not None
+                ):  # parked: bytes or an end now make it unusable
                     self.close()
                 return
             try:
-                count, ancillary, _, _ = self._sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
+                count, ancillary, _, _ = self._sock.recvmsg_into(
+                    (buffer,), ANCILLARY_BYTES
+                )
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -315,14 +338,21 @@ class Connection:
             if count < len(buffer):
                 return
 
-    def received(self, data: bytes | memoryview, ancillary: list[tuple[int, int, bytes]], batch: BatchClock) -> None:
+    def received(
+        self,
+        data: bytes | memoryview,
+        ancillary: list[tuple[int, int, bytes]],
+        batch: BatchClock,
+    ) -> None:
         """A read of the socket: nothing if the server has ended the connection."""
         if self.exchange is None:
             return
         if not data:
             self.ended()
         elif ancillary:
-            self.take(data, batch.arrival_ns(ancillary[0][2], self.read_ns), is_stamped=True)
+            self.take(
+                data, batch.arrival_ns(ancillary[0][2], self.read_ns), is_stamped=True
+            )
         else:
             self.take(data, time.monotonic_ns(), is_stamped=False)
 
@@ -349,11 +379,14 @@ class Connection:
             self.read_ns = max(abs(stamp), self.read_ns)
             slab.keep(data, self.read_ns)
 
-    def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: bytes | memoryview, at: int) -> None:
+    def _take_encrypted(
+        self, tls: TlsLayer, exchange: Listener, data: bytes | memoryview, at: int
+    ) -> None:
         try:
             reply, plain = tls.received(data)
             if self.state == OPENING and tls.ready:
-                self.opening.secured_ns, self.opening.tls_resumed = at, tls.resumed
+                self.opening.secured_ns = at
+                self.opening.tls_resumed = tls.resumed
                 self.state = OPEN
                 reply += tls.encrypt(b"".join(self._outgoing))
         except ssl.SSLError as error:
@@ -373,17 +406,27 @@ class Connection:
         if self.opening.connected_ns is None:
             self._connect_failed(error.errno or 0)
         elif self.state == OPENING:
-            self._fail(FailureKind.TLS, "the server reset the connection during the TLS handshake")
+            self._fail(
+                FailureKind.TLS,
+                "the server reset the connection during the TLS handshake",
+            )
         else:
-            self.exchange.connection_lost(FailureKind.RESET, "connection reset by the server", self.read_ns)
+            self.exchange.connection_lost(
+                FailureKind.RESET, "connection reset by the server", self.read_ns
+            )
 
     def ended(self) -> None:
         """The server has ended the connection."""
         assert self.exchange is not None
         if self.state == OPENING:
-            self._fail(FailureKind.TLS, "the server closed the connection during the TLS handshake")
+            self._fail(
+                FailureKind.TLS,
+                "the server closed the connection during the TLS handshake",
+            )
         else:
-            self.exchange.connection_lost(FailureKind.CUT_OFF, "the server closed the connection", self.read_ns)
+            self.exchange.connection_lost(
+                FailureKind.CUT_OFF, "the server closed the connection", self.read_ns
+            )
 
     # ------------------------------------------------------------------ the end
 
@@ -393,9 +436,12 @@ class Connection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether this parked connection has received nothing, not even its end. (The loop may not have seen it yet.)"""
+        """Whether this parked connection has received nothing, not even its end. (The loop may not
+        have seen it yet.)"""
         try:
-            return self._sock is not None and self._sock.recv(1, socket.MSG_PEEK) is None
+            return (
+                self._sock is not None and self._sock.recv(1, socket.MSG_PEEK) is None
+            )
         except BlockingIOError:
             return True
         except OSError:
@@ -420,4 +466,5 @@ class Connection:
         if self._sock is not None:
             self.pool.unregister(self)
             self._sock.close()
-            self._sock, self.fd = None, -1
+            self._sock = None
+            self.fd = -1

@@ -2,29 +2,39 @@
 
     WAITING (no progress yet) ──► STREAMING (progress seen) ──► DONE
 
-`Request.reuse` decides whether the connection is reused. If a reused one turns out to be closed before a byte of the answer
-arrived, the request is sent again on a new one. If a new one is closed, the request failed.
+`Request.reuse` decides whether the connection is reused. If a reused one turns out to be closed
+before a byte of the answer arrived, the request is sent again on a new one. If a new one is closed,
+the request failed.
 
-The beginning of an answer is understood read by read. Once it streams, reads that hold whole events are kept in a `Slab` and
-understood many at a time: when the slab is full, when the answer may be over, when a timeout is judged. Every event keeps the
-arrival time of its read, so the result is the same.
+The beginning of an answer is understood read by read. Once it streams, reads that hold whole events
+are kept in a `Slab` and understood many at a time: when the slab is full, when the answer may be
+over, when a timeout is judged. Every event keeps the arrival time of its read, so the result is the
+same.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llama_load.failure_kind import FailureKind
+from llama_load.units import NS_PER_S
 from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
 from llama_load.wire.fair_queue import BUDGET_NS
 from llama_load.wire.phase_clock import DONE, STREAMING, PhaseClock
 from llama_load.wire.request import Request
 from llama_load.wire.response import Response
-from llama_load.wire.slab import EVENT_FRAME_BYTES, FEW_READS, SILENT_NS, Slab, one_event
+from llama_load.wire.slab import (
+    EVENT_FRAME_BYTES,
+    FEW_READS,
+    SILENT_NS,
+    Slab,
+    one_event,
+)
 from llama_load.wire.sse import EventStream, EventTooLarge
 from llama_load.wire.stamps import Opening, ReadCounts, Stamps
 from llama_load.wire.wire_failure import WireFailure
@@ -36,14 +46,18 @@ if TYPE_CHECKING:
     from llama_load.wire.connection import Connection
     from llama_load.wire.pool import ConnectionPool
 
-# Limit of an answer whose request does not limit its length: 250,000 tokens of 250 bytes. Each request in flight may take it.
+# Limit of an answer whose request does not limit its length: 250,000 tokens of 250 bytes. Each
+# request in flight may take it.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
-# A parked connection that the server had closed fails at once. One that fails later has cost the server work: the request failed.
+# A parked connection that the server had closed fails at once. One that fails later has cost the
+# server work: the request failed.
 REOPEN_WITHIN_NS = 1_000_000_000
 
 LF = 0x0A
-# Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
+NEVER_NS = 1 << 62
+# Origin of the connection: opened for the request, reused, or opened because the reused one was
+# closed.
 FRESH, REUSED, REOPENED = range(3)
 
 
@@ -51,8 +65,8 @@ FRESH, REUSED, REOPENED = range(3)
 class Exchange:
     """A request in flight, and afterwards its result.
 
-    `failure` is None exactly when a complete answer of any status was received. `opening` is that of its connection, empty where
-    one was reused.
+    `failure` is None exactly when a complete answer of any status was received. `opening` is that
+    of its connection, empty where one was reused.
     """
 
     pool: ConnectionPool
@@ -71,10 +85,14 @@ class Exchange:
     failure: WireFailure | None = None
     cancelled: bool = False
     aborted: bool = False  # its user hung up, see `GiveUp`
-    connection: Connection | None = None  # the current one; None when the exchange is over
+    # the current one; None when the exchange is over
+    connection: Connection | None = None
     slab: Slab | None = None  # once it streams, if reads may be kept
     hang_up_timer: Any = None  # of the event loop
-    understood_ns: int | None = None  # arrival time of the read of the slab that is being understood
+    # no timeout passes before then, unless something arrives or is sent
+    look_ns: int = 0
+    # arrival time of the read of the slab that is being understood
+    understood_ns: int | None = None
 
     @property
     def status(self) -> int | None:
@@ -102,29 +120,38 @@ class Exchange:
         return self.origin == REOPENED
 
     def wait(self) -> None:
-        """Wait until the exchange is over (and for a turn in the fair queue). Must be called once, by one greenlet."""
+        """Wait until the exchange is over (and for a turn in the fair queue). Must be called once,
+        by one greenlet."""
         self.waiter.get()
 
     # ------------------------------------------------------------------ going out
 
     def start(self) -> None:
-        """Connect if needed, and send, without blocking. Errors are put into `failure`, none is raised."""
+        """Connect if needed, and send, without blocking. Errors are put into `failure`, none is
+        raised."""
         parked = self.pool.parked(self.address) if self.request.reuse else None
-        self._send_on(parked or self.pool.new(self.address), FRESH if parked is None else REUSED)
+        if parked is None:
+            self._send_on(self.pool.new(self.address), FRESH)
+        else:
+            self._send_on(parked, REUSED)
 
     def _send_on(self, connection: Connection, origin: int) -> None:
-        self.connection, self.origin = connection, origin
+        self.connection = connection
+        self.origin = origin
         connection.send(self, (self.request.head(self.address), *self.request.pieces))
 
     def on_start(self) -> None:
-        """The connection is about to connect or, if it is open, to send: the clock starts, once per request."""
+        """The connection is about to connect or, if it is open, to send: the clock starts, once per
+        request."""
         now_ns = time.monotonic_ns()
+        self.look_ns = 0
         self.stamps.attempt_ns = self.clock.since_ns = now_ns
         if not self.stamps.started_ns:
             self.stamps.started_ns = now_ns
 
     def on_sent(self, at: int) -> None:
         """The whole request is with the kernel."""
+        self.look_ns = 0
         self.stamps.sent_ns = self.clock.since_ns = at
 
     def _reopen(self) -> None:
@@ -137,7 +164,8 @@ class Exchange:
     # ------------------------------------------------------------------ coming in
 
     def slab_is_full(self) -> None:
-        """Understand it at its turn; at once, but not all of it, if reads arrive faster than it has one."""
+        """Understand it at its turn; at once, but not all of it, if reads arrive faster than it has
+        one."""
         slab = self.slab
         if slab is None or slab.is_too_full:
             self.understand(BUDGET_NS)
@@ -160,6 +188,12 @@ class Exchange:
                 return
         self._take(data, at)
 
+    def understand_soon(self) -> None:
+        """Understand the reads that are kept, if there are any, at its turn."""
+        slab = self.slab
+        if slab is not None and slab.reads:
+            self._understand_later(slab)
+
     def _understand_later(self, slab: Slab) -> None:
         if not slab.queued:
             slab.queued = True
@@ -167,19 +201,29 @@ class Exchange:
 
     def is_silent(self, at: int) -> bool:
         """Whether reads are kept that may have the final event: nothing has come since."""
-        return self.slab is not None and bool(self.slab.reads) and at - self.slab.stamps[-1] > SILENT_NS
+        return (
+            self.slab is not None
+            and bool(self.slab.reads)
+            and at - self.slab.stamps[-1] > SILENT_NS
+        )
 
     def understand(self, budget_ns: int | None = None) -> None:
-        """Understand the reads that are kept, in their order: all, or those that take little longer than `budget_ns`."""
-        slab, events = self.slab, self.answer.events
-        if slab is None or events is None or not slab.reads:
+        """Understand the reads that are kept, in their order: all, or those that take little longer
+        than `budget_ns`."""
+        slab = self.slab
+        if slab is None or self.answer.events is None or not slab.reads:
             return
+
+        self.look_ns = 0
         reads, stamps = slab.emptied()
         total = sum(map(len, reads))
         self.counts.reads += len(reads)
         most = self.request.most_bytes or MAX_ANSWER_BYTES
-        # None of these reads can be too late or too much, so that those of one event need no other code than their reader.
-        is_safe = self.counts.received_bytes + total <= most and not self.is_overdue(stamps[-1])
+        # None of these reads can be too late or too much, so that those of one event need no other
+        # code than their reader.
+        is_safe = self.counts.received_bytes + total <= most and not self.is_overdue(
+            stamps[-1]
+        )
         plain = is_safe and slab.plain
         read_event = self.answer.reader.event
         received = progress = last_ns = 0
@@ -213,6 +257,7 @@ class Exchange:
             self.stamps.last_progress_ns = self.clock.since_ns = last_ns
 
     def _take(self, data: bytes | memoryview, at: int) -> None:
+        self.look_ns = 0
         response = self.response
         body = response.feed(data)
         if type(body) is not bytes:
@@ -220,7 +265,11 @@ class Exchange:
             self._fail_with(body)
             return
         answer = self.answer
-        if answer.events is None and self.stamps.headers_ns is None and response.status is not None:
+        if (
+            answer.events is None
+            and self.stamps.headers_ns is None
+            and response.status is not None
+        ):
             self.stamps.headers_ns = at
             self.counts.headers_alone = not body
             if response.is_event_stream:
@@ -229,15 +278,26 @@ class Exchange:
             self.counts.received_bytes += len(body)
             most = self.request.most_bytes or MAX_ANSWER_BYTES
             if response.is_success and self.counts.received_bytes > most:
-                rule = ", the limit for an answer as long as was asked for" if self.request.most_bytes else ""
-                self.fail(FailureKind.TOO_LARGE, f"the answer did not end within {most} bytes{rule}")
+                rule = (
+                    ", the limit for an answer as long as was asked for"
+                    if self.request.most_bytes
+                    else ""
+                )
+                self.fail(
+                    FailureKind.TOO_LARGE,
+                    f"the answer did not end within {most} bytes{rule}",
+                )
                 return
             if answer.events is None:
                 self._take_body(body, at)
             else:
                 self._take_events(answer.events, body, at)
                 if self.slab is not None:
-                    self.slab.plain = data[-1] == LF and response.between_chunks and answer.events.between
+                    self.slab.plain = (
+                        data[-1] == LF
+                        and response.between_chunks
+                        and answer.events.between
+                    )
         if response.complete and self.clock.phase != DONE:
             self._finish_body(at)
 
@@ -248,11 +308,16 @@ class Exchange:
         if is_refusal:
             self._finish_body(at)
         else:
-            self.fail(FailureKind.TOO_LARGE, f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
+            self.fail(
+                FailureKind.TOO_LARGE,
+                f"the answer's body is larger than {MAX_BODY_BYTES} bytes",
+            )
 
     def _take_events(self, events: EventStream, body: bytes, at: int) -> None:
         progress = 0
-        reader, stamps, counts = self.answer.reader, self.stamps, self.counts
+        reader = self.answer.reader
+        stamps = self.stamps
+        counts = self.counts
         read_event = reader.event
         try:
             for data in events.feed(body):
@@ -263,9 +328,14 @@ class Exchange:
             return
         if not progress:
             return
-        # The kernel timestamp of a single token is exact, however late it is read. Of several in one read only the last one's is
-        # known: the first may have arrived in time.
-        if progress == 1 and self.is_overdue(at) and not reader.done and not counts.user_space_reads:
+        # The kernel timestamp of a single token is exact, however late it is read. Of several in
+        # one read only the last one's is known: the first may have arrived in time.
+        if (
+            progress == 1
+            and self.is_overdue(at)
+            and not reader.done
+            and not counts.user_space_reads
+        ):
             self.expire(at)
             return
         if stamps.last_progress_ns is None:
@@ -274,7 +344,11 @@ class Exchange:
             self.clock.phase = STREAMING
             self.pool.mark_streaming(self.connection)
             # A user who counts tokens hangs up at once.
-            if self.response.is_chunked and not counts.user_space_reads and self.request.give_up is None:
+            if (
+                self.response.is_chunked
+                and not counts.user_space_reads
+                and self.request.give_up is None
+            ):
                 self._keep_reads()
         elif self.understood_ns is None:
             self.pool.record_gap(at - stamps.last_progress_ns)
@@ -282,7 +356,12 @@ class Exchange:
         counts.progress_events += progress
         counts.merged += progress - 1
         give_up = self.request.give_up
-        if give_up is not None and give_up.tokens is not None and counts.progress_events >= give_up.tokens and not reader.done:
+        if (
+            give_up is not None
+            and give_up.tokens is not None
+            and counts.progress_events >= give_up.tokens
+            and not reader.done
+        ):
             self.abort()
 
     def _keep_reads(self) -> None:
@@ -292,13 +371,18 @@ class Exchange:
             self.connection.keep_reads(self.slab)
 
     def connection_lost(self, kind: FailureKind, text: str, last_read_ns: int) -> None:
-        """The connection ended (`kind`: reset or cut_off). That completes an answer without its own framing."""
+        """The connection ended (`kind`: reset or cut_off). That completes an answer without its own
+        framing."""
         self.understand()
         if self.clock.phase == DONE:
             return
         if kind == FailureKind.CUT_OFF and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
-        elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS:
+        elif (
+            self.reused
+            and self.response.nothing_yet
+            and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS
+        ):
             self._reopen()
         else:
             self.fail(kind, f"{text} {self._where()}")
@@ -318,38 +402,82 @@ class Exchange:
     def _where(self) -> str:
         if self.response.status is None:
             return "before it answered"
-        return "in the middle of the answer" if self.counts.progress_events else "before the first token"
+        if self.counts.progress_events:
+            return "in the middle of the answer"
+        return "before the first token"
 
     # ------------------------------------------------------------------ the end
+
+    def became_overdue(self, now_ns: int) -> bool:
+        """`is_overdue`, without looking again before a timeout can have passed: this is asked of
+        all exchanges ten times a second."""
+        if now_ns < self.look_ns:
+            return False
+        if self.is_overdue(now_ns):
+            return True
+        self.look_ns = self._deadline_ns()
+        return False
+
+    def _deadline_ns(self) -> int:
+        """When the next timeout passes, if nothing happens until then."""
+        limit_s = self._limit_s
+        request_s = self.clock.timeouts.request_s
+        deadline_s = math.inf
+        if limit_s is not None:
+            deadline_s = self.clock.since_ns / NS_PER_S + limit_s
+        if request_s is not None:
+            deadline_s = min(deadline_s, self.stamps.started_ns / NS_PER_S + request_s)
+        return NEVER_NS if math.isinf(deadline_s) else int(deadline_s * NS_PER_S)
 
     def is_overdue(self, at: int) -> bool:
         """Whether the current phase, or the whole request, has exceeded its timeout at `at`."""
         limit_s = self._limit_s
-        return (limit_s is not None and at - self.clock.since_ns > limit_s * 1e9) or self._is_request_overdue(at)
+        return (
+            limit_s is not None and at - self.clock.since_ns > limit_s * 1e9
+        ) or self._is_request_overdue(at)
 
     def _is_request_overdue(self, at: int) -> bool:
-        return not self.answer.reader.done and self.clock.is_request_overdue(at, self.stamps.started_ns)
+        return not self.answer.reader.done and self.clock.is_request_overdue(
+            at, self.stamps.started_ns
+        )
 
     @property
     def _limit_s(self) -> float | None:
         is_opening = self.connection is not None and self.connection.state == OPENING
-        return self.clock.limit_s(is_opening=is_opening, is_complete=self.answer.reader.done)
+        return self.clock.limit_s(
+            is_opening=is_opening, is_complete=self.answer.reader.done
+        )
 
     def expire(self, now_ns: int) -> None:
-        """The request or its current phase timed out: fail, unless there is another address to try or the answer is complete."""
-        limit_s, connection = self._limit_s, self.connection
+        """The request or its current phase timed out: fail, unless there is another address to try
+        or the answer is complete."""
+        limit_s = self._limit_s
+        connection = self.connection
         if self._is_request_overdue(now_ns):
-            self.fail(FailureKind.REQUEST_TIMEOUT, f"no complete answer within {self.clock.timeouts.request_s:g} s")
+            self.fail(
+                FailureKind.REQUEST_TIMEOUT,
+                f"no complete answer within {self.clock.timeouts.request_s:g} s",
+            )
         elif connection is not None and connection.state == OPENING:
             self.clock.since_ns = now_ns
-            if connection.opening.connected_ns is not None or not connection.try_next_endpoint():
-                self.fail(FailureKind.CONNECT_TIMEOUT, f"no connection within {limit_s:g} s")
+            if (
+                connection.opening.connected_ns is not None
+                or not connection.try_next_endpoint()
+            ):
+                self.fail(
+                    FailureKind.CONNECT_TIMEOUT, f"no connection within {limit_s:g} s"
+                )
         elif self.clock.phase != STREAMING:
-            self.fail(FailureKind.FIRST_TOKEN_TIMEOUT, f"no first token within {limit_s:g} s")
-        elif self.answer.reader.done:  # complete, although the server keeps the stream open
+            self.fail(
+                FailureKind.FIRST_TOKEN_TIMEOUT, f"no first token within {limit_s:g} s"
+            )
+        elif self.answer.reader.done:
+            # Complete, although the server keeps the stream open.
             self._finish_body(self.clock.since_ns)
         else:
-            self.fail(FailureKind.TOKEN_TIMEOUT, f"no further token within {limit_s:g} s")
+            self.fail(
+                FailureKind.TOKEN_TIMEOUT, f"no further token within {limit_s:g} s"
+            )
 
     def fail(self, kind: FailureKind, text: str) -> None:
         """End the exchange with a failure, unless what has arrived ends it."""
@@ -357,7 +485,8 @@ class Exchange:
         self._fail_with(WireFailure(kind, text))
 
     def cancel(self) -> None:
-        """Close the connection now; the exchange is neither success nor failure, unless what has arrived ends it."""
+        """Close the connection now; the exchange is neither success nor failure, unless what has
+        arrived ends it."""
         self.pool.gather(self.connection)
         self.understand()
         if self.clock.phase != DONE:
@@ -373,7 +502,8 @@ class Exchange:
             self._end_now()
 
     def cancel_between_tries(self) -> None:
-        """The request was refused and would have been sent again, but the run ended: it is neither success nor failure."""
+        """The request was refused and would have been sent again, but the run ended: it is neither
+        success nor failure."""
         self.cancelled = True
         self.stamps.ended_ns = time.monotonic_ns()
 
@@ -391,11 +521,17 @@ class Exchange:
 
     def _done(self) -> None:
         self.clock.phase = DONE
-        connection, self.connection = self.connection, None
+        connection = self.connection
+        self.connection = None
         if connection is not None:
             if not self.reused:
                 self.opening = connection.opening
-            if self.request.reuse and connection.all_sent and self.response.leaves_the_connection_open and not self.failure:
+            if (
+                self.request.reuse
+                and connection.all_sent
+                and self.response.leaves_the_connection_open
+                and not self.failure
+            ):
                 self.pool.park(connection)
             else:
                 connection.close()

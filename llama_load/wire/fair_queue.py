@@ -1,8 +1,10 @@
-"""Resumes waiting greenlets, and does other work that can wait, a few at a time, so that sockets are read in between.
+"""Resumes waiting greenlets, and does other work that can wait, a few at a time, so that sockets
+are read in between.
 
-When 400 streams end at once, 400 users write their records and send their next requests: 0.3 s of work, which gevent would
-finish before it reads a socket again, while the tokens of all other streams queue up and merge. Here they run for at most
-about 1 ms per iteration of the event loop. The same holds for 400 users whom gevent wakes at once to send their first request.
+When 400 streams end at once, 400 users write their records and send their next requests: 0.3 s of
+work, which gevent would finish before it reads a socket again, while the tokens of all other
+streams queue up and merge. Here they run for at most about 1 ms per iteration of the event loop.
+The same holds for 400 users whom gevent wakes at once to send their first request.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Any
 
 from gevent.hub import Waiter
 
-# A third of the shortest gap between tokens that is read in batches at all (see `llama_load.wire.transport`).
+# A third of the shortest gap between tokens that is read in batches at all (see
+# `llama_load.wire.transport`).
 BUDGET_NS = 1_000_000
 
 
@@ -28,7 +31,8 @@ class FairQueue:
         self._armed_ns = 0
 
     def wait(self) -> None:
-        """Wait for a turn; return at once if no other greenlet is waiting, and this iteration of the loop has time left."""
+        """Wait for a turn; return at once if no other greenlet is waiting, and this iteration of
+        the loop has time left."""
         if not self._armed:
             self._arm()
         elif self._queue or time.monotonic_ns() - self._armed_ns > BUDGET_NS:
@@ -47,7 +51,8 @@ class FairQueue:
             self._arm()
 
     def _arm(self) -> None:
-        self._armed, self._armed_ns = True, time.monotonic_ns()
+        self._armed = True
+        self._armed_ns = time.monotonic_ns()
         self._timer.start(self._release)
 
     def _release(self) -> None:

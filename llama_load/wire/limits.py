@@ -45,7 +45,8 @@ def _raise_open_files() -> int | None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-        except (OSError, ValueError):  # macOS refuses more than its kernel supports, such as infinity
+        # macOS refuses more than its kernel supports, such as infinity
+        except (OSError, ValueError):
             pass
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -13,8 +13,12 @@ from llama_load.wire.address import Address
 
 def is_here(address: Address) -> bool:
     """Whether the address is one of this machine."""
-    addresses = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
-    if any(ipaddress.ip_address(address_text).is_loopback for address_text in addresses):
+    addresses = {
+        str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints
+    }
+    if any(
+        ipaddress.ip_address(address_text).is_loopback for address_text in addresses
+    ):
         return True
     own = {
         interface_address.address.partition("%")[0]
@@ -51,4 +55,6 @@ def refuse_taken(host: str, port: int) -> None:
             sock.bind(address)
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) else "there is no such port"
-        raise UsageError(f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)") from None
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)"
+        ) from None

@@ -1,21 +1,24 @@
-"""Finds the sockets to read or write: with epoll where there are kernel timestamps, with gevent's watchers elsewhere.
+"""Finds the sockets to read or write: with epoll where there are kernel timestamps, with gevent's
+watchers elsewhere.
 
-A wake-up costs more than parsing its bytes, and because the kernel timestamps every segment on receipt, reading a few
-milliseconds late loses nothing. So `EpollPoller` keeps two epoll sets:
+A wake-up costs more than parsing its bytes, and because the kernel timestamps every segment on
+receipt, reading a few milliseconds late loses nothing. So `EpollPoller` keeps two epoll sets:
 
-- connections that open, send or wait for their first token are in the *urgent* set, which is read at once;
-- connections that stream are in the *batch* set. With few streams, or gaps too short for batching, it is
-  read at once as well; otherwise every few milliseconds, all ready sockets together.
+- connections that open, send or wait for their first token are in the *urgent* set, which is read
+  at once;
+- connections that stream are in the *batch* set. With few streams, or gaps too short for batching,
+  it is read at once as well; otherwise every few milliseconds, all ready sockets together.
 
-The period stays below a third of the smallest recent gap between tokens (its 1 % quantile, which ignores outliers), because
-the kernel merges segments that wait unread in one receive queue and keeps only the last timestamp: 3 ms on gaps of 1.2 ms
-moved TTFT by +1.1 ms, on gaps of 5 ms not at all.
+The period stays below a third of the smallest recent gap between tokens (its 1 % quantile, which
+ignores outliers), because the kernel merges segments that wait unread in one receive queue and
+keeps only the last timestamp: 3 ms on gaps of 1.2 ms moved TTFT by +1.1 ms, on gaps of 5 ms not at
+all.
 
-gevent hides epoll; `monkey.get_original` returns it. gevent's loop can watch an epoll file descriptor, so no thread and no
-polling is needed.
+gevent hides epoll; `monkey.get_original` returns it. gevent's loop can watch an epoll file
+descriptor, so no thread and no polling is needed.
 
-Without epoll or kernel timestamps (macOS), `GeventPoller` reads every socket as soon as it is ready, because reading late
-would make the timestamps late.
+Without epoll or kernel timestamps (macOS), `GeventPoller` reads every socket as soon as it is
+ready, because reading late would make the timestamps late.
 """
 
 from __future__ import annotations
@@ -31,16 +34,21 @@ from gevent import monkey
 FEW_STREAMS = 8  # below this, one wake-up per token is cheap
 LONGEST_PERIOD_NS = 3_000_000
 SHORTEST_PERIOD_NS = 1_000_000  # libev's timers on epoll are no finer
-# 1 to 2 ms of work. Streams that began together get their tokens together, 400 at a time; sends and first tokens must not wait
-# for all of them.
+# 1 to 2 ms of work. Streams that began together get their tokens together, 400 at a time; sends and
+# first tokens must not wait for all of them.
 MOST_EVENTS = 64
-# The number of gaps that are read at once, without batching; the shortest one is the initial estimate.
+# The number of gaps that are read at once, without batching; the shortest one is the initial
+# estimate.
 LEARNING_GAPS = 64
 # Multiplicative steps whose ratio makes the estimate settle where 1 % of the gaps are shorter.
-GAP_DOWN, GAP_UP = 0.98, 1.0002
+GAP_DOWN = 0.98
+GAP_UP = 1.0002
 
 # The bits of poll(2), which epoll shares.
-READABLE, WRITABLE, BROKEN, HUNG_UP = 0x1, 0x4, 0x8, 0x10
+READABLE = 0x1
+WRITABLE = 0x4
+BROKEN = 0x8
+HUNG_UP = 0x10
 
 # `Received.ended` where the peer has ended the connection.
 END_OF_STREAM = -1
@@ -52,9 +60,10 @@ Handler = Callable[[Sequence[tuple[int, int]]], None]
 class Received:
     """Reads of one socket, in their order.
 
-    `stamps`: their arrival times, monotonic ns; negative where the kernel gave none, so that the thread's clock was taken.
-    `plain`: so many of the first reads hold whole events and have the kernel's time. `ended`: 0 if the stream goes on, -1 if the
-    peer has ended it, else the errno of the failure.
+    `stamps`: their arrival times, monotonic ns; negative where the kernel gave none, so that the
+    thread's clock was taken. `plain`: so many of the first reads hold whole events and have the
+    kernel's time. `ended`: 0 if the stream goes on, -1 if the peer has ended it, else the errno of
+    the failure.
     """
 
     fd: int
@@ -68,14 +77,15 @@ Deliver = Callable[[Received], None]
 
 
 class Poller(ABC):
-    """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop. `gap_ns`: its estimate of the smallest
-    gap between tokens."""
+    """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop.
+    `gap_ns`: its estimate of the smallest gap between tokens."""
 
     gap_ns: float = math.inf
 
     @abstractmethod
     def watch(self, fd: int, *, writable: bool) -> None:
-        """Report at once when `fd` is readable or (`writable`) writable. Also changes one that is watched already."""
+        """Report at once when `fd` is readable or (`writable`) writable. Also changes one that is
+        watched already."""
 
     @abstractmethod
     def hold(self, fd: int) -> None:
@@ -86,10 +96,12 @@ class Poller(ABC):
         """`fd` is about to be closed."""
 
     def stream(self, fd: int) -> None:
-        """`fd` streams: it may be read a little late. Without effect where every read is at once."""
+        """`fd` streams: it may be read a little late. Without effect where every read is at
+        once."""
 
     def park(self, fd: int) -> bool:
-        """`fd` waits for its next request: report whatever comes. False: something has come already."""
+        """`fd` waits for its next request: report whatever comes. False: something has come
+        already."""
         self.watch(fd, writable=False)
         return True
 
@@ -97,7 +109,8 @@ class Poller(ABC):
         """Learn from the time between two tokens of one stream."""
 
     def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
-        """Learn from many gaps at once: how many of them were `shorter` than `gap_ns`, and the shortest."""
+        """Learn from many gaps at once: how many of them were `shorter` than `gap_ns`, and the
+        shortest."""
 
     # Where a thread receives (`llama_load.wire.receiver`), what it holds is not all reported yet.
 
@@ -138,7 +151,8 @@ class EpollPoller(Poller):
         self._gaps_to_learn = LEARNING_GAPS
         self._loop = loop
         self._handler = handler
-        self._urgent, self._batch = epoll(), epoll()
+        self._urgent = epoll()
+        self._batch = epoll()
         self._watched: set[int] = set()
         self._streaming: set[int] = set()
         self._timer: Any = None
@@ -195,8 +209,13 @@ class EpollPoller(Poller):
             self.gap_ns = min(self.gap_ns, max(shortest_ns, 1))
             return
         gap_ns = self.gap_ns * GAP_UP ** (count - shorter)
-        # Many gaps at once bring it below the shortest of them by at most one step, as they would one after the other.
-        self.gap_ns = max(gap_ns * GAP_DOWN**shorter, shortest_ns * GAP_DOWN) if shorter else gap_ns
+        # Many gaps at once bring it below the shortest of them by at most one step, as they would
+        # one after the other.
+        self.gap_ns = (
+            max(gap_ns * GAP_DOWN**shorter, shortest_ns * GAP_DOWN)
+            if shorter
+            else gap_ns
+        )
 
     def _read_urgent(self) -> None:
         # All of them: a first token that is read together with the second loses its own timestamp.
@@ -204,22 +223,29 @@ class EpollPoller(Poller):
             self._handler(events)
 
     def _read_batch(self) -> None:
-        # First tokens first: where all tokens come at once and the core is full, late reads cost gaps, not TTFT.
+        # First tokens first: where all tokens come at once and the core is full, late reads cost
+        # gaps, not TTFT.
         if len(self._watched) > len(self._streaming):
             self._read_urgent()
         if events := self._batch.poll(0, MOST_EVENTS):
             self._handler(events)
         if len(events) == MOST_EVENTS and self._timer is not None:
-            self._soon.start(self._read_batch)  # the rest, after other greenlets had a turn
+            self._soon.start(
+                self._read_batch
+            )  # the rest, after other greenlets had a turn
         else:
             self._soon.stop()
             self._retune()
 
     def _retune(self) -> None:
-        period = 0 if self._gaps_to_learn else min(LONGEST_PERIOD_NS, int(self.gap_ns / 3))
+        period = (
+            0 if self._gaps_to_learn else min(LONGEST_PERIOD_NS, int(self.gap_ns / 3))
+        )
         if len(self._streaming) < FEW_STREAMS or period < SHORTEST_PERIOD_NS:
             period = 0
-        if period == self._period_ns or (period and self._period_ns and abs(period - self._period_ns) < 250_000):
+        if period == self._period_ns or (
+            period and self._period_ns and abs(period - self._period_ns) < 250_000
+        ):
             return
         if self._timer is not None:
             self._timer.stop()
@@ -235,7 +261,8 @@ class EpollPoller(Poller):
 
 
 class GeventPoller(Poller):
-    """A gevent io watcher for each file descriptor, with the loop's backend: kqueue, poll, epoll."""
+    """A gevent io watcher for each file descriptor, with the loop's backend: kqueue, poll,
+    epoll."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
         self._loop = loop
@@ -260,4 +287,6 @@ class GeventPoller(Poller):
             watcher.close()
 
     def _ready(self, events: int, fd: int) -> None:
-        self._handler([(fd, (READABLE if events & 1 else 0) | (WRITABLE if events & 2 else 0))])
+        self._handler(
+            [(fd, (READABLE if events & 1 else 0) | (WRITABLE if events & 2 else 0))]
+        )

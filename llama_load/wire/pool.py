@@ -1,4 +1,5 @@
-"""The connections of one process: open and parked ones, and per address the last good endpoint and TLS session."""
+"""The connections of one process: open and parked ones, and per address the last good endpoint and
+TLS session."""
 
 from __future__ import annotations
 
@@ -14,15 +15,18 @@ from llama_load.wire.tls import TlsLayer, TlsOptions
 
 
 class ConnectionPool:
-    """Opens connections and keeps them for reuse. `understand_later` takes an exchange whose slab waits for its turn.
-    `good_endpoint`: the index of a name's address that was connected last."""
+    """Opens connections and keeps them for reuse. `understand_later` takes an exchange whose slab
+    waits for its turn. `good_endpoint`: the index of a name's address that was connected last."""
 
     def __init__(self, poller: Poller, understand_later: Callable[..., None]) -> None:
         self.poller = poller
         self.understand_later = understand_later
         self.record_gap = poller.record_gap
-        self.connections: dict[int, Connection] = {}  # by file descriptor, all that are open
-        self.streams: dict[int, tuple[Connection, _socket.socket, Slab]] = {}  # those whose reads are kept
+        self.connections: dict[
+            int, Connection
+        ] = {}  # by file descriptor, all that are open
+        # those whose reads are kept
+        self.streams: dict[int, tuple[Connection, _socket.socket, Slab]] = {}
         self.good_endpoint: dict[Address, int] = {}
         self._parked: dict[Address, list[Connection]] = {}
         self._tls_options = TlsOptions()
@@ -78,12 +82,15 @@ class ConnectionPool:
         self._parked.clear()
 
     def trust(self, options: TlsOptions) -> None:
-        """Set the TLS options of new connections. Loading the system's CAs takes 40 ms, so it is done on first use."""
-        self._tls_options, self._tls_context = options, None
+        """Set the TLS options of new connections. Loading the system's CAs takes 40 ms, so it is
+        done on first use."""
+        self._tls_options = options
+        self._tls_context = None
         self._tls_sessions.clear()
         self.close_parked()
 
-    # ------------------------------------------------------------------ for connections: see `connection.Home`
+    # ------------------------------------------------------------------ for connections: see
+    # `connection.Home`
 
     def register(self, connection: Connection) -> None:
         """A new socket, not connected yet."""
@@ -107,7 +114,9 @@ class ConnectionPool:
         if connection.fd in self.connections:
             self.poller.watch(connection.fd, writable=writable)
 
-    def keep_reads(self, connection: Connection, sock: _socket.socket, slab: Slab) -> None:
+    def keep_reads(
+        self, connection: Connection, sock: _socket.socket, slab: Slab
+    ) -> None:
         """From now on keep the connection's reads of whole events in `slab`."""
         self.streams[connection.fd] = connection, sock, slab
         self.poller.keep(connection.fd)
@@ -128,13 +137,17 @@ class ConnectionPool:
             self.gather(self.connections.get(fd))
 
     def tls_layer(self, address: Address) -> TlsLayer:
-        """The state of a new TLS connection, which tries to resume the last session with this address."""
+        """The state of a new TLS connection, which tries to resume the last session with this
+        address."""
         if self._tls_context is None:
             self._tls_context = self._tls_options.context()
-        return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
+        return TlsLayer(
+            self._tls_context, address.host, self._tls_sessions.get(address)
+        )
 
     def keep_session(self, address: Address, tls: TlsLayer) -> None:
-        """Keep the session for the next connection: a resumed handshake saves the server a signature."""
+        """Keep the session for the next connection: a resumed handshake saves the server a
+        signature."""
         session = tls.session
         if session is not None and session.has_ticket:
             self._tls_sessions[address] = session

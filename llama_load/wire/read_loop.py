@@ -1,7 +1,8 @@
 """Reads the sockets that are ready: once per token, so the most frequent code of all.
 
-Of a stream whose reads are kept, a read costs one system call and two appends. What every read needs is written out in `handle`
-(a method call takes 0.1 us), and everything else is left to the connection.
+Of a stream whose reads are kept, a read costs one system call and two appends. What every read
+needs is written out in `handle` (a method call takes 0.1 us), and everything else is left to the
+connection.
 """
 
 from __future__ import annotations
@@ -13,9 +14,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llama_load.failure_kind import FailureKind
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, STEP_NS, BatchClock, unpack_timespec, wall_minus_mono_ns
-from llama_load.wire.poller import BROKEN, END_OF_STREAM, HUNG_UP, READABLE, WRITABLE, Received
-from llama_load.wire.slab import KEPT_READ_BYTES, LEAST_READ_BYTES, READ_OVERHEAD_BYTES, WHOLE_EVENTS_END
+from llama_load.wire.clock import (
+    ANCILLARY_BYTES,
+    SO_TIMESTAMPNS,
+    STEP_NS,
+    BatchClock,
+    unpack_timespec,
+    wall_minus_mono_ns,
+)
+from llama_load.wire.poller import (
+    BROKEN,
+    END_OF_STREAM,
+    HUNG_UP,
+    READABLE,
+    WRITABLE,
+    Received,
+)
+from llama_load.wire.slab import (
+    KEPT_READ_BYTES,
+    LEAST_READ_BYTES,
+    READ_OVERHEAD_BYTES,
+    WHOLE_EVENTS_END,
+)
 
 if TYPE_CHECKING:
     from llama_load.wire.connection import Connection, Listener
@@ -54,7 +74,11 @@ class ReadLoop:
             try:
                 data, ancillary, _, _ = sock.recvmsg(KEPT_READ_BYTES, ANCILLARY_BYTES)
                 size = len(data)
-                if ancillary and LEAST_READ_BYTES <= size < KEPT_READ_BYTES and data.endswith(WHOLE_EVENTS_END):
+                if (
+                    ancillary
+                    and LEAST_READ_BYTES <= size < KEPT_READ_BYTES
+                    and data.endswith(WHOLE_EVENTS_END)
+                ):
                     # As `BatchClock.arrival_ns` does.
                     seconds, nanoseconds = unpack_timespec(ancillary[0][2])
                     at = seconds * 1_000_000_000 + nanoseconds - offset
@@ -64,7 +88,8 @@ class ReadLoop:
                     gap = at - previous
                     gaps += 1
                     if gap < usual_gap:
-                        at, gap = max(at, previous), max(gap, 0)
+                        at = max(at, previous)
+                        gap = max(gap, 0)
                         shorter += 1
                         shortest_gap = min(shortest_gap, gap)
                     connection.read_ns = at
@@ -96,13 +121,20 @@ class ReadLoop:
         except Exception as error:
             _give_up(connection, error)
 
-    def _look_at(self, pool: ConnectionPool, fd: int, bits: int, batch: BatchClock) -> None:
+    def _look_at(
+        self, pool: ConnectionPool, fd: int, bits: int, batch: BatchClock
+    ) -> None:
         connection = pool.connections.get(fd)
         if connection is None:
             return
         try:
-            if bits & WRITABLE or (bits & BROKEN and connection.opening.connected_ns is None):
+            is_opening = connection.opening.connected_ns is None
+            if bits & WRITABLE or (bits & BROKEN and is_opening):
                 connection.on_writable()
+                # The other bits may be about a socket to another address, which is closed by now,
+                # while a thread reads the present one. What has come is reported again.
+                if is_opening:
+                    return
             if bits & (READABLE | BROKEN | HUNG_UP):
                 connection.on_readable(self._buffer, self._view, batch)
         except Exception as error:
@@ -126,7 +158,11 @@ def _deliver(pool: ConnectionPool, connection: Connection, received: Received) -
             connection.close()  # what comes after an answer makes its connection unusable
             return
         stamp = received.stamps[index]
-        connection.take(received.reads[index], max(abs(stamp), connection.read_ns), is_stamped=stamp > 0)
+        connection.take(
+            received.reads[index],
+            max(abs(stamp), connection.read_ns),
+            is_stamped=stamp > 0,
+        )
 
     if received.ended:
         _end(connection, exchange, received.ended)
@@ -148,6 +184,8 @@ def _give_up(connection: Connection, error: Exception) -> None:
     """A bug here must cost one request, not the loop."""
     logger.exception("reading an answer failed")
     if connection.exchange is not None:
-        connection.exchange.fail(FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}")
+        connection.exchange.fail(
+            FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}"
+        )
     else:
         connection.close()

@@ -1,29 +1,39 @@
-"""Reads sockets by the compiled receiver, a thread that never holds the interpreter's lock (`_receiver.c`).
+"""Reads sockets by the compiled receiver, a thread that never holds the interpreter's lock
+(`_receiver.c`).
 
-Python still connects and sends. A socket goes to the thread before its request is sent; the thread keeps its reads with their
-arrival times.
-Python is woken
+Python still connects and sends. A socket goes to the thread before its request is sent; the thread
+keeps its reads with their arrival times. Python is woken
 
 - for every read of a stream that waits for its first token, or that is encrypted;
-- of a stream whose reads may be kept, only for a read that may end the answer, for its end, and when 32 KiB have come together.
+- of a stream whose reads may be kept, only for a read that may end the answer, for its end, and
+  when 32 KiB have come together.
 
-So nothing that Python does (understanding, records, garbage collection, greenlets of users) delays a read. Without the compiled
-module (no compiler, another system, LLAMA_LOAD_RECEIVER=python) `llama_load.wire.poller` and `llama_load.wire.read_loop` do the
-same in Python, and give the same records.
+So nothing that Python does (understanding, records, garbage collection, greenlets of users) delays
+a read. Without the compiled module (no compiler, another system, LLAMA_LOAD_RECEIVER=python)
+`llama_load.wire.poller` and `llama_load.wire.read_loop` do the same in Python, and give the same
+records.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import select
 from contextlib import suppress
 from typing import Any
 
 from gevent import monkey
 
 from llama_load.wire.clock import SO_TIMESTAMPNS
-from llama_load.wire.poller import READABLE, WRITABLE, Deliver, EpollPoller, GeventPoller, Handler, Poller, Received
+from llama_load.wire.poller import (
+    READABLE,
+    WRITABLE,
+    Deliver,
+    EpollPoller,
+    GeventPoller,
+    Handler,
+    Poller,
+    Received,
+)
 from llama_load.wire.priority import NORMAL, REAL_TIME, SenderPriority
 
 try:
@@ -53,7 +63,9 @@ class ReceiverPoller(Poller):
     `handler` gets the events of sockets that send or are parked, `deliver` what was received.
     """
 
-    def __init__(self, loop: Any, handler: Handler, deliver: Deliver, receiver: Any) -> None:
+    def __init__(
+        self, loop: Any, handler: Handler, deliver: Deliver, receiver: Any
+    ) -> None:
         self._handler = handler
         self._deliver = deliver
         self._receiver = receiver
@@ -84,7 +96,8 @@ class ReceiverPoller(Poller):
             return
         try:
             generation = self._receiver.add(fd)
-        except OSError:  # the kernel's limit of watched descriptors or memory: Python reads this one
+        # the kernel's limit of watched descriptors or memory: Python reads this one
+        except OSError:
             return
         self._generations[fd] = generation
         self._stop_watching(fd)
@@ -115,7 +128,9 @@ class ReceiverPoller(Poller):
 
     def gather(self, fd: int) -> Received | None:
         """See `Poller.gather`."""
-        return self._received(self._receiver.take(fd)) if fd in self._generations else None
+        return (
+            self._received(self._receiver.take(fd)) if fd in self._generations else None
+        )
 
     def read_now(self, fd: int) -> bool:
         """See `Poller.read_now`."""
@@ -160,7 +175,10 @@ class ReceiverPoller(Poller):
     def _look_at_senders(self) -> None:
         events = self._senders.poll(0, MOST_SENDERS)
         # A socket that is received is read by the thread alone.
-        mine = [(fd, bits & WRITABLE if fd in self._generations else bits) for fd, bits in events]
+        mine = [
+            (fd, bits & WRITABLE if fd in self._generations else bits)
+            for fd, bits in events
+        ]
         if mine:
             self._handler(mine)
 
@@ -170,8 +188,11 @@ class ReceiverPoller(Poller):
             if received is not None:
                 self._deliver(received)
 
-    def _received(self, found: tuple[int, int, list[bytes], list[int], int, int]) -> Received | None:
-        """What the thread gave; None if its socket was closed meanwhile, and its number perhaps given to another."""
+    def _received(
+        self, found: tuple[int, int, list[bytes], list[int], int, int]
+    ) -> Received | None:
+        """What the thread gave; None if its socket was closed meanwhile, and its number perhaps
+        given to another."""
         fd, generation, reads, stamps, plain, ended = found
         if self._generations.get(fd) != generation:
             return None
@@ -181,9 +202,10 @@ class ReceiverPoller(Poller):
 class ReceiverPriority:
     """The priorities of a process in which a thread receives (`ReceiverPoller`).
 
-    Only that thread takes real-time priority; it gives it back by itself while it uses most of a core. The thread that sends takes
-    the best nice value that it may have: it sends on time beside busy programs, and wakes up on an idle core, where a real-time
-    thread would take the core that it used last from the server that runs there.
+    Only that thread takes real-time priority; it gives it back by itself while it uses most of a
+    core. The thread that sends takes the best nice value that it may have: it sends on time beside
+    busy programs, and wakes up on an idle core, where a real-time thread would take the core that
+    it used last from the server that runs there.
     """
 
     def __init__(self, poller: Poller) -> None:
@@ -215,6 +237,6 @@ def best_poller(loop: Any, handler: Handler, deliver: Deliver) -> Poller:
     if receiver is not None:
         with suppress(OSError):  # no descriptor or no thread is left
             return ReceiverPoller(loop, handler, deliver, receiver())
-    if SO_TIMESTAMPNS is not None and hasattr(select, "EPOLLIN"):
+    if SO_TIMESTAMPNS is not None:
         return EpollPoller(loop, handler)
     return GeventPoller(loop, handler)

@@ -21,7 +21,8 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The user hangs up in the middle: after so many token events, or so many seconds after the start."""
+    """The user hangs up in the middle: after so many token events, or so many seconds after the
+    start."""
 
     tokens: int | None = None
     after_s: float | None = None
@@ -29,16 +30,18 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: method, path below the base URL, header fields and body. `reuse`: connections are reused; `keys`: headers that go
-    to their own server alone."""
+    """A request: method, path below the base URL, header fields and body. `reuse`: connections are
+    reused; `keys`: headers that go to their own server alone."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without copying
+    # or its pieces, which are sent without copying
+    body: bytes | tuple[bytes, ...] = b""
     reuse: bool = False
     give_up: GiveUp | None = None
-    most_bytes: int | None = None  # limit of the answer's body, where the request bounds it
+    # limit of the answer's body, where the request bounds it
+    most_bytes: int | None = None
     keys: BoundHeaders = NO_HEADERS
 
     @property
@@ -47,24 +50,29 @@ class Request:
         return (self.body,) if isinstance(self.body, bytes) else self.body
 
     def head(self, address: Address) -> bytes:
-        """The header block as bytes, with Host, Content-Length and Connection filled in. Raises OtherServerError."""
+        """The header block as bytes, with Host, Content-Length and Connection filled in. Raises
+        OtherServerError."""
         fields = [
             f"{self.method} {address.base_path}{self.path} HTTP/1.1",
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
             f"Connection: {'keep-alive' if self.reuse else 'close'}",
             f"Content-Length: {sum(map(len, self.pieces))}",
-            *(f"{name}: {value}" for name, value in self.keys.for_origin(address.origin)),
+            *(
+                f"{name}: {value}"
+                for name, value in self.keys.for_origin(address.origin)
+            ),
             *(f"{name}: {value}" for name, value in self.headers),
         ]
         return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")
 
 
 class EventReader(Protocol):
-    """Reads the events of an answer. Called from the event loop: it must neither block nor raise. `done`: the last event was the
-    final one."""
+    """Reads the events of an answer. Called from the event loop: it must neither block nor raise.
+    `done`: the last event was the final one."""
 
     done: bool
 
     def event(self, data: bytes, at_ns: int) -> bool:
-        """Read the data of one event, received at `at_ns`. True if it is progress (for chat: a token)."""
+        """Read the data of one event, received at `at_ns`. True if it is progress (for chat: a
+        token)."""

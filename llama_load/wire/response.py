@@ -1,4 +1,5 @@
-"""Incremental HTTP/1.1 answer: status, header fields, body without framing. Uses httptools (llhttp)."""
+"""Incremental HTTP/1.1 answer: status, header fields, body without framing. Uses httptools
+(llhttp)."""
 
 from __future__ import annotations
 
@@ -33,23 +34,31 @@ class Response:
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
-        self.complete = False  # by its framing; an answer without framing is complete when the connection ends
-        self.between_chunks = False  # the header block or a chunk is complete, and at most a piece of the next size has come
+        # by its framing; an answer without framing is complete when the connection ends
+        self.complete = False
+        # the header block or a chunk is complete, and at most a piece of the next size has come
+        self.between_chunks = False
         self._pieces: list[bytes] = []
-        self._overhead_bytes = 0  # since the last body bytes: headers, chunk extensions, trailers
+        # since the last body bytes: headers, chunk extensions, trailers
+        self._overhead_bytes = 0
         self._keep_alive = False
         self._surplus = False  # bytes came after the end of the answer
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes | memoryview) -> bytes | WireFailure:
-        """The body bytes in `data`, without chunk framing; or the failure if it is not a valid answer."""
+        """The body bytes in `data`, without chunk framing; or the failure if it is not a valid
+        answer."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return WireFailure(FailureKind.PROTOCOL, "the server tried to switch protocols")
+            return WireFailure(
+                FailureKind.PROTOCOL, "the server tried to switch protocols"
+            )
         except httptools.HttpParserError as error:
             if not self.complete:
-                return WireFailure(FailureKind.PROTOCOL, f"the answer is not valid HTTP/1.1: {error}")
+                return WireFailure(
+                    FailureKind.PROTOCOL, f"the answer is not valid HTTP/1.1: {error}"
+                )
             self._surplus = True
         pieces = self._pieces
         if pieces:
@@ -59,13 +68,20 @@ class Response:
             return body
         self._overhead_bytes += len(data)
         if self._overhead_bytes > MAX_HEADER_BYTES:
-            return WireFailure(FailureKind.TOO_LARGE, f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
+            return WireFailure(
+                FailureKind.TOO_LARGE,
+                f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes",
+            )
         return b""
 
     @property
     def ends_with_the_connection(self) -> bool:
         """Whether the body has no framing, so that it ends with the connection."""
-        return self.status is not None and not self.is_chunked and "content-length" not in self.headers
+        return (
+            self.status is not None
+            and not self.is_chunked
+            and "content-length" not in self.headers
+        )
 
     @property
     def is_chunked(self) -> bool:
@@ -86,7 +102,13 @@ class Response:
     def is_event_stream(self) -> bool:
         """Whether this is a successful answer of server-sent events."""
         plain = self.headers.get("content-encoding", "identity").lower() == "identity"
-        return self.is_success and plain and self.headers.get("content-type", "").lower().startswith("text/event-stream")
+        return (
+            self.is_success
+            and plain
+            and self.headers.get("content-type", "")
+            .lower()
+            .startswith("text/event-stream")
+        )
 
     @property
     def leaves_the_connection_open(self) -> bool:
@@ -94,7 +116,8 @@ class Response:
         return self.complete and self._keep_alive and not self._surplus
 
     def release(self) -> None:
-        """Drop the parser, which references this object's methods, to free both without the garbage collector."""
+        """Drop the parser, which references this object's methods, to free both without the garbage
+        collector."""
         self._parser = None
 
     # ------------------------------------------------------------------ httptools' callbacks
@@ -106,7 +129,9 @@ class Response:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field is complete. (Trailers are ignored.)"""
         if self.status is None:
-            self.headers[printable(name.decode("latin-1").lower())] = printable(value.decode("latin-1"))
+            self.headers[printable(name.decode("latin-1").lower())] = printable(
+                value.decode("latin-1")
+            )
 
     def on_headers_complete(self) -> None:
         """The header block is complete."""

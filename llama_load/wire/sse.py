@@ -1,9 +1,10 @@
 """Incremental decoder of server-sent events, for bytes split at any place.
 
-Follows the WHATWG rules (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream):
-lines end in LF, CR or CRLF, `data` fields of one event are joined by LF, comments and other fields are
-ignored, a blank line ends the event. One exception: data lines at the end of a *complete* body count without
-a blank line, because line-based clients accept them.
+Follows the WHATWG rules
+(https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream): lines end
+in LF, CR or CRLF, `data` fields of one event are joined by LF, comments and other fields are
+ignored, a blank line ends the event. One exception: data lines at the end of a *complete* body
+count without a blank line, because line-based clients accept them.
 """
 
 from __future__ import annotations
@@ -22,38 +23,61 @@ class EventTooLarge(Exception):
     """A line or an event grew beyond MAX_EVENT_BYTES."""
 
     def __init__(self) -> None:
-        super().__init__(f"an event of the stream grew beyond {MAX_EVENT_BYTES >> 20} MiB without ending")
+        super().__init__(
+            f"an event of the stream grew beyond {MAX_EVENT_BYTES >> 20} MiB without ending"
+        )
 
 
 class EventStream:
     """Incremental decoder. `feed` returns the data of every event completed by these bytes."""
 
-    __slots__ = ("_at_start", "_between", "_data", "_data_bytes", "_skip_lf", "_tail", "_tail_pieces")
+    __slots__ = (
+        "_at_start",
+        "_between",
+        "_data",
+        "_data_bytes",
+        "_skip_lf",
+        "_tail",
+        "_tail_pieces",
+    )
 
     def __init__(self) -> None:
         self._tail = b""  # the beginning of a line that has not ended yet
-        self._tail_pieces = (
-            bytearray()
-        )  # and how it goes on: appended to, since copying it with each byte would take quadratic time
+        # and how it goes on: appended to, since copying it with each byte would take quadratic time
+        self._tail_pieces = bytearray()
         self._data: list[bytes] = []  # data lines of an event that has not ended yet
         self._data_bytes = 0
-        self._skip_lf = False  # the last line ended in CR: a LF that follows belongs to it
+        # the last line ended in CR: a LF that follows belongs to it
+        self._skip_lf = False
         self._at_start = True
-        self._between = False  # all bytes so far were whole events: nothing of the above is set
+        # all bytes so far were whole events: nothing of the above is set
+        self._between = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Events completed by `chunk`, oldest first; each is the event's data, lines joined by LF."""
+        """Events completed by `chunk`, oldest first; each is the event's data, lines joined by
+        LF."""
         # The hot path: one whole event of one line, ended by LF.
-        one_line = self._between and chunk[:6] == b"data: " and chunk.find(b"\n") == len(chunk) - 2
+        one_line = (
+            self._between
+            and chunk[:6] == b"data: "
+            and chunk.find(b"\n") == len(chunk) - 2
+        )
         if one_line and chunk[-1] == _LF and b"\r" not in chunk:
             return [chunk[6:-2]]
-        if self._tail and not self._at_start and b"\n" not in chunk and b"\r" not in chunk:
+        if (
+            self._tail
+            and not self._at_start
+            and b"\n" not in chunk
+            and b"\r" not in chunk
+        ):
             self._tail_pieces += chunk
             if len(self._tail) + len(self._tail_pieces) > MAX_EVENT_BYTES:
                 raise EventTooLarge
             return []
         events = self._feed_slowly(chunk)
-        self._between = not (self._tail or self._data or self._skip_lf or self._at_start)
+        self._between = not (
+            self._tail or self._data or self._skip_lf or self._at_start
+        )
         return events
 
     @property
@@ -88,7 +112,8 @@ class EventStream:
         if b"\n" in chunk or b"\r" in chunk:
             *lines, self._tail = _LINE_END.split(text)
         else:  # no line ended; searching its beginning again each time would take quadratic time
-            lines, self._tail = [], text
+            lines = []
+            self._tail = text
         if len(self._tail) > MAX_EVENT_BYTES:
             raise EventTooLarge
         return self._lines(lines)
@@ -102,7 +127,8 @@ class EventStream:
                     self._data = []
                     self._data_bytes = 0
             elif line == b"data" or line.startswith(b"data:"):
-                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+                data = line[6:] if line[5:6] == b" " else line[5:]
+                self._data.append(data)
                 self._data_bytes += len(line)
                 if self._data_bytes > MAX_EVENT_BYTES:
                     raise EventTooLarge

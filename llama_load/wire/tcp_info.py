@@ -7,11 +7,14 @@ import socket
 import sys
 
 # struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
-_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
+_TCP_INFO_BYTES = 104
+_RTT_OFFSET = 68
+_RETRANSMITTED_OFFSET = 100
 
 
 def handshake_ns(sock: _socket.socket) -> int | None:
-    """Round trip of the connection's handshake; None where the kernel does not report it or a segment was repeated."""
+    """Round trip of the connection's handshake; None where the kernel does not report it or a
+    segment was repeated."""
     if not sys.platform.startswith("linux"):
         return None
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)

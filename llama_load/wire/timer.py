@@ -1,6 +1,7 @@
 """Precise sleeps: a kernel timer (timerfd) that the event loop watches like a socket.
 
-gevent's sleeps end up to 1 ms late: libev passes them to epoll, whose timeouts are rounded up to whole milliseconds.
+gevent's sleeps end up to 1 ms late: libev passes them to epoll, whose timeouts are rounded up to
+whole milliseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class _Timer:
 
     def __init__(self) -> None:
         """Raises OSError when no file descriptor is left."""
-        self._fd = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = _LIBC.timerfd_create(
+            time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC
+        )
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "no timer available")
         self._watcher: Any = gevent.get_hub().loop.io(self._fd, 1)
@@ -43,7 +46,9 @@ class _Timer:
 
     def wait(self, until_ns: int) -> None:
         # Setting it again also clears an earlier expiry.
-        _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _ITIMERSPEC(0, 0, *divmod(until_ns, NS_PER_S)), None)
+        _LIBC.timerfd_settime(
+            self._fd, _ABSOLUTE, _ITIMERSPEC(0, 0, *divmod(until_ns, NS_PER_S)), None
+        )
         gevent.get_hub().wait(self._watcher)
 
 
@@ -51,8 +56,8 @@ _idle: list[_Timer] = []
 
 
 def sleep_until(until_ns: int) -> None:
-    """Sleep until this instant of the monotonic clock, ns; about 0.1 ms late if the loop is idle. Without a kernel timer (not
-    supported, or all in use), as precise as gevent."""
+    """Sleep until this instant of the monotonic clock, ns; about 0.1 ms late if the loop is idle.
+    Without a kernel timer (not supported, or all in use), as precise as gevent."""
     timer = _free_timer()
     if timer is None:
         gevent.sleep(max(0, until_ns - time.monotonic_ns()) / NS_PER_S)

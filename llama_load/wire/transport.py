@@ -42,7 +42,8 @@ _poll = monkey.get_original("select", "poll")
 
 
 class Transport:
-    """Sends requests and reads answers for all greenlets of one process. Get it by `Transport.of_this_process()`."""
+    """Sends requests and reads answers for all greenlets of one process. Get it by
+    `Transport.of_this_process()`."""
 
     _instances: ClassVar[dict[str, Transport]] = {}
 
@@ -53,29 +54,40 @@ class Transport:
         poller = best_poller(loop, self._handle, self._deliver)
         self.pool = ConnectionPool(poller, self._understand_later)
         self.fair_queue = FairQueue(loop)
-        self._slabs = FairQueue(loop)  # apart, because new requests wait in the other one
+        self._slabs = FairQueue(
+            loop
+        )  # apart, because new requests wait in the other one
         self._reads = ReadLoop()
         self._loop = loop
         self._scan: Any = None
-        # Linux turns receive timestamps on for the whole machine with the first socket that requests them, with a delay. One socket
-        # that stays open ensures that every later segment has one.
+        # Linux turns receive timestamps on for the whole machine with the first socket that
+        # requests them, with a delay. One socket that stays open ensures that every later segment
+        # has one.
         self._keeper = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         if SO_TIMESTAMPNS is not None:
             self._keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     @classmethod
     def of_this_process(cls, use: str = "load") -> Transport:
-        """The transport of this process, made on first use (never before a fork). Each `use` has its own, with its own queue and
-        connections, so that what ends the requests of one leaves the others alone."""
+        """The transport of this process, made on first use (never before a fork). Each `use` has
+        its own, with its own queue and connections, so that what ends the requests of one leaves
+        the others alone."""
         if (instance := cls._instances.get(use)) is None or instance.pid != os.getpid():
             instance = cls._instances[use] = cls()
         return instance
 
-    def send(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
+    def send(
+        self,
+        address: Address,
+        request: Request,
+        reader: EventReader,
+        timeouts: Timeouts,
+    ) -> Exchange:
         """Carry out one exchange and return it when it is done.
 
-        Blocks only the calling greenlet. Never raises for server or network errors. If the greenlet is killed, the connection is
-        closed and GreenletExit propagates; use `begin` and `Exchange.cancel` where the exchange is still needed.
+        Blocks only the calling greenlet. Never raises for server or network errors. If the greenlet
+        is killed, the connection is closed and GreenletExit propagates; use `begin` and
+        `Exchange.cancel` where the exchange is still needed.
         """
         exchange = self.begin(address, request, reader, timeouts)
         try:
@@ -85,12 +97,26 @@ class Transport:
         return exchange
 
     def begin(
-        self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts, earlier: Exchange | None = None
+        self,
+        address: Address,
+        request: Request,
+        reader: EventReader,
+        timeouts: Timeouts,
+        earlier: Exchange | None = None,
     ) -> Exchange:
-        """Start an exchange, after greenlets that were ready before; `Exchange.wait` waits for its end. `earlier`: it sends the
-        request of that exchange again, and its time counts from there."""
+        """Start an exchange, after greenlets that were ready before; `Exchange.wait` waits for its
+        end. `earlier`: it sends the request of that exchange again, and its time counts from
+        there."""
         self.fair_queue.wait()
-        exchange = Exchange(self.pool, address, request, PhaseClock(timeouts), AnswerBody(reader), Waiter(), self._over)
+        exchange = Exchange(
+            self.pool,
+            address,
+            request,
+            PhaseClock(timeouts),
+            AnswerBody(reader),
+            Waiter(),
+            self._over,
+        )
         if earlier is not None:
             exchange.stamps.started_ns = earlier.stamps.started_ns
         self.active.add(exchange)
@@ -98,11 +124,24 @@ class Transport:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
             self._scan.start(self._scan_timeouts)
         if request.give_up is not None and request.give_up.after_s is not None:
-            spent_s = 0.0 if earlier is None else (time.monotonic_ns() - earlier.stamps.started_ns) / NS_PER_S
-            exchange.hang_up_timer = self._loop.timer(max(0.0, request.give_up.after_s - spent_s))
-            exchange.hang_up_timer.start(exchange.abort, update=True)
+            self._hang_up_in_time(exchange, request.give_up.after_s)
         exchange.start()
         return exchange
+
+    def _hang_up_in_time(self, exchange: Exchange, after_s: float) -> None:
+        """Have the user hang up so long after the start of the request."""
+        timer = self._loop.timer(_left_s(exchange, after_s))
+        timer.start(self._hang_up, exchange, after_s, update=True)
+        exchange.hang_up_timer = timer
+
+    def _hang_up(self, exchange: Exchange, after_s: float) -> None:
+        # The request starts later than the timer where its connection is opened first, or where the
+        # machine stands still between the two.
+        if _left_s(exchange, after_s) > 0:
+            exchange.hang_up_timer.close()
+            self._hang_up_in_time(exchange, after_s)
+        else:
+            exchange.abort()
 
     def _over(self, exchange: Exchange) -> None:
         self.active.discard(exchange)
@@ -125,6 +164,13 @@ class Transport:
         if self.receiver_thread is None:
             return SenderPriority()
         return ReceiverPriority(self.pool.poller)
+
+    def catch_up(self) -> None:
+        """Understand what has arrived of the answers under way, each at its turn: see
+        `llama_load.wire.exchange`. For a page that shows tokens while they arrive."""
+        for exchange in tuple(self.active):
+            self.pool.gather(exchange.connection)
+            exchange.understand_soon()
 
     # ------------------------------------------------------------------ called by the loop
 
@@ -152,7 +198,9 @@ class Transport:
             exchange.understand(budget_ns)
         except Exception as error:  # a bug here must cost one request, not the loop
             logger.exception("reading an answer failed")
-            exchange.fail(FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}")
+            exchange.fail(
+                FailureKind.CLIENT_ERROR, f"llama-load itself failed: {error!r}"
+            )
 
     def _scan_timeouts(self) -> None:
         if overdue := self._overdue():
@@ -163,23 +211,45 @@ class Transport:
     def _overdue(self) -> list[Exchange]:
         now = time.monotonic_ns()
         self.pool.gather_silent(now - SILENT_NS)
+        found = []
         for exchange in tuple(self.active):
-            if exchange.is_overdue(now):
+            if exchange.became_overdue(now):
                 self.pool.gather(exchange.connection)
                 self._understand(exchange)
+                found.append(exchange)
             elif exchange.is_silent(now):
                 self._understand(exchange)
-        return [exchange for exchange in self.active if exchange.is_overdue(now)]
+        # What had arrived in time may have ended it, or begun its next phase.
+        return [each for each in found if each in self.active and each.is_overdue(now)]
 
     def _read_waiting(self, exchanges: Sequence[Exchange]) -> None:
-        """Read bytes of these exchanges that wait in the kernel: after a pause of the process, timers run before reads."""
+        """Read bytes of these exchanges that wait in the kernel: after a pause of the process,
+        timers run before reads."""
         poller = _poll()
         for exchange in exchanges:
             connection = exchange.connection
-            if connection is not None and connection.fd >= 0 and not self.pool.poller.read_now(connection.fd):
-                poller.register(connection.fd, READABLE if connection.all_sent else READABLE | WRITABLE)
+            if (
+                connection is not None
+                and connection.fd >= 0
+                and not self.pool.poller.read_now(connection.fd)
+            ):
+                poller.register(
+                    connection.fd,
+                    READABLE if connection.all_sent else READABLE | WRITABLE,
+                )
         for _ in range(MOST_WAITING_READS):
-            ready = [(fd, bits) for fd, bits in poller.poll(0) if fd in self.pool.connections]
+            ready = [
+                (fd, bits) for fd, bits in poller.poll(0) if fd in self.pool.connections
+            ]
             if not ready:
                 return
             self._handle(ready)
+
+
+def _left_s(exchange: Exchange, after_s: float) -> float:
+    """Seconds until the request's user hangs up, `after_s` after its start; all of them where it
+    has not started."""
+    started_ns = exchange.stamps.started_ns
+    if not started_ns:
+        return after_s
+    return max(0.0, after_s - (time.monotonic_ns() - started_ns) / NS_PER_S)

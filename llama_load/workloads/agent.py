@@ -1,4 +1,5 @@
-"""A synthetic agent: a system prompt with tools, then rounds of a tool call and its output, with a context that grows."""
+"""A synthetic agent: a system prompt with tools, then rounds of a tool call and its output, with a
+context that grows."""
 
 from __future__ import annotations
 
@@ -29,19 +30,29 @@ from llama_load.workloads.talk_prompts import Chat, TalkWriter
 from llama_load.workloads.talks import TOOL, RecordedTurn, Talk
 
 # Tokens of a task and of the text that goes with a tool call, where no flag says otherwise.
-TASK_TOKENS, ANSWER_TOKENS = 200, 64
+TASK_TOKENS = 200
+ANSWER_TOKENS = 64
 # Agents that do not fit a slot get this share of the usual lengths, then this many rounds.
-SHARES, FEWER_ROUNDS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1), (4, 2, 1)
+SHARES = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1)
+FEWER_ROUNDS = (4, 2, 1)
 # Tools of coding agents: a name, what it does, and its parameters.
 _TOOLS = (
     ("read_file", "Read a file of the project.", ("path", "first_line", "last_line")),
     ("edit_file", "Replace a text in a file by another one.", ("path", "old", "new")),
-    ("run_command", "Run a shell command in the project and return its output.", ("command", "timeout_s")),
+    (
+        "run_command",
+        "Run a shell command in the project and return its output.",
+        ("command", "timeout_s"),
+    ),
     ("search", "Search the project for a regular expression.", ("pattern", "folder")),
     ("list_files", "List the files of a folder.", ("folder",)),
     ("write_file", "Write a new file.", ("path", "text")),
     ("fetch_page", "Fetch a page of the documentation.", ("url",)),
-    ("ask_agent", "Start another agent with a task of its own and return its answer.", ("task",)),
+    (
+        "ask_agent",
+        "Start another agent with a task of its own and return its answer.",
+        ("task",),
+    ),
 )
 MOST_TOOLS = len(_TOOLS)
 
@@ -55,29 +66,38 @@ class AgentFacts(DataFacts):
     tools: int
     tool_output_tokens: int
     sub_agents: int
-    smaller: str | UnsetType = UNSET  # what is smaller than usual, so that agents fit a slot
+    # what is smaller than usual, so that agents fit a slot
+    smaller: str | UnsetType = UNSET
 
 
 class Agent:
-    """Coding agents at work: every conversation is a task, rounds of a tool call with its output, and a last answer.
+    """Coding agents at work: every conversation is a task, rounds of a tool call with its output,
+    and a last answer.
 
-    The shape is set by --rounds, --system-tokens, --tools, --tool-output-tokens, --tool-time and --sub-agents; the task has
-    --input-len tokens, each answer asks for --output-len. All agents share system prompt and tools. The history has the model's
-    own answers; where it called no tool, a call is added, since the output of a tool follows. Sizes that no flag sets are made
-    smaller until a whole agent fits a slot.
+    The shape is set by --rounds, --system-tokens, --tools, --tool-output-tokens, --tool-time and
+    --sub-agents; the task has --input-len tokens, each answer asks for --output-len. All agents
+    share system prompt and tools. The history has the model's own answers; where it called no tool,
+    a call is added, since the output of a tool follows. Sizes that no flag sets are made smaller
+    until a whole agent fits a slot.
     """
 
     name = "agent"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Make as many agents as the run needs. UsageError: not even the first request fits a slot."""
-        writer, shape = TalkWriter(request), request.traffic.agent
+        """Make as many agents as the run needs. UsageError: not even the first request fits a
+        slot."""
+        writer = TalkWriter(request)
+        shape = request.traffic.agent
         for maker in _makers(request, writer):
             chats = _chats(maker, writer, request)
             if not (shortened := sum(chat.missing > 0 for chat in chats)):
                 break
         size = maker.size
-        measured = [_unjudged(prompt, is_new=request.renews) for chat in chats for prompt in chat.prompts]
+        measured = [
+            _unjudged(prompt, is_new=request.renews)
+            for chat in chats
+            for prompt in chat.prompts
+        ]
         warmup = [
             _unjudged(writer.chat(talk, 1).prompts[0], is_new=request.renews)
             for talk in writer.counted(maker.warmup(request.warmup))
@@ -92,7 +112,14 @@ class Agent:
             smaller=_smaller(size, _sizes(shape)[0]) or UNSET,
         )
         # Shared are system prompt and tools, rendered by the server's template.
-        return request.plan(measured, warmup, facts, distinct=len(measured), shortened=shortened, shared_tokens=None)
+        return request.plan(
+            measured,
+            warmup,
+            facts,
+            distinct=len(measured),
+            shortened=shortened,
+            shared_tokens=None,
+        )
 
 
 def _unjudged(prompt: Prompt, *, is_new: bool) -> Prompt:
@@ -110,8 +137,11 @@ class _Size:
 
 
 def _sizes(shape: AgentShape) -> list[_Size]:
-    """The sizes to try, largest first: first the lengths that no flag sets become shorter, then the rounds fewer."""
-    trials = [(ROUNDS, share) for share in SHARES] + [(rounds, SHARES[-1]) for rounds in FEWER_ROUNDS]
+    """The sizes to try, largest first: first the lengths that no flag sets become shorter, then the
+    rounds fewer."""
+    trials = [(ROUNDS, share) for share in SHARES] + [
+        (rounds, SHARES[-1]) for rounds in FEWER_ROUNDS
+    ]
     sizes = (
         _Size(
             shape.rounds or rounds,
@@ -124,8 +154,8 @@ def _sizes(shape: AgentShape) -> list[_Size]:
 
 
 def _makers(request: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
-    """Makers of smaller and smaller agents, the first of which fits a slot as a whole; at the end one of the usual size, whose last
-    requests are left out."""
+    """Makers of smaller and smaller agents, the first of which fits a slot as a whole; at the end
+    one of the usual size, whose last requests are left out."""
     sizes = _sizes(request.traffic.agent)
     for size in sizes:
         maker = _Maker(request, size)
@@ -143,7 +173,8 @@ def _chats(maker: _Maker, writer: TalkWriter, request: PlanRequest) -> list[Chat
         chat = writer.chat(talk)
         if not chat.prompts:
             raise UsageError(
-                "the first request of an agent is longer than a slot of the server; start it with a larger context or fewer "
+                "the first request of an agent is longer than a slot of the server; start it "
+                "with a larger context or fewer "
                 "slots, or give fewer --system-tokens, --tools or a shorter --input-len"
             )
         chats.append(chat)
@@ -157,10 +188,20 @@ def _smaller(size: _Size, usual: _Size) -> str:
     """`system prompt 750 instead of 1500 tokens, …`; "" if all is as usual."""
     parts = (
         (size.rounds, usual.rounds, "{} instead of {} rounds"),
-        (size.system_tokens, usual.system_tokens, "a system prompt of {} instead of {} tokens"),
-        (size.tool_output_tokens, usual.tool_output_tokens, "tool outputs of {} instead of {} tokens"),
+        (
+            size.system_tokens,
+            usual.system_tokens,
+            "a system prompt of {} instead of {} tokens",
+        ),
+        (
+            size.tool_output_tokens,
+            usual.tool_output_tokens,
+            "tool outputs of {} instead of {} tokens",
+        ),
     )
-    return ", ".join(text.format(now, before) for now, before, text in parts if now != before)
+    return ", ".join(
+        text.format(now, before) for now, before, text in parts if now != before
+    )
 
 
 class _Maker:
@@ -173,7 +214,11 @@ class _Maker:
         self._task_tokens = request.traffic.input_len or TASK_TOKENS
         self._output = request.output_len or ANSWER_TOKENS
         self._seed = request.seed
-        self._fields = {"tools": [_definition(*tool) for tool in _TOOLS[: shape.tools]]} if shape.tools else {}
+        self._fields = (
+            {"tools": [_definition(*tool) for tool in _TOOLS[: shape.tools]]}
+            if shape.tools
+            else {}
+        )
         system = self._words("system", size.system_tokens)
         self._opening = (Message(SYSTEM, f"You are a coding agent. {system}"),)
 
@@ -182,7 +227,9 @@ class _Maker:
         number = 0
         while True:
             number += 1
-            yield self._talk(f"agent {number}", self.size.rounds, self._shape.sub_agents)
+            yield self._talk(
+                f"agent {number}", self.size.rounds, self._shape.sub_agents
+            )
 
     def warmup(self, count: int) -> Iterator[Talk]:
         """Agents of one round, with tasks of their own."""
@@ -196,17 +243,33 @@ class _Maker:
         for number in range(1, rounds + 1):
             call = self._call(f"{name} {number}", draw)
             agents = self._sub_agents(name, sub_agents, rounds) if number == 1 else ()
-            reply = Message(ASSISTANT, self._words(f"{name} answer {number}", max(8, self._output // 2)), calls=(call,))
+            reply = Message(
+                ASSISTANT,
+                self._words(f"{name} answer {number}", max(8, self._output // 2)),
+                calls=(call,),
+            )
             turns.append(RecordedTurn(added, reply, delay_s, self._output, agents))
-            output = self._words(f"{name} output {number}", self.size.tool_output_tokens)
+            output = self._words(
+                f"{name} output {number}", self.size.tool_output_tokens
+            )
             added = (Message(TOOL, output, call_id=call.id),)
-            delay_s = None if self._shape.tool_time is None else self._shape.tool_time.draw(draw)
+            delay_s = (
+                None
+                if self._shape.tool_time is None
+                else self._shape.tool_time.draw(draw)
+            )
         turns.append(RecordedTurn(added, None, delay_s, self._output))
         return Talk(name, self._opening, tuple(turns), self._fields)
 
     def _sub_agents(self, name: str, count: int, rounds: int) -> tuple[Talk, ...]:
-        talks = (self._talk(f"{name} sub-agent {number}", max(1, rounds // 2), 0) for number in range(1, count + 1))
-        return tuple(replace(talk, name=f"sub-agent {number}") for number, talk in enumerate(talks, start=1))
+        talks = (
+            self._talk(f"{name} sub-agent {number}", max(1, rounds // 2), 0)
+            for number in range(1, count + 1)
+        )
+        return tuple(
+            replace(talk, name=f"sub-agent {number}")
+            for number, talk in enumerate(talks, start=1)
+        )
 
     def _call(self, name: str, draw: random.Random) -> ToolCall:
         tool, _, parameters = draw.choice(_TOOLS[: max(1, self._shape.tools)])
@@ -218,7 +281,18 @@ class _Maker:
         return self._text.prompt(names, max(self._text.least, tokens))[0]
 
 
-def _definition(name: str, description: str, parameters: tuple[str, ...]) -> dict[str, Any]:
-    properties = {parameter: {"type": "string", "description": f"The {parameter.replace('_', ' ')}."} for parameter in parameters}
+def _definition(
+    name: str, description: str, parameters: tuple[str, ...]
+) -> dict[str, Any]:
+    properties = {
+        parameter: {
+            "type": "string",
+            "description": f"The {parameter.replace('_', ' ')}.",
+        }
+        for parameter in parameters
+    }
     schema = {"type": "object", "properties": properties, "required": [parameters[0]]}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }

@@ -1,4 +1,5 @@
-"""Generated text in blocks that are named by ids: prompts that begin with the same ids begin with the same text."""
+"""Generated text in blocks that are named by ids: prompts that begin with the same ids begin with
+the same text."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from llama_load.workloads.counting import TokenCounter, counted, settled
 from llama_load.workloads.synthetic import CODE, ENGLISH, Vocabulary
 
 BLOCK_TOKENS = 512  # of Mooncake's traces
-# Only these passages are counted, 16 thousand tokens in all, for a trace of any length: blocks are assembled from them.
+# Only these passages are counted, 16 thousand tokens in all, for a trace of any length: blocks are
+# assembled from them.
 PASSAGE_TOKENS = 64
 PASSAGES = 256
 # A gigabyte of text. A trace of 3 kB can ask for 400 million tokens.
@@ -38,38 +40,61 @@ class _Passage:
 class BlockText:
     """Generated text in named blocks of equal length: seed and name determine the words.
 
-    A block is one or several of 256 counted passages, the first with its words shuffled, so that no two blocks begin the same way.
+    A block is one or several of 256 counted passages, the first with its words shuffled, so that no
+    two blocks begin the same way.
     """
 
-    def __init__(self, seed: str, counter: TokenCounter, block_tokens: int = BLOCK_TOKENS) -> None:
+    def __init__(
+        self, seed: str, counter: TokenCounter, block_tokens: int = BLOCK_TOKENS
+    ) -> None:
         self.block_tokens = block_tokens
         most = max(1, block_tokens // PASSAGE_TOKENS)
-        self._in_block = next(count for count in range(most, 0, -1) if block_tokens % count == 0)
+        self._in_block = next(
+            count for count in range(most, 0, -1) if block_tokens % count == 0
+        )
         passage_tokens = block_tokens // self._in_block
         self._seed = seed
         self._budget = Budget(MOST_TOKENS)
-        # No Chinese: one such character would make Python store the prompt at two bytes per character.
+        # No Chinese: one such character would make Python store the prompt at two bytes per
+        # character.
         vocabulary = self._vocabulary = Vocabulary(counter, f"{ENGLISH} {CODE}")
-        # A prompt's first word, without a space before it, may have another number of tokens than inside a text.
-        self._first = {word: tokens - vocabulary.overhead for word, tokens in counted(vocabulary.cost, counter)}
+        # A prompt's first word, without a space before it, may have another number of tokens than
+        # inside a text.
+        self._first = {
+            word: tokens - vocabulary.overhead
+            for word, tokens in counted(vocabulary.cost, counter)
+        }
         self._shortest = min(self._first, key=self._first.__getitem__)
-        self.least = vocabulary.overhead + self._first[self._shortest]  # tokens of the shortest prompt
+        # tokens of the shortest prompt
+        self.least = vocabulary.overhead + self._first[self._shortest]
         anchor = next(iter(vocabulary.cost))
-        start, start_tokens = f"{anchor} ", vocabulary.overhead + vocabulary.cost[anchor]
+        start = f"{anchor} "
+        start_tokens = vocabulary.overhead + vocabulary.cost[anchor]
         so_far: set[str] = set()
-        draws = [random.Random(f"passage {seed} {number}") for number in range(PASSAGES)]
-        fittings = [vocabulary.fitting(draw, start_tokens + passage_tokens, (start, start_tokens), so_far) for draw in draws]
+        draws = [
+            random.Random(f"passage {seed} {number}") for number in range(PASSAGES)
+        ]
+        fittings = [
+            vocabulary.fitting(
+                draw, start_tokens + passage_tokens, (start, start_tokens), so_far
+            )
+            for draw in draws
+        ]
         made = settled(fittings, counter)
-        self._passages = [_Passage(text.removeprefix(start), tokens - start_tokens) for text, tokens in made]
+        self._passages = [
+            _Passage(text.removeprefix(start), tokens - start_tokens)
+            for text, tokens in made
+        ]
 
     def prompt(self, names: Iterator[str], tokens: int) -> tuple[str, int]:
-        """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens. UsageError: all texts together
-        have more than `MOST_TOKENS`."""
+        """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens.
+        UsageError: all texts together have more than `MOST_TOKENS`."""
         try:
             self._budget.spend(tokens)
         except TooMuchWork:
             raise UsageError(
-                f"the prompts have more than {MOST_TOKENS // 10**6} million tokens in all; send fewer with --num-prompts, or a "
+                f"the prompts have more than {MOST_TOKENS // 10**6} million tokens in all; send "
+                "fewer with --num-prompts, or a "
                 "part of the trace"
             ) from None
         parts: list[str] = []
@@ -79,21 +104,31 @@ class BlockText:
                 word = passage.text.partition(" ")[0]
                 missing -= self._first[word] - self._vocabulary.cost[word]
             if missing < passage.tokens:
-                words, missing = self._cut(passage, missing, random.Random(f"end {self._seed} {tokens}"))
+                words, missing = self._cut(
+                    passage, missing, random.Random(f"end {self._seed} {tokens}")
+                )
                 parts += words
                 break
             parts.append(passage.text)
             missing -= passage.tokens
-        return (" ".join(parts), tokens - missing) if parts else (self._shortest, self.least)
+        return (
+            (" ".join(parts), tokens - missing)
+            if parts
+            else (self._shortest, self.least)
+        )
 
     def _block(self, name: str) -> list[_Passage]:
         draw = random.Random(f"{name} {self._seed}")
         first, *rest = draw.choices(self._passages, k=self._in_block)
         return [first.shuffled(draw), *rest]
 
-    def _cut(self, passage: _Passage, tokens: int, draw: random.Random) -> tuple[list[str], int]:
-        """The passage's first words, up to `missing` tokens, other words where its own do not fit; and how many are missing."""
-        cost, words = self._vocabulary.cost, passage.text.split(" ")
+    def _cut(
+        self, passage: _Passage, tokens: int, draw: random.Random
+    ) -> tuple[list[str], int]:
+        """The passage's first words, up to `missing` tokens, other words where its own do not fit;
+        and how many are missing."""
+        cost = self._vocabulary.cost
+        words = passage.text.split(" ")
         # 1 for a tokenizer. Estimates are rounded per word.
         scale = passage.tokens / sum(map(cost.__getitem__, words))
         used = [scale * so_far for so_far in accumulate(map(cost.__getitem__, words))]

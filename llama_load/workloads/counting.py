@@ -1,12 +1,15 @@
-"""Counts the tokens of texts, and fits texts to a number of tokens, many at a time: each count may be a request to a server.
+"""Counts the tokens of texts, and fits texts to a number of tokens, many at a time: each count may
+be a request to a server.
 
-Counters are a local tokenizer.json, or an estimate, named as such. A server's tokenizer is counted by its target.
+Counters are a local tokenizer.json, or an estimate, named as such. A server's tokenizer is counted
+by its target.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,7 +19,8 @@ from llama_load.errors import UsageError
 T = TypeVar("T")
 # Texts counted in one batch: a server's /tokenize is called for several at a time.
 BATCH = 32
-# CJK ideographs, kana, hangul and full-width forms: modern tokenizers spend about three tokens on four characters.
+# CJK ideographs, kana, hangul and full-width forms: modern tokenizers spend about three tokens on
+# four characters.
 _DENSE = re.compile(r"[\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]")
 DENSE_TOKENS_PER_CHAR = 0.75
 CHARS_PER_TOKEN = 4.2
@@ -34,7 +38,8 @@ class TokenCounter(Protocol):
 
 
 class EstimatedCounter:
-    """About one token per 4.2 characters and three tokens per four CJK characters. Error: 20 % and more."""
+    """About one token per 4.2 characters and three tokens per four CJK characters. Error: 20 % and
+    more."""
 
     source = "estimate"
 
@@ -45,7 +50,12 @@ class EstimatedCounter:
     @staticmethod
     def _one(text: str) -> int:
         dense = len(_DENSE.findall(text))
-        return round(dense * DENSE_TOKENS_PER_CHAR + (len(text) - dense) / CHARS_PER_TOKEN) + 1 if text else 0
+        return (
+            round(dense * DENSE_TOKENS_PER_CHAR + (len(text) - dense) / CHARS_PER_TOKEN)
+            + 1
+            if text
+            else 0
+        )
 
 
 class LocalCounter:
@@ -56,10 +66,14 @@ class LocalCounter:
         try:
             from tokenizers import Tokenizer
         except ImportError:
-            raise UsageError("--tokenizer needs the package tokenizers: pip install tokenizers") from None
+            raise UsageError(
+                "--tokenizer needs the package tokenizers: pip install tokenizers"
+            ) from None
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise UsageError(f"there is no tokenizer.json at {path}; --tokenizer takes the file or its folder")
+            raise UsageError(
+                f"there is no tokenizer.json at {path}; --tokenizer takes the file or its folder"
+            )
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises bare Exception
@@ -68,7 +82,20 @@ class LocalCounter:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """See `TokenCounter.count`."""
-        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
+        return [
+            len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))
+        ]
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        found: list[int] = self._tokenizer.encode(text).ids
+        return found
+
+
+@cache
+def tokenizer_at(path: str) -> LocalCounter:
+    """The tokenizer at this path, read once. UsageError: see `LocalCounter`."""
+    return LocalCounter(Path(path))
 
 
 def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
@@ -84,13 +111,18 @@ def counted(texts: Iterable[str], counter: TokenCounter) -> Iterator[tuple[str, 
         yield from zip(batch, counter.count(batch), strict=True)
 
 
-def settled(fittings: Sequence[Generator[str, int, T]], counter: TokenCounter) -> list[T]:
-    """The results of these fittings, in order. A fitting yields a text, is sent its number of tokens, and retries or returns.
+def settled(
+    fittings: Sequence[Generator[str, int, T]], counter: TokenCounter
+) -> list[T]:
+    """The results of these fittings, in order. A fitting yields a text, is sent its number of
+    tokens, and retries or returns.
 
     All advance in rounds, so that a round costs the counter a few batches and not a call per text.
     """
     results: dict[int, T] = {}
-    waiting = [(place, fitting, next(fitting)) for place, fitting in enumerate(fittings)]
+    waiting = [
+        (place, fitting, next(fitting)) for place, fitting in enumerate(fittings)
+    ]
     while waiting:
         following = []
         for batch in batches(waiting):

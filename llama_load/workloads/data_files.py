@@ -1,4 +1,5 @@
-"""Entries of a data file (a JSON list or JSON Lines, of any size) and the turns of a conversation."""
+"""Entries of a data file (a JSON list or JSON Lines, of any size) and the turns of a
+conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, open_foreign
-from llama_load.foreign_json import TooDeep, check_json
+from llama_load.foreign_json import TooDeep, check_json, memory_bytes
 from llama_load.workloads.prompt import Message
 from llama_load.workloads.text_files import read_whole
 
@@ -37,9 +38,19 @@ MOST_ENTRIES = 5_000_000
 PIECE_BYTES = 16 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _INK = re.compile(rb"\S")
-# A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_TOOL_ROLES = {"tool", "function", "function_call", "observation", "tool_call", "tool_response"}
+# A string that never ends is one match, up to the end: looking for its end from each of its quotes
+# would take quadratic time.
+_STRING_OR_BRACKET = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL
+)
+_TOOL_ROLES = {
+    "tool",
+    "function",
+    "function_call",
+    "observation",
+    "tool_call",
+    "tool_response",
+}
 ROLES_OF_SPEAKERS = {
     "human": USER,
     "user": USER,
@@ -54,14 +65,16 @@ ROLES_OF_SPEAKERS = {
 
 
 class DataFile:
-    """The entries of a file, in order: the items of a JSON list, one object alone, or one entry per line.
+    """The entries of a file, in order: the items of a JSON list, one object alone, or one entry per
+    line.
 
-    Keeps only their positions and decodes an entry on access: a 500 MB file costs a few megabytes besides its pages in the
-    system's cache. `sha256` is the file's.
+    Keeps only their positions and decodes an entry on access: a 500 MB file costs a few megabytes
+    besides its pages in the system's cache. `sha256` is the file's.
     """
 
     def __init__(self, path: Path, layout: str) -> None:
-        """`layout` completes the message "this is JSON, but not …". UsageError: the file is missing, empty or not JSON."""
+        """`layout` completes the message "this is JSON, but not …". UsageError: the file is
+        missing, empty or not JSON."""
         self._path = path
         self._layout = layout
         whole = _mapped(path)
@@ -73,27 +86,43 @@ class DataFile:
                 raise UsageError(f"the data set {path} is empty")
             self._lines: array[int] | None = None
             if first.group() == b"[":
-                self._entries: Sequence[msgspec.Raw | memoryview] = _list_items(memoryview(data)[start:])
+                self._entries: Sequence[msgspec.Raw | memoryview] = _list_items(
+                    memoryview(data)[start:]
+                )
             else:
                 self._lines, self._entries = _lines(data, start)
         except TooLarge as error:
             raise UsageError(f"the data set {path} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
-            raise UsageError(f"the data set {path} is not valid JSON in UTF-8: {error}") from None
+            raise UsageError(
+                f"the data set {path} is not valid JSON in UTF-8: {error}"
+            ) from None
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def where(self, place: int) -> str:
         """The entry's name in messages: `line 7 of chats.jsonl`, `entry 7 of chats.json`."""
-        return f"entry {place + 1} of {self._path}" if self._lines is None else f"line {self._lines[place]} of {self._path}"
+        return (
+            f"entry {place + 1} of {self._path}"
+            if self._lines is None
+            else f"line {self._lines[place]} of {self._path}"
+        )
+
+    def memory_bytes(self, place: int) -> int:
+        """What an entry takes in memory, decoded, about."""
+        return memory_bytes(bytes(self._entries[place]))
 
     def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[T, str]]:
         """All entries with their names in messages. UsageError: see `decode`."""
-        return ((self.decode(place, decoder), self.where(place)) for place in range(len(self)))
+        return (
+            (self.decode(place, decoder), self.where(place))
+            for place in range(len(self))
+        )
 
     def decode(self, place: int, decoder: msgspec.json.Decoder[T]) -> T:
-        """The entry at a position, 0 … len-1. UsageError names an entry that is broken or has another layout."""
+        """The entry at a position, 0 … len-1. UsageError names an entry that is broken or has
+        another layout."""
         entry = self._entries[place]
         try:
             try:
@@ -102,26 +131,40 @@ class DataFile:
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
-                # Half an emoji (an escaped lone surrogate) is invalid Unicode, but Python's json and vLLM accept it; dumps have it.
+                # Half an emoji (an escaped lone surrogate) is invalid Unicode, but Python's json
+                # and vLLM accept it; dumps have it.
                 text = json.dumps(json.loads(bytes(entry)), ensure_ascii=False)
                 return decoder.decode(text.encode("utf-8", "replace"))
         except msgspec.ValidationError as error:
-            raise UsageError(f"{self.where(place)} is JSON, but not {self._layout}: {error}") from None
+            raise UsageError(
+                f"{self.where(place)} is JSON, but not {self._layout}: {error}"
+            ) from None
         except TooDeep as error:
             raise UsageError(f"{self.where(place)} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
-            raise UsageError(f"{self.where(place)} is not valid JSON in UTF-8: {error}") from None
+            raise UsageError(
+                f"{self.where(place)} is not valid JSON in UTF-8: {error}"
+            ) from None
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
     if path.is_file() and (size := path.stat().st_size) > MOST_DATA_BYTES:
-        raise UsageError(f"the data set {path} has {size >> 30:,} GiB, over the limit of {MOST_DATA_BYTES >> 30} GiB")
+        raise UsageError(
+            f"the data set {path} has {size >> 30:,} GiB, over the limit of "
+            f"{MOST_DATA_BYTES >> 30} GiB"
+        )
     with suppress(ValueError, OSError):  # an empty file cannot be mapped
         if path.is_file():
             with open_foreign(path, MOST_DATA_BYTES) as file:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     missing = "; give the path of a file with --dataset-path"
-    return read_whole(path, "data set", MOST_PIPE_BYTES, missing=missing, too_large="; save it as a file")
+    return read_whole(
+        path,
+        "data set",
+        MOST_PIPE_BYTES,
+        missing=missing,
+        too_large="; save it as a file",
+    )
 
 
 def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
@@ -129,7 +172,10 @@ def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
     encoding = json.detect_encoding(data[:4])
     if not encoding.startswith("utf-8"):
         if len(data) > MOST_CONVERTED_BYTES:
-            raise TooLarge(f"files in {encoding.upper()} are read up to {MOST_CONVERTED_BYTES >> 20} MiB; save it as UTF-8")
+            raise TooLarge(
+                f"files in {encoding.upper()} are read up to {MOST_CONVERTED_BYTES >> 20} MiB; "
+                "save it as UTF-8"
+            )
         data = data[:].decode(encoding).encode()
     return data, len(_BOM) if data[:3] == _BOM else 0
 
@@ -138,7 +184,10 @@ def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
     if _commas(data) >= MOST_ENTRIES:  # in texts, too; or there are too many entries
         counted = _items_by_brackets(data)
         if counted is None:
-            raise TooLarge(f"it has more than {MOST_ENTRIES:,} entries that are no objects, or is not valid JSON")
+            raise TooLarge(
+                f"it has more than {MOST_ENTRIES:,} entries that are no objects, or is not valid "
+                "JSON"
+            )
         return counted
     try:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
@@ -162,7 +211,8 @@ def _check_count(entries: int) -> None:
 
 
 def _items_by_brackets(data: memoryview) -> list[memoryview] | None:
-    """The objects of a JSON list, without decoding their strings; None if it is not a list of objects."""
+    """The objects of a JSON list, without decoding their strings; None if it is not a list of
+    objects."""
     items: list[memoryview] = []
     depth = start = end = 0
     for match in _STRING_OR_BRACKET.finditer(data):
@@ -181,7 +231,9 @@ def _items_by_brackets(data: memoryview) -> list[memoryview] | None:
                 items.append(data[start:end])
             elif depth == 0:
                 closed = bytes(data[end : match.end()]).strip() == b"]"
-                return items if closed and not bytes(data[match.end() :]).strip() else None
+                return (
+                    items if closed and not bytes(data[match.end() :]).strip() else None
+                )
     return None
 
 
@@ -191,7 +243,9 @@ def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memory
     with suppress(ValueError, RecursionError, msgspec.DecodeError):
         msgspec.json.decode(view[start:], type=dict[str, msgspec.Raw])
         return array("Q", [1]), [view[start:]]
-    numbers, lines, number = array("Q"), [], 0
+    numbers = array("Q")
+    lines = []
+    number = 0
     while start < len(data):
         end = data.find(b"\n", start)
         end = len(data) if end < 0 else end
@@ -211,7 +265,8 @@ class Part(msgspec.Struct):
 
 
 class Turn(msgspec.Struct, rename={"speaker": "from"}):
-    """One turn of a conversation: ShareGPT's `from` and `value`, or OpenAI's `role` and `content`."""
+    """One turn of a conversation: ShareGPT's `from` and `value`, or OpenAI's `role` and
+    `content`."""
 
     speaker: str | None = None
     value: str | None = None
@@ -222,7 +277,10 @@ class Turn(msgspec.Struct, rename={"speaker": "from"}):
     @property
     def uses_tools(self) -> bool:
         """Whether it calls a tool, or is the result of one."""
-        return bool(self.tool_calls) or (self.role or self.speaker or "").lower() in _TOOL_ROLES
+        return (
+            bool(self.tool_calls)
+            or (self.role or self.speaker or "").lower() in _TOOL_ROLES
+        )
 
     @property
     def text(self) -> str:
@@ -240,7 +298,9 @@ def messages(turns: Iterable[Turn]) -> list[Message]:
     spoken: list[Message] = []
     last = ASSISTANT
     for turn in turns:
-        role = ROLES_OF_SPEAKERS.get((turn.role or turn.speaker or "").lower()) or (USER if last == ASSISTANT else ASSISTANT)
+        role = ROLES_OF_SPEAKERS.get((turn.role or turn.speaker or "").lower()) or (
+            USER if last == ASSISTANT else ASSISTANT
+        )
         last = last if role == SYSTEM else role
         if turn.text.strip():
             spoken.append(Message(role, turn.text))
@@ -249,7 +309,8 @@ def messages(turns: Iterable[Turn]) -> list[Message]:
 
 def alternating(spoken: Iterable[Message]) -> Iterator[Message]:
     """The messages, with consecutive ones of the same role joined by a blank line."""
-    role, texts = "", list[str]()
+    role = ""
+    texts = list[str]()
     for message in spoken:
         if message.role != role and texts:
             yield Message(role, BLANK_LINE.join(texts))

@@ -1,7 +1,9 @@
-"""Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders), read with the package `datasets`.
+"""Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders), read with the
+package `datasets`.
 
-A spec is `hf:REPO` or `hf:REPO:split` (default: train). REPO may also be a local file or folder, read without network.
-`datasets` is imported when a data set is opened, because that takes a second. It keeps its cache in `HF_HOME`.
+A spec is `hf:REPO` or `hf:REPO:split` (default: train). REPO may also be a local file or folder,
+read without network. `datasets` is imported when a data set is opened, because that takes a second.
+It keeps its cache in `HF_HOME`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class DataSet:
         self._source, split = _source_and_split(spec)
         self._rows: Any = self._loaded(split)
         names = self._rows.column_names
-        self.columns = list(next(self._read(self._rows), {}) if names is None else names)
+        self.columns = list(
+            next(self._read(self._rows), {}) if names is None else names
+        )
 
     @property
     def facts(self) -> DataFacts:
@@ -59,45 +63,65 @@ class DataSet:
         for name in names:
             if name in self.columns:
                 return name
-        raise UsageError(f"the data set {self.spec} has no column {' or '.join(names)}; it has {', '.join(self.columns) or 'none'}")
+        raise UsageError(
+            f"the data set {self.spec} has no column {' or '.join(names)}; it has "
+            f"{', '.join(self.columns) or 'none'}"
+        )
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The rows in order, with all columns or only these."""
         for column in columns or ():
             self.first_of([column])
-        return self._read(self._rows if columns is None else self._rows.select_columns(list(columns)))
+        return self._read(
+            self._rows if columns is None else self._rows.select_columns(list(columns))
+        )
 
     def images(self, count: int, seed: int) -> list[bytes]:
-        """`count` images drawn with the seed, as encoded files (JPEG, PNG, …); fewer if the data set has fewer.
+        """`count` images drawn with the seed, as encoded files (JPEG, PNG, …); fewer if the data
+        set has fewer.
 
-        Read from the first image column, or one named image, images or picture. UsageError: there is none.
+        Read from the first image column, or one named image, images or picture. UsageError: there
+        is none.
         """
         column = self._image_column()
-        pictures = (image for row in self.rows([column]) for image in _pictures(row[column]))
+        pictures = (
+            image for row in self.rows([column]) for image in _pictures(row[column])
+        )
         pool = list(islice(pictures, max(count, IMAGE_POOL)))
         if not pool:
-            raise UsageError(f"the column {column} of the data set {self.spec} contains no images")
+            raise UsageError(
+                f"the column {column} of the data set {self.spec} contains no images"
+            )
         random.Random(seed).shuffle(pool)
         return [self._file(image) for image in pool[:count]]
 
     def _loaded(self, split: str) -> Any:
         local = Path(self._source)
-        if not local.exists() and (not self.spec.startswith(HUB) or self._source.startswith(("/", "."))):
-            raise UsageError(f"there is no data set at {local}; give the path of a file with --dataset-path")
+        if not local.exists() and (
+            not self.spec.startswith(HUB) or self._source.startswith(("/", "."))
+        ):
+            raise UsageError(
+                f"there is no data set at {local}; give the path of a file with --dataset-path"
+            )
         try:
             import datasets
         except ImportError:
-            raise UsageError(f"the data set {self.spec} needs the package datasets: pip install datasets") from None
+            raise UsageError(
+                f"the data set {self.spec} needs the package datasets: pip install datasets"
+            ) from None
         try:
             if local.is_file():
                 kind = _FORMATS.get(local.suffix.lower())
                 if kind is None:
-                    raise UsageError(f"the data set {local} is not a Parquet, JSON or JSONL file (.parquet, .json, .jsonl)")
+                    raise UsageError(
+                        f"the data set {local} is not a Parquet, JSON or JSONL file (.parquet, "
+                        ".json, .jsonl)"
+                    )
                 builder = datasets.load_dataset_builder(kind, data_files=str(local))
             else:
                 builder = datasets.load_dataset_builder(self._source)
-            # What is checked is what is opened: the README of a folder or repository may name any file or URL.
-            # What the package has prepared in its cache has none.
+            # What is checked is what is opened: the README of a folder or repository may name any
+            # file or URL. What the package has prepared in its cache has none.
             for files in (builder.config.data_files or {}).values():
                 for file in files:
                     self._check_place(str(file), "file")
@@ -106,7 +130,8 @@ class DataSet:
             return rows.decode(False) if rows.features else rows
         except UsageError:
             raise
-        except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
+        # the Hub's, Arrow's and the disk's errors pass through the package
+        except Exception as error:
             raise self._refused(error) from None
 
     def _read(self, rows: Any) -> Iterator[dict[str, Any]]:
@@ -136,41 +161,58 @@ class DataSet:
         except Exception as error:  # see `_loaded`
             raise self._refused(error) from None
         if len(data) > MOST_IMAGE_BYTES:
-            raise UsageError(f"an image of the data set {self.spec} is larger than {MOST_IMAGE_BYTES // 2**20} MiB")
+            raise UsageError(
+                f"an image of the data set {self.spec} is larger than "
+                f"{MOST_IMAGE_BYTES // 2**20} MiB"
+            )
         return data
 
     def _check_place(self, path: str, what: str) -> None:
-        """A README or cell may name a file: one of the data set's own, on this machine or in its repository on the Hub, and no
-        other. A link is where it leads to."""
+        """A README or cell may name a file: one of the data set's own, on this machine or in its
+        repository on the Hub, and no other. A link is where it leads to."""
         own = Path(self._source)
         if own.exists():
             folder = own.resolve() if own.is_dir() else own.resolve().parent
             file = Path(folder, path.removeprefix("file://"))
-            is_own = file.resolve().is_relative_to(folder) or (own.is_file() and file.samefile(own))
+            is_own = file.resolve().is_relative_to(folder) or (
+                own.is_file() and file.samefile(own)
+            )
             good = "::" not in path and file.is_file() and is_own
         else:
-            good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(f"hf://datasets/{self._source}/")
+            good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(
+                f"hf://datasets/{self._source}/"
+            )
             good = good and "::" not in path and ".." not in path
         if not good:
-            raise UsageError(f"the data set {self.spec} names the {what} {printable(path, 200)}, which is not a file of its own")
+            raise UsageError(
+                f"the data set {self.spec} names the {what} {printable(path, 200)}, which is not "
+                "a file of its own"
+            )
 
     def _refused(self, error: Exception) -> UsageError:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = (
+            (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        )
         if Path(self._source).exists():
             return UsageError(f"the data set {self.spec} cannot be read: {reason}")
         if isinstance(error, ValueError):  # a missing split or configuration
             return UsageError(f"the data set {self.spec} cannot be used: {reason}")
         return UsageError(
-            f"the data set {self.spec} cannot be reached: {reason}; give a local file with --dataset-path FILE, "
+            f"the data set {self.spec} cannot be reached: {reason}; give a local file with "
+            "--dataset-path FILE, "
             "or fill the cache on a machine with network: llama-load datasets fetch"
         )
 
 
 def _source_and_split(spec: str) -> tuple[str, str]:
-    """Repository or path, and split: "lmms-lab/chat", "test" for hf:lmms-lab/chat:test. A file name may contain a colon."""
+    """Repository or path, and split: "lmms-lab/chat", "test" for hf:lmms-lab/chat:test. A file name
+    may contain a colon."""
     source = spec.removeprefix(HUB)
     if not source:
-        raise UsageError("hf: must be followed by a repository of the Hub, such as hf:OWNER/NAME or hf:OWNER/NAME:split")
+        raise UsageError(
+            "hf: must be followed by a repository of the Hub, such as hf:OWNER/NAME or "
+            "hf:OWNER/NAME:split"
+        )
     name, colon, split = source.rpartition(":")
     if not colon or Path(source).exists():
         return source, DEFAULT_SPLIT

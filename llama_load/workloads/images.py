@@ -1,6 +1,8 @@
-"""Images to send: drawn by number and seed, or read from files; encoded as base64 data URLs before the run starts.
+"""Images to send: drawn by number and seed, or read from files; encoded as base64 data URLs before
+the run starts.
 
-A maker is a function that makes one image; `made` runs makers in threads, since Pillow and NumPy release Python's lock.
+A maker is a function that makes one image; `made` runs makers in threads, since Pillow and NumPy
+release Python's lock.
 """
 
 from __future__ import annotations
@@ -28,15 +30,18 @@ Maker = Callable[[], Image]
 
 FORMATS = ("jpeg", "png")
 # Smaller: shapes and strokes vanish. Larger: drawing one takes a gigabyte of memory.
-MIN_SIDE, MAX_SIDE = 16, 8192
+MIN_SIDE = 16
+MAX_SIDE = 8192
 # Memory for one run's data URLs. A 512x512 JPEG takes 60 kB: room for about 9000.
 POOL_BYTES = 512 * 2**20
 AT_A_TIME = 32
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
-# Pillow's names of the formats that every server reads; MPO is a phone's JPEG with a second image after it.
+# Pillow's names of the formats that every server reads; MPO is a phone's JPEG with a second image
+# after it.
 SENT_AS_THEY_ARE = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}
 
-# Pillow reads more formats, some with other programs (Ghostscript for EPS), and ignores a file name's suffix.
+# Pillow reads more formats, some with other programs (Ghostscript for EPS), and ignores a file
+# name's suffix.
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # Decoding an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
 MOST_PIXELS = 64 * 2**20
@@ -44,8 +49,13 @@ MOST_FILE_BYTES = 256 * 2**20
 
 JPEG_QUALITY = 85  # usual for cameras and web sites
 GRAIN_BITS = 4
-BRIGHTEST = 256 - 2**GRAIN_BITS  # colours stay below, so that adding grain never overflows
-FIELD_CELLS = (5, 24)  # low-resolution noise: cells of the large and the small patches of colour
+BRIGHTEST = (
+    256 - 2**GRAIN_BITS
+)  # colours stay below, so that adding grain never overflows
+FIELD_CELLS = (
+    5,
+    24,
+)  # low-resolution noise: cells of the large and the small patches of colour
 SHAPES = 16
 LINES_OF_TEXT = 8
 
@@ -57,10 +67,11 @@ def made(
     most_bytes: int | None = None,
     threads: Callable[[int], Executor] = ThreadPoolExecutor,
 ) -> list[Image]:
-    """The images that the makers make, in order; those after the first `most_bytes` of data URLs are left out.
+    """The images that the makers make, in order; those after the first `most_bytes` of data URLs
+    are left out.
 
-    `on_image_ready` is called with the number of finished images. `threads(workers)` gives the pool: threads patched by gevent
-    share one core, gevent's own thread pool does not.
+    `on_image_ready` is called with the number of finished images. `threads(workers)` gives the
+    pool: threads patched by gevent share one core, gevent's own thread pool does not.
     """
     images: list[Image] = []
     total = 0
@@ -78,35 +89,58 @@ def made(
     return images
 
 
-def drawings(count: int, size: tuple[int, int], image_format: str, seed: int | str, first: int = 0) -> list[Maker]:
-    """Makers of drawings `first`, `first` + 1, … of `size` (width, height): all different, the same for the same seed.
+def drawings(
+    count: int,
+    size: tuple[int, int],
+    image_format: str,
+    seed: int | str,
+    first: int = 0,
+) -> list[Maker]:
+    """Makers of drawings `first`, `first` + 1, … of `size` (width, height): all different, the same
+    for the same seed.
 
-    A 512x512 JPEG takes about 12 ms of a core and 44 kB. UsageError: a size or format that cannot be drawn.
+    A 512x512 JPEG takes about 12 ms of a core and 44 kB. UsageError: a size or format that cannot
+    be drawn.
     """
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in size):
-        raise UsageError(f"images must be {MIN_SIDE} to {MAX_SIDE} pixels wide and high, got {size[0]}x{size[1]}")
+        raise UsageError(
+            f"images must be {MIN_SIDE} to {MAX_SIDE} pixels wide and high, got {size[0]}x{size[1]}"
+        )
     if image_format not in FORMATS:
-        raise UsageError(f"the image format must be {' or '.join(FORMATS)}, got {image_format!r}")
-    return [partial(_drawn, number, size, image_format, seed) for number in range(first, first + count)]
+        raise UsageError(
+            f"the image format must be {' or '.join(FORMATS)}, got {image_format!r}"
+        )
+    return [
+        partial(_drawn, number, size, image_format, seed)
+        for number in range(first, first + count)
+    ]
 
 
 def files(path: Path) -> list[Maker]:
-    """Makers of the images at a path: a file, or a folder with its subfolders, sorted; hidden files are left out.
+    """Makers of the images at a path: a file, or a folder with its subfolders, sorted; hidden files
+    are left out.
 
-    UsageError: no such path, or no image in the folder; a maker raises it when its file cannot be read.
+    UsageError: no such path, or no image in the folder; a maker raises it when its file cannot be
+    read.
     """
     if path.is_file():
-        return [partial(_read, path)]
+        return [partial(_read_image, path)]
     if not path.is_dir():
-        raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
+        raise UsageError(
+            f"there are no images at {path}; --images takes a file, a folder or hf:REPO"
+        )
     below = folder_files(path, lambda file: file.suffix.lower() in SUFFIXES)
     if not below:
-        raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
-    return [partial(_read, file) for file in below]
+        raise UsageError(
+            f"the folder {path} contains no images; recognized suffixes are "
+            f"{', '.join(sorted(SUFFIXES))}"
+        )
+    return [partial(_read_image, file) for file in below]
 
 
 def image_of(data: bytes, name: str) -> Image:
-    """The image in a file's bytes: JPEG and PNG unchanged, other formats as PNG (the first frame of an animation).
+    """The image in a file's bytes: JPEG and PNG unchanged, other formats as PNG (the first frame of
+    an animation).
 
     UsageError names an image that is broken or in an unknown format.
     """
@@ -117,15 +151,33 @@ def image_of(data: bytes, name: str) -> Image:
         with Pillow.open(io.BytesIO(data), formats=READ) as picture:
             width, height = picture.size
             if width * height > MOST_PIXELS:
-                raise UsageError(f"the image {name} has {width}x{height} pixels, more than {MOST_PIXELS // 10**6} million")
+                raise UsageError(
+                    f"the image {name} has {width}x{height} pixels, more than "
+                    f"{MOST_PIXELS // 10**6} million"
+                )
             kind = SENT_AS_THEY_ARE.get(picture.format or "")
             if kind == "jpeg":
-                picture.draft("RGB", (1, 1))  # decoding at 1/8 size finds broken files in 40 % of the time
+                # decoding at 1/8 size finds broken files in 40 % of the time
+                picture.draft("RGB", (1, 1))
             picture.load()
             if kind is None:
-                kind, data = "png", _encoded(picture.convert("RGBA" if picture.has_transparency_data else "RGB"), "png")
-    except (OSError, ValueError, SyntaxError, EOFError, Pillow.DecompressionBombError) as error:
-        reason = f"its format is not one of {', '.join(READ)}" if isinstance(error, UnidentifiedImageError) else error
+                kind = "png"
+                data = _encoded(
+                    picture.convert("RGBA" if picture.has_transparency_data else "RGB"),
+                    "png",
+                )
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        Pillow.DecompressionBombError,
+    ) as error:
+        reason = (
+            f"its format is not one of {', '.join(READ)}"
+            if isinstance(error, UnidentifiedImageError)
+            else error
+        )
         raise UsageError(f"the image {name} cannot be read: {reason}") from None
     return _image(data, kind, width, height)
 
@@ -138,7 +190,7 @@ def _call(maker: Maker) -> Image | UsageError:
         return error
 
 
-def _read(file: Path) -> Image:
+def _read_image(file: Path) -> Image:
     return image_of(read_whole(file, "image", MOST_FILE_BYTES), str(file))
 
 
@@ -152,18 +204,24 @@ def _encoded(picture: Picture, kind: str) -> bytes:
     if kind == "jpeg":
         picture.save(file, "JPEG", quality=JPEG_QUALITY)
     else:
-        picture.save(file, "PNG", compress_level=1)  # the default level takes 1.5 times as long for 10 % less
+        # the default level takes 1.5 times as long for 10 % less
+        picture.save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
-def _drawn(number: int, size: tuple[int, int], image_format: str, seed: int | str) -> Image:
-    """Drawing `number` of a seed: a field of colours, shapes, lines that resemble writing, grain."""
+def _drawn(
+    number: int, size: tuple[int, int], image_format: str, seed: int | str
+) -> Image:
+    """Drawing `number` of a seed: a field of colours, shapes, lines that resemble writing,
+    grain."""
     import numpy as np
     from PIL import Image as Pillow
     from PIL import ImageDraw as Drawing
 
     # Seeds may be negative; NumPy's may not.
-    draw = np.random.default_rng(list(hashlib.sha256(f"{seed}/{number}".encode()).digest()))
+    draw = np.random.default_rng(
+        list(hashlib.sha256(f"{seed}/{number}".encode()).digest())
+    )
     picture = _colour_field(draw, size)
     pen = Drawing.Draw(picture, "RGBA")
     for _ in range(SHAPES):
@@ -171,17 +229,26 @@ def _drawn(number: int, size: tuple[int, int], image_format: str, seed: int | st
     for _ in range(LINES_OF_TEXT):
         _writing(draw, pen, size)
     pixels = np.asarray(picture)
-    grain = np.frombuffer(draw.bytes(pixels.size), np.uint8).reshape(pixels.shape) >> (8 - GRAIN_BITS)
-    return _image(_encoded(Pillow.fromarray(pixels + grain), image_format), image_format, *size)
+    grain = np.frombuffer(draw.bytes(pixels.size), np.uint8).reshape(pixels.shape) >> (
+        8 - GRAIN_BITS
+    )
+    return _image(
+        _encoded(Pillow.fromarray(pixels + grain), image_format), image_format, *size
+    )
 
 
 def _colour_field(draw: np.random.Generator, size: tuple[int, int]) -> Picture:
     import numpy as np
     from PIL import Image as Pillow
 
-    coarse, fine = (Pillow.fromarray(draw.integers(0, BRIGHTEST, (cells, cells, 3), dtype=np.uint8)) for cells in FIELD_CELLS)
+    coarse, fine = (
+        Pillow.fromarray(draw.integers(0, BRIGHTEST, (cells, cells, 3), dtype=np.uint8))
+        for cells in FIELD_CELLS
+    )
     smooth = Pillow.Resampling.BILINEAR  # bicubic exceeds the brightest colour
-    return Pillow.blend(coarse.resize(fine.size, smooth), fine, 0.3).resize(size, smooth)
+    return Pillow.blend(coarse.resize(fine.size, smooth), fine, 0.3).resize(
+        size, smooth
+    )
 
 
 def _colour(draw: np.random.Generator) -> tuple[int, ...]:
@@ -198,7 +265,9 @@ def _shape(draw: np.random.Generator, pen: ImageDraw, size: tuple[int, int]) -> 
     elif kind == 1:
         pen.rectangle((x, y, x + width, y + height), fill=colour)
     else:
-        pen.polygon([(x, y), (x + width, y + height / 3), (x + width / 3, y + height)], fill=colour)
+        right = (x + width, y + height / 3)
+        below = (x + width / 3, y + height)
+        pen.polygon([(x, y), right, below], fill=colour)
 
 
 def _writing(draw: np.random.Generator, pen: ImageDraw, size: tuple[int, int]) -> None:
@@ -207,7 +276,9 @@ def _writing(draw: np.random.Generator, pen: ImageDraw, size: tuple[int, int]) -
 
     height = draw.uniform(0.01, 0.03) * min(size)
     letters = int(draw.integers(8, 30))
-    points = draw.uniform(0.0, height, (letters, 3, 2)) + draw.uniform(0.0, 0.9, 2) * size
+    points = (
+        draw.uniform(0.0, height, (letters, 3, 2)) + draw.uniform(0.0, 0.9, 2) * size
+    )
     points[:, :, 0] += np.arange(letters)[:, None] * height
     colour = _colour(draw)
     for letter in points.reshape(letters, 6).tolist():

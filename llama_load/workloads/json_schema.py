@@ -1,10 +1,11 @@
 """Checks answers against JSON schemas in bounded time: both come from others.
 
-The size of schema and answer bounds nothing: `allOf` of two references, 40 levels deep, visits its last rule 2^40 times. So every
-visit of a rule spends steps of a `Budget`: one, and more for a large value or a large part of the schema, because rules compare and
-quote them. A step takes about 10 us.
+The size of schema and answer bounds nothing: `allOf` of two references, 40 levels deep, visits its
+last rule 2^40 times. So every visit of a rule spends steps of a `Budget`: one, and more for a large
+value or a large part of the schema, because rules compare and quote them. A step takes about 10 us.
 
-Patterns are RE2's, references stay within the schema. Rules that walk over the schema by themselves are refused.
+Patterns are RE2's, references stay within the schema. Rules that walk over the schema by themselves
+are refused.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ MOST_SCHEMA_BYTES = 256 * 1024
 MOST_STEPS = 100_000
 # For a schema against the rules of JSON Schema, once before the run.
 MOST_STEPS_OF_A_SCHEMA = 1_000_000
-# A longer pattern is compiled for each answer in more than a millisecond, which would hold up the streams.
+# A longer pattern is compiled for each answer in more than a millisecond, which would hold up the
+# streams.
 MOST_PATTERN_CHARS = 1000
 MOST_DEPTH = 100
 # Comparing ten values, or quoting a thousand characters, takes as long as visiting a rule.
-VALUES_A_STEP, CHARS_A_STEP = 10, 1000
+VALUES_A_STEP = 10
+CHARS_A_STEP = 1000
 # They walk over the schema outside of its rules, or run patterns of others on names.
 REFUSED = {
     "patternProperties": "name the properties",
@@ -44,8 +47,9 @@ Rule = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 
 
 def schema_fault(schema: str, answer: str, budget: Budget | None = None) -> str | None:
-    """Why an answer is not JSON, or breaks a schema (as JSON text); None if it is valid. It names the broken rule's place in the
-    schema: 'breaks the rule properties/age/type'. Without a `budget` the limit is `MOST_STEPS`. Raises TooMuchWork."""
+    """Why an answer is not JSON, or breaks a schema (as JSON text); None if it is valid. It names
+    the broken rule's place in the schema: 'breaks the rule properties/age/type'. Without a `budget`
+    the limit is `MOST_STEPS`. Raises TooMuchWork."""
     budget = budget or Budget(MOST_STEPS)
     budget.spend(len(answer) // CHARS_A_STEP)
     try:
@@ -65,14 +69,20 @@ def schema_fault(schema: str, answer: str, budget: Budget | None = None) -> str 
         return f"the answer could not be checked against the JSON schema ({type(error).__name__})"
     finally:
         idle.append(check)
-    return None if broken is None else f"the answer breaks the rule {_place(broken.absolute_schema_path)} of the JSON schema"
+    return (
+        None
+        if broken is None
+        else f"the answer breaks the rule {_place(broken.absolute_schema_path)} of the JSON schema"
+    )
 
 
 def check_schema(schema: str, budget: Budget | None = None) -> None:
-    """UsageError, a sentence without a subject: this text is no JSON schema that answers can be checked with. Without a `budget`
-    the limit is `MOST_STEPS_OF_A_SCHEMA`."""
+    """UsageError, a sentence without a subject: this text is no JSON schema that answers can be
+    checked with. Without a `budget` the limit is `MOST_STEPS_OF_A_SCHEMA`."""
     if len(schema) > MOST_SCHEMA_BYTES:
-        raise UsageError(f"has a JSON schema of more than {MOST_SCHEMA_BYTES // 1024} KiB")
+        raise UsageError(
+            f"has a JSON schema of more than {MOST_SCHEMA_BYTES // 1024} KiB"
+        )
     try:
         value = msgspec.json.decode(schema)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -88,12 +98,18 @@ def check_schema(schema: str, budget: Budget | None = None) -> None:
         for example in examples:
             check.first_error(example, Budget(MOST_STEPS))
     except TooMuchWork:
-        raise UsageError("has a JSON schema that takes too long to check: it repeats references or rules too often") from None
+        raise UsageError(
+            "has a JSON schema that takes too long to check: it repeats references or rules too "
+            "often"
+        ) from None
     except RecursionError:
-        raise UsageError("has a JSON schema that refers to itself without end") from None
+        raise UsageError(
+            "has a JSON schema that refers to itself without end"
+        ) from None
     except UsageError:
         raise
-    except Exception as error:  # a reference that leads nowhere; the library has its own errors for these
+    # a reference that leads nowhere; the library has its own errors for these
+    except Exception as error:
         raise UsageError(f"has a JSON schema that cannot be used: {error}") from None
 
 
@@ -112,15 +128,20 @@ def check_pattern(pattern: str) -> None:
 
     load_arrow()
     if len(pattern) > MOST_PATTERN_CHARS:
-        raise UsageError(f"has a regular expression of more than {MOST_PATTERN_CHARS} characters")
+        raise UsageError(
+            f"has a regular expression of more than {MOST_PATTERN_CHARS} characters"
+        )
     try:
         matches(pattern, "")
     except pa.ArrowException as error:
-        raise UsageError(f"has a regular expression that cannot be used ({error}); write it as for RE2") from None
+        raise UsageError(
+            f"has a regular expression that cannot be used ({error}); write it as for RE2"
+        ) from None
 
 
 def pattern_steps(pattern: str, text: str) -> int:
-    """What looking for a pattern in a text costs: 0.1 us a character where RE2 keeps a state for each part of the pattern."""
+    """What looking for a pattern in a text costs: 0.1 us a character where RE2 keeps a state for
+    each part of the pattern."""
     return 1 + len(text) * (1 + len(pattern) // 100) // 50
 
 
@@ -129,17 +150,22 @@ def _check_against_rules(schema: Mapping[str, Any], budget: Budget) -> None:
     error = _check_of_schemas().first_error(schema, budget)
     if error is not None:
         deepest = max([error, *error.context], key=lambda each: len(each.absolute_path))
-        raise UsageError(f"has no valid JSON schema: at {_place(deepest.absolute_path)}: {deepest.message[:300]}")
+        raise UsageError(
+            f"has no valid JSON schema: at {_place(deepest.absolute_path)}: {deepest.message[:300]}"
+        )
 
 
 def _refuse_rules(value: object, depth: int = 0) -> None:
-    """UsageError: a rule that could take endless time, a pattern that RE2 does not know, or too many levels."""
+    """UsageError: a rule that could take endless time, a pattern that RE2 does not know, or too
+    many levels."""
     if depth > MOST_DEPTH:
         raise UsageError(f"has a JSON schema of more than {MOST_DEPTH} levels")
     if isinstance(value, Mapping):
         for rule, instead in REFUSED.items():
             if rule in value:
-                raise UsageError(f"has a JSON schema with {rule}, which is not supported: {instead}")
+                raise UsageError(
+                    f"has a JSON schema with {rule}, which is not supported: {instead}"
+                )
         pattern = value.get("pattern")
         if isinstance(pattern, str):
             check_pattern(pattern)
@@ -170,9 +196,12 @@ class _Check:
         from jsonschema import Draft202012Validator, validators
 
         rules: dict[str, Rule] = dict(Draft202012Validator.VALIDATORS)
-        if not is_ours:  # the rules of schemas have harmless patterns, and refer to each other by addresses
+        # the rules of schemas have harmless patterns, and refer to each other by addresses
+        if not is_ours:
             rules |= {"pattern": self._pattern, "uniqueItems": self._unique_items}
-        counted: dict[str, Rule] = {name: partial(self._visit, name, rule) for name, rule in rules.items()}
+        counted: dict[str, Rule] = {
+            name: partial(self._visit, name, rule) for name, rule in rules.items()
+        }
         for name in ("$ref", "$dynamicRef"):
             counted[name] = partial(self._follow, counted[name])
 
@@ -184,18 +213,23 @@ class _Check:
         # By the identity of a value; those of the schema live as long as this.
         self._of_schema: dict[int, int] = {}
         self._of_answer: dict[int, int] = {}
-        self._search = 0 if is_ours else self._weight(schema, self._of_schema)
+        # The library makes an object of each part of the schema, every time: a step each.
+        self._search = 0 if is_ours else _size(schema)[0]
 
     def first_error(self, value: Any, budget: Budget) -> Any:
-        """The library's first error, in the order of the rules; None: the value fits. Raises TooMuchWork, and what the library
-        raises."""
+        """The library's first error, in the order of the rules; None: the value fits. Raises
+        TooMuchWork, and what the library raises."""
         self._budget = budget
         self._of_answer = {}
         return next(self._validator.iter_errors(value), None)
 
     def _visit(self, name: str, rule: Rule, *visited: Any) -> Iterator[Any]:
         _, part, value, _ = visited
-        steps = 1 + self._weight(part, self._of_schema) + self._weight(value, self._of_answer)
+        steps = (
+            1
+            + self._weight(part, self._of_schema)
+            + self._weight(value, self._of_answer)
+        )
         if isinstance(part, list | dict):
             steps += len(part)
         if name in EACH_MEMBER and isinstance(value, list | dict):
@@ -206,11 +240,15 @@ class _Check:
     def _follow(self, visit: Rule, *visited: Any) -> Iterator[Any]:
         """A path is followed part by part; another reference is looked for in the whole schema."""
         reference = visited[1]
-        is_path = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
+        is_path = isinstance(reference, str) and (
+            reference == "#" or reference.startswith("#/")
+        )
         self._budget.spend(reference.count("/") if is_path else self._search)
         yield from visit(*visited) or ()
 
-    def _pattern(self, _: object, pattern: str, value: object, __: object) -> Iterator[Any]:
+    def _pattern(
+        self, _: object, pattern: str, value: object, __: object
+    ) -> Iterator[Any]:
         import jsonschema
 
         if isinstance(value, str):
@@ -218,7 +256,9 @@ class _Check:
             if not matches(pattern, value):
                 yield jsonschema.ValidationError("pattern")
 
-    def _unique_items(self, _: object, is_required: bool, value: object, __: object) -> Iterator[Any]:
+    def _unique_items(
+        self, _: object, is_required: bool, value: object, __: object
+    ) -> Iterator[Any]:
         """The library compares each pair of items."""
         import jsonschema
 
@@ -240,7 +280,8 @@ class _Check:
 
 
 def _evolve(validator: Any, **changes: Any) -> Any:
-    """The validator of a part of a schema. (The library's own takes the rules that `$schema` names in that part: not ours.)"""
+    """The validator of a part of a schema. (The library's own takes the rules that `$schema` names
+    in that part: not ours.)"""
     import attrs
 
     return attrs.evolve(validator, **changes)

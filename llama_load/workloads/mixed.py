@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from llama_load.errors import UsageError
-from llama_load.workloads.prompt import DataFacts, Plan, PlanFacts, PlanRequest, Prompt, Workload
+from llama_load.workloads.prompt import (
+    DataFacts,
+    Plan,
+    PlanFacts,
+    PlanRequest,
+    Prompt,
+    Workload,
+)
 from llama_load.workloads.replay import Replay
 
 
@@ -22,30 +29,55 @@ class Mixed:
     def plan(self, request: PlanRequest) -> Plan:
         """Plan every task's share. UsageError: --weights names an unknown task."""
         if any(isinstance(task, Replay) for task in self.tasks.values()):
-            raise UsageError("Replay cannot be a task of a mixture: each of its prompts belongs to one arrival of the trace")
+            raise UsageError(
+                "Replay cannot be a task of a mixture: each of its prompts belongs to one "
+                "arrival of the trace"
+            )
         weights = self._weights(request.traffic.weights)
         order = list(_interleaved(weights, request.num_prompts))
         plans = {
-            name: self.tasks[name].plan(replace(request.of_one(f"task {name}"), num_prompts=order.count(name), fill=True))
+            name: self.tasks[name].plan(
+                replace(
+                    request.of_one(f"task {name}"),
+                    num_prompts=order.count(name),
+                    fill=True,
+                )
+            )
             for name in dict.fromkeys(order)
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
-        # Other tasks' requests come between the turns of a conversation, so each turn is sent alone, with the recorded history.
-        measured = [replace(next(queues[name]), task=name, more=0, turns=None) for name in order]
-        warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
-        return Plan(measured, _in_turn(warmup, len(plans), request.warmup), _summed(plans))
+        # Other tasks' requests come between the turns of a conversation, so each turn is sent
+        # alone, with the recorded history.
+        measured = [
+            replace(next(queues[name]), task=name, more=0, turns=None) for name in order
+        ]
+        warmup = [
+            replace(prompt, task=name)
+            for name, plan in plans.items()
+            for prompt in plan.warmup
+        ]
+        return Plan(
+            measured, _in_turn(warmup, len(plans), request.warmup), _summed(plans)
+        )
 
     def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
         unknown = [name for name in given if name not in self.tasks]
         if unknown:
-            raise UsageError(f"--weights names {unknown[0]!r}; this mixture has {', '.join(self.tasks)}")
-        return {name: given.get(name, 0.0) for name in self.tasks} if given else dict.fromkeys(self.tasks, 1.0)
+            raise UsageError(
+                f"--weights names {unknown[0]!r}; this mixture has {', '.join(self.tasks)}"
+            )
+        return (
+            {name: given.get(name, 0.0) for name in self.tasks}
+            if given
+            else dict.fromkeys(self.tasks, 1.0)
+        )
 
 
 def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
     """`count` names, as evenly interleaved as their weights allow: a=2, b=1 gives a b a a b a …
 
-    Smooth weighted round robin: every name gains its weight, the largest is next and loses the sum. Source: nginx's balancer.
+    Smooth weighted round robin: every name gains its weight, the largest is next and loses the sum.
+    Source: nginx's balancer.
     """
     credit = dict.fromkeys(weights, 0.0)
     total = sum(weights.values())
@@ -60,7 +92,11 @@ def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
 def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
     """Warm-up prompts of the tasks in turn. (Each task planned the full number.)"""
     per_task = len(warmup) // tasks if tasks else 0
-    return [warmup[number % tasks * per_task + number // tasks] for number in range(count)] if per_task else []
+    return (
+        [warmup[number % tasks * per_task + number // tasks] for number in range(count)]
+        if per_task
+        else []
+    )
 
 
 def _summed(plans: Mapping[str, Plan]) -> PlanFacts:

@@ -1,4 +1,5 @@
-"""A prompt; the plan of a run, which assigns prompts to requests, with its facts in run.json; and the interface of workloads."""
+"""A prompt; the plan of a run, which assigns prompts to requests, with its facts in run.json; and
+the interface of workloads."""
 
 from __future__ import annotations
 
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 # The answer's length where neither a flag nor the data sets one.
 ANSWER_TOKENS = 128
 # How much of a document a server's prefix cache may reuse: see `Documents`.
-DIFFERENT, SHARED, AS_IS = CACHES = ("different", "shared", "as-is")
+DIFFERENT = "different"
+SHARED = "shared"
+AS_IS = "as-is"
+CACHES = (DIFFERENT, SHARED, AS_IS)
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as sent: a base64 data URL, encoded before the run. `sha256` is the hash of the encoded file."""
+    """An image as sent: a base64 data URL, encoded before the run. `sha256` is the hash of the
+    encoded file."""
 
     data_url: bytes
     sha256: str
@@ -39,7 +44,8 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the assistant: its id, the tool's name, and the arguments as the JSON text that the API sends."""
+    """A tool call of the assistant: its id, the tool's name, and the arguments as the JSON text
+    that the API sends."""
 
     id: str
     name: str
@@ -48,8 +54,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation: its role ("system", "user", "assistant", "tool", …) and text. `call_id`: the tool call of
-    which this is the result."""
+    """One message of a conversation: its role ("system", "user", "assistant", "tool", …) and text.
+    `call_id`: the tool call of which this is the result."""
 
     role: str
     text: str
@@ -63,17 +69,21 @@ class Message:
 class Prompt:
     """The content of one request.
 
-    `prompt_tokens` counts all its text, history included, without chat template; None if not counted. `history` goes before the
-    text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
-    follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
-    names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
-    `expect`: what a valid answer is like; any other is a failure.
+    `prompt_tokens` counts all its text, history included, without chat template; None if not
+    counted. `history` goes before the text (system prompt, recorded exchanges), `answer` is the
+    recorded answer, `more` the number of turns of this conversation that follow in the plan.
+    `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`.
+    `task` names the request in reports of a mixture. `is_new`: its text or images were made for
+    this run; no server has them cached. `expect`: what a valid answer is like; any other is a
+    failure.
 
-    Where a turn is more than a user's text, `messages` are all that it adds to the history, and `text` and `images` are theirs;
-    `calls` are the tool calls of the recorded answer. `fields` go into the request body (tools, tool_choice). `delay_s` is the
-    recorded wait before this turn, `turns` the number of turns of its conversation in the file. `agent` names the sub-agent that
-    sends it: sub-agents run beside each other, and the conversation's next own turn waits for all of them.
-    `resets`: nothing of the earlier turns goes before this one, because the client compacted its context.
+    Where a turn is more than a user's text, `messages` are all that it adds to the history, and
+    `text` and `images` are theirs; `calls` are the tool calls of the recorded answer. `fields` go
+    into the request body (tools, tool_choice). `delay_s` is the recorded wait before this turn,
+    `turns` the number of turns of its conversation in the file. `agent` names the sub-agent that
+    sends it: sub-agents run beside each other, and the conversation's next own turn waits for all
+    of them. `resets`: nothing of the earlier turns goes before this one, because the client
+    compacted its context.
     """
 
     text: str
@@ -105,7 +115,9 @@ class Prompt:
     @property
     def is_users(self) -> bool:
         """Whether a user sends it: not an agent with the results of its tools."""
-        return self.agent is None and all(message.call_id is None for message in self.added)
+        return self.agent is None and all(
+            message.call_id is None for message in self.added
+        )
 
     @property
     def recorded(self) -> Message:
@@ -115,7 +127,10 @@ class Prompt:
 
 def chained(turns: Sequence[Prompt]) -> list[Prompt]:
     """The requests of a conversation, each with the number of those that follow."""
-    return [replace(prompt, more=len(turns) - 1 - place, turns=len(turns)) for place, prompt in enumerate(turns)]
+    return [
+        replace(prompt, more=len(turns) - 1 - place, turns=len(turns))
+        for place, prompt in enumerate(turns)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +143,8 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFacts:
-    """The numbers of a plan. UNSET fields do not apply to this workload and are left out of run.json."""
+    """The numbers of a plan. UNSET fields do not apply to this workload and are left out of
+    run.json."""
 
     dataset: DataFacts
     counted_by: str  # the token counter's source
@@ -136,7 +152,8 @@ class PlanFacts:
     repeated: int
     replaced: int  # prompts that did not fit a slot and were replaced by others
     shortened: int | UnsetType = UNSET  # prompts or conversations cut to fit a slot
-    # Tokens that all prompts share at their start by design. UNSET counts as 0; None: prompts repeat each other by design.
+    # Tokens that all prompts share at their start by design. UNSET counts as 0; None: prompts
+    # repeat each other by design.
     shared_tokens: int | UnsetType | None = UNSET
     cut: int | UnsetType = UNSET  # documents cut to fit a slot, and their tokens before
     cut_from: int | UnsetType = UNSET
@@ -144,7 +161,8 @@ class PlanFacts:
 
 
 def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
-    """Tokens shared by design, by workload and by task of a mixture; those that share nothing are left out."""
+    """Tokens shared by design, by workload and by task of a mixture; those that share nothing are
+    left out."""
     shared: dict[str, int | None] = {}
     for name, fact in facts.items():
         if fact.tasks:
@@ -162,7 +180,8 @@ def facts_json(facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The prompts of a run: request i sends `measured[i % len(measured)]`, warm-up request i `warmup[i]`.
+    """The prompts of a run: request i sends `measured[i % len(measured)]`, warm-up request i
+    `warmup[i]`.
 
     `facts` go into the manifest.
     """
@@ -177,21 +196,24 @@ class Plan:
         return prompts[place % len(prompts)] if prompts else None
 
     def with_think_times(self, times: ThinkTime | None, seed: int) -> Plan:
-        """The plan with these waits before later questions of users (None: as recorded), a draw for each. Waits for tools stay as
-        recorded."""
+        """The plan with these waits before later questions of users (None: as recorded), a draw for
+        each. Waits for tools stay as recorded."""
         if times is None:
             return self
         source = random.Random(f"think time {seed}")
         return replace(
             self,
             measured=[
-                replace(prompt, delay_s=times.draw(source)) if (prompt.turn or 1) > 1 and prompt.is_users else prompt
+                replace(prompt, delay_s=times.draw(source))
+                if (prompt.turn or 1) > 1 and prompt.is_users
+                else prompt
                 for prompt in self.measured
             ],
         )
 
     def turns_from(self, place: int) -> int:
-        """The number of requests that belong together from this position on: this one and its conversation's further turns."""
+        """The number of requests that belong together from this position on: this one and its
+        conversation's further turns."""
         if not self.measured:
             return 1
         place %= len(self.measured)
@@ -204,13 +226,16 @@ class Plan:
 
 
 # Of synthetic agents; their last request has about 7000 tokens.
-ROUNDS, SYSTEM_TOKENS, TOOL_OUTPUT_TOKENS = 8, 1500, 400
+ROUNDS = 8
+SYSTEM_TOKENS = 1500
+TOOL_OUTPUT_TOKENS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentShape:
-    """The shape of synthetic agents: rounds of a tool call and its output, tokens of the system prompt and of each output (None:
-    the usual value, or less where a slot is small), number of tools and of sub-agents, how long a tool runs (None: not at all)."""
+    """The shape of synthetic agents: rounds of a tool call and its output, tokens of the system
+    prompt and of each output (None: the usual value, or less where a slot is small), number of
+    tools and of sub-agents, how long a tool runs (None: not at all)."""
 
     rounds: int | None = None
     system_tokens: int | None = None
@@ -222,7 +247,8 @@ class AgentShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """The flags that describe traffic; each workload reads its own. None: the workload's default."""
+    """The flags that describe traffic; each workload reads its own. None: the workload's
+    default."""
 
     # conversations
     turns: int | None = 1  # None: all
@@ -259,26 +285,32 @@ class Traffic:
 class PlanRequest:
     """The requirements of a plan.
 
-    `num_prompts` distinct prompts if the data has them; with `fill`, the rest are repetitions. `output_len` replaces the recorded
-    answer's length. `fits(prompt tokens, answer tokens)` is whether both fit the server; None accepts all. `room(answer tokens)` is
-    the number of prompt tokens that fit with such an answer; None if the server does not report it, or nothing may be cut.
+    `num_prompts` distinct prompts if the data has them; with `fill`, the rest are repetitions.
+    `output_len` replaces the recorded answer's length. `fits(prompt tokens, answer tokens)` is
+    whether both fit the server; None accepts all. `room(answer tokens)` is the number of prompt
+    tokens that fit with such an answer; None if the server does not report it, or nothing may be
+    cut.
     """
 
     num_prompts: int
     fill: bool
     warmup: int
     seed: int
-    num_conversations: int | None = None  # as many are needed, with any number of prompts
+    # as many are needed, with any number of prompts
+    num_conversations: int | None = None
     counter: TokenCounter
     dataset_path: str | None = None  # a file, or hf:REPO[:split]
     output_len: int | None = None
-    answer_len: int | None = None  # set by a flag: the length of every answer, instead of the prompt's
+    # set by a flag: the length of every answer, instead of the prompt's
+    answer_len: int | None = None
     exchange_tokens: int = 0  # added by the chat template to a question and its answer
     fits: Callable[[int, int], bool] | None = None
     room: Callable[[int], int | None] = lambda _: None
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for work on all cores
-    on_image_ready: Callable[[int], None] | None = None  # progress: the number of images ready
-    trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent at arrival i, and may have its lengths
+    # progress: the number of images ready
+    on_image_ready: Callable[[int], None] | None = None
+    # recorded traffic: request i is sent at arrival i, and may have its lengths
+    trace: Sequence[Arrival] | None = None
     block_tokens: int = 512  # of the blocks that the trace's hash_ids name
     nonce: str = ""  # unique to this run: for random text that no server has cached
     renews: bool = False  # generated texts and images depend on the nonce too
@@ -286,7 +318,11 @@ class PlanRequest:
 
     def is_enough(self, prompts: int, conversations: int) -> bool:
         """Whether these are enough for the run."""
-        return prompts >= self.num_prompts if self.num_conversations is None else conversations >= self.num_conversations
+        return (
+            prompts >= self.num_prompts
+            if self.num_conversations is None
+            else conversations >= self.num_conversations
+        )
 
     def plan(
         self,
@@ -299,15 +335,23 @@ class PlanRequest:
         shortened: int | UnsetType = UNSET,
         shared_tokens: int | UnsetType | None = UNSET,
     ) -> Plan:
-        """The plan of these prompts and numbers (see `PlanFacts`). Without `distinct` all measured prompts are different, and
-        repetitions are drawn from them, up to the number of the run. Warm-up prompts that the data has not to spare are made up:
-        a measured prompt must never warm the cache."""
+        """The plan of these prompts and numbers (see `PlanFacts`). Without `distinct` all measured
+        prompts are different, and repetitions are drawn from them, up to the number of the run.
+        Warm-up prompts that the data has not to spare are made up: a measured prompt must never
+        warm the cache."""
         if distinct is None:
             distinct = len(measured)
             missing = self.num_prompts - distinct if self.fill else 0
-            measured = measured + random.Random(self.seed).choices(measured, k=max(0, missing))
+            measured = measured + random.Random(self.seed).choices(
+                measured, k=max(0, missing)
+            )
         numbers = range(1, 1 + self.warmup - len(warmup))
-        made_up = [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in numbers]
+        made_up = [
+            Prompt(
+                f"Warm-up request {number}. Please count from one to forty.", None, 64
+            )
+            for number in numbers
+        ]
         facts = PlanFacts(
             dataset=dataset,
             counted_by=self.counter.source,
@@ -325,9 +369,15 @@ class PlanRequest:
         return f"{self.seed} {self.nonce}" if self.renews else str(self.seed)
 
     def of_one(self, name: str) -> PlanRequest:
-        """The same for one of a run's workloads or one task of a mixture, with a seed derived from its name. (With the same seed,
-        two would draw the same prompts, and the second would find them cached.)"""
-        return replace(self, seed=int(hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()[:8], 16))
+        """The same for one of a run's workloads or one task of a mixture, with a seed derived from
+        its name. (With the same seed, two would draw the same prompts, and the second would find
+        them cached.)"""
+        return replace(
+            self,
+            seed=int(
+                hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()[:8], 16
+            ),
+        )
 
 
 class Workload(Protocol):

@@ -1,4 +1,5 @@
-"""Recorded conversations, sent whole: chats and agents with all their messages, tools, tool results, images and sub-agents."""
+"""Recorded conversations, sent whole: chats and agents with all their messages, tools, tool
+results, images and sub-agents."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SAMPLE = "datasets/agent_messages.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TalkFacts(DataFacts):
-    """A file of recorded conversations: its layout, its conversations, and the requests in all of them."""
+    """A file of recorded conversations: its layout, its conversations, and the requests in all of
+    them."""
 
     layout: str
     conversations: int
@@ -28,10 +30,12 @@ class TalkFacts(DataFacts):
 
 
 class Conversations:
-    """The conversations of a file, in its order, each sent whole by one user: all turns, unless --turns says otherwise.
+    """The conversations of a file, in its order, each sent whole by one user: all turns, unless
+    --turns says otherwise.
 
-    Reads OpenAI messages, ShareGPT, spans of OpenTelemetry and the agentic traces of kv-cache-tester (see docs/conversations.md).
-    The recorded tool results follow the model's own tool calls, or with --history recorded the recorded ones.
+    Reads OpenAI messages, ShareGPT, spans of OpenTelemetry and the agentic traces of
+    kv-cache-tester (see docs/conversations.md). The recorded tool results follow the model's own
+    tool calls, or with --history recorded the recorded ones.
     """
 
     name = "conversations"
@@ -42,8 +46,16 @@ class Conversations:
         The requests of a conversation are consecutive; the last one is cut at `num_prompts`.
         """
         if request.dataset_path is not None and request.dataset_path.startswith(HUB):
-            raise UsageError("conversations.py reads files: download the data set first (llama-load datasets fetch)")
-        file = read_talks(bundled(SAMPLE) if request.dataset_path is None else Path(request.dataset_path), request)
+            raise UsageError(
+                "conversations.py reads files: download the data set first (llama-load datasets "
+                "fetch)"
+            )
+        file = read_talks(
+            bundled(SAMPLE)
+            if request.dataset_path is None
+            else Path(request.dataset_path),
+            request,
+        )
         writer = TalkWriter(request)
         most_turns = request.traffic.turns if request.traffic.limits_turns else None
         chats: list[Chat] = []
@@ -63,7 +75,8 @@ class Conversations:
                 break
         if not chats:
             raise UsageError(
-                f"the first turns of all {left_out} conversations of {file.path} are longer than a slot of the server; start it "
+                f"the first turns of all {left_out} conversations of {file.path} are longer than "
+                "a slot of the server; start it "
                 "with a larger context or fewer slots, or send them anyway with --keep-long-prompts"
             )
         chats = [_at_speed(chat, request.traffic.speed) for chat in chats]
@@ -89,7 +102,12 @@ def _at_speed(chat: Chat, speed: float) -> Chat:
     """The conversation with its recorded waits divided by this."""
     if speed == 1:
         return chat
-    prompts = (prompt if prompt.delay_s is None else replace(prompt, delay_s=prompt.delay_s / speed) for prompt in chat.prompts)
+    prompts = (
+        prompt
+        if prompt.delay_s is None
+        else replace(prompt, delay_s=prompt.delay_s / speed)
+        for prompt in chat.prompts
+    )
     return replace(chat, prompts=tuple(prompts))
 
 

@@ -1,8 +1,10 @@
 """Prompts for recorded traffic: as long as the trace's, with the same shared prefixes.
 
-A trace has lengths but no texts. Mooncake's and Qwen-Bailian's also have `hash_ids`: one id for every 512 or 16 tokens of a
-prompt, the last block may be shorter. Prompts that begin with the same ids get the same text, so a prefix cache has the same hits.
-Source: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces; alibaba-edu/qwen-bailian-usagetraces-anon.
+A trace has lengths but no texts. Mooncake's and Qwen-Bailian's also have `hash_ids`: one id for
+every 512 or 16 tokens of a prompt, the last block may be shorter. Prompts that begin with the same
+ids get the same text, so a prefix cache has the same hits. Source:
+https://github.com/kvcache-ai/Mooncake, FAST25-release/traces;
+alibaba-edu/qwen-bailian-usagetraces-anon.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from statistics import median_low
 
 from llama_load.errors import UsageError
 from llama_load.workloads.block_text import BlockText
-from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanFacts, PlanRequest, Prompt
+from llama_load.workloads.prompt import (
+    ANSWER_TOKENS,
+    DataFacts,
+    Plan,
+    PlanFacts,
+    PlanRequest,
+    Prompt,
+)
 from llama_load.workloads.synthetic import INPUT_TOKENS
 
 
@@ -27,40 +36,69 @@ class TraceFacts(DataFacts):
 
 
 class Replay:
-    """Generated text in the lengths of a recorded trace: request i has arrival i's prompt tokens and requests its answer tokens.
+    """Generated text in the lengths of a recorded trace: request i has arrival i's prompt tokens
+    and requests its answer tokens.
 
-    Where the trace has no length, `input_len` (default 1024) and `output_len` (default 128) apply. Prompts too long for a slot are
-    shortened. The text of a block depends on its id and the seed alone; text without an id is unique, warm-up included.
-    Lengths are sums of counted passages: exact if the tokenizer splits words independently.
+    Where the trace has no length, `input_len` (default 1024) and `output_len` (default 128) apply.
+    Prompts too long for a slot are shortened. The text of a block depends on its id and the seed
+    alone; text without an id is unique, warm-up included. Lengths are sums of counted passages:
+    exact if the tokenizer splits words independently.
     """
 
     name = "replay"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Generate the prompts of a trace's first requests. UsageError: no trace, or a request that fits no slot."""
+        """Generate the prompts of a trace's first requests. UsageError: no trace, or a request that
+        fits no slot."""
         if not request.trace:
             raise UsageError("replay.py needs a trace: give it with --trace FILE")
         arrivals = request.trace[: request.num_prompts]
         text = BlockText(request.content_seed, request.counter, request.block_tokens)
-        default_input, default_output = request.traffic.input_len or INPUT_TOKENS, request.output_len or ANSWER_TOKENS
-        measured, shortened = [], 0
+        default_input = request.traffic.input_len or INPUT_TOKENS
+        default_output = request.output_len or ANSWER_TOKENS
+        measured = []
+        shortened = 0
         for place, arrival in enumerate(arrivals):
-            recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)
+            recorded = max(
+                text.least,
+                default_input if arrival.input_tokens is None else arrival.input_tokens,
+            )
             # Servers refuse a request for 0 tokens.
-            output = max(1, default_output if arrival.output_tokens is None else arrival.output_tokens)
+            output = max(
+                1,
+                default_output
+                if arrival.output_tokens is None
+                else arrival.output_tokens,
+            )
             tokens = _fitting(recorded, output, text.least, request)
             shortened += tokens < recorded
-            names = chain((f"id {hash_id}" for hash_id in arrival.hash_ids), _own_names(f"request {place}"))
-            measured.append(Prompt(*text.prompt(names, tokens), output, is_new=request.renews))
+            names = chain(
+                (f"id {hash_id}" for hash_id in arrival.hash_ids),
+                _own_names(f"request {place}"),
+            )
+            measured.append(
+                Prompt(*text.prompt(names, tokens), output, is_new=request.renews)
+            )
         output = median_low(prompt.max_tokens or 0 for prompt in measured)
-        tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, request)
-        warm = (text.prompt(_own_names(f"warm-up {place}"), tokens) for place in range(request.warmup))
+        tokens = _fitting(
+            median_low(prompt.prompt_tokens or 0 for prompt in measured),
+            output,
+            text.least,
+            request,
+        )
+        warm = (
+            text.prompt(_own_names(f"warm-up {place}"), tokens)
+            for place in range(request.warmup)
+        )
         warmup = [Prompt(*counted, output, is_new=request.renews) for counted in warm]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
         lengths = TraceFacts(
             path="a trace",
             requests=len(request.trace),
-            without_lengths=sum(None in (arrival.input_tokens, arrival.output_tokens) for arrival in arrivals),
+            without_lengths=sum(
+                None in (arrival.input_tokens, arrival.output_tokens)
+                for arrival in arrivals
+            ),
         )
         facts = PlanFacts(
             dataset=lengths,
@@ -74,15 +112,19 @@ class Replay:
         return Plan(measured, warmup, facts)
 
 
-def _fitting(input_tokens: int, output_tokens: int, least: int, request: PlanRequest) -> int:
+def _fitting(
+    input_tokens: int, output_tokens: int, least: int, request: PlanRequest
+) -> int:
     """The prompt's tokens that fit a slot. UsageError: not even one word fits."""
     if request.fits is None or request.fits(input_tokens, output_tokens):
         return input_tokens
     room = request.room(output_tokens)
     if room is None or room < least:
         raise UsageError(
-            f"a slot of the server has no room for a prompt with an answer of {request.answer_len or output_tokens} tokens, as a "
-            "request of the trace needs; set shorter answers with --max-tokens, or start the server with a larger context or "
+            "a slot of the server has no room for a prompt with an answer of "
+            f"{request.answer_len or output_tokens} tokens, as a "
+            "request of the trace needs; set shorter answers with --max-tokens, or start the "
+            "server with a larger context or "
             "fewer slots"
         )
     return min(input_tokens, room)

@@ -1,4 +1,5 @@
-"""Files of recorded conversations: the layout is recognized by the content, and what is not understood is refused by its line."""
+"""Files of recorded conversations: the layout is recognized by the content, and what is not
+understood is refused by its line."""
 
 from __future__ import annotations
 
@@ -19,10 +20,15 @@ from llama_load.workloads.talks import Talk
 from llama_load.workloads.text_files import files_digest, folder_files
 from llama_load.workloads.weka_traces import talk_of_trace, trace_text
 
-OPENAI, SHAREGPT, OTEL, WEKA = "OpenAI messages", "ShareGPT", "OpenTelemetry spans", "kv-cache-tester trace"
+OPENAI = "OpenAI messages"
+SHAREGPT = "ShareGPT"
+OTEL = "OpenTelemetry spans"
+WEKA = "kv-cache-tester trace"
 LAYOUT = (
-    'a conversation: {"messages": [{"role", "content"}, …]} of OpenAI, {"conversations": [{"from", "value"}, …]} of ShareGPT, '
-    '{"resourceSpans": […]} of OpenTelemetry, or {"requests": [{"t", "in", "out", "hash_ids"}, …]} of kv-cache-tester'
+    'a conversation: {"messages": [{"role", "content"}, …]} of OpenAI, {"conversations": '
+    '[{"from", "value"}, …]} of ShareGPT, '
+    '{"resourceSpans": […]} of OpenTelemetry, or {"requests": [{"t", "in", "out", "hash_ids"}, '
+    "…]} of kv-cache-tester"
 )
 _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
@@ -38,18 +44,28 @@ class TalkFile:
 
     @property
     def shared_tokens(self) -> int | None:
-        """Tokens that all prompts share at their start by design; None: they share what the recording shares."""
+        """Tokens that all prompts share at their start by design; None: they share what the
+        recording shares."""
         if self.layout != OPENAI:
             return None
-        openings = {(talk.opening, json.dumps(talk.fields.get("tools"))) for talk in self.talks}
+        openings = {
+            (talk.opening, json.dumps(talk.fields.get("tools"))) for talk in self.talks
+        }
         return None if len(openings) < len(self.talks) else 0
 
 
 def read_talks(path: Path, request: PlanRequest) -> TalkFile:
-    """Reads a file, or a folder of one JSON object per file. UsageError: it cannot be read, or has another layout."""
-    paths = folder_files(path, lambda file: file.parent == path and file.suffix == ".json") if path.is_dir() else [path]
+    """Reads a file, or a folder of one JSON object per file. UsageError: it cannot be read, or has
+    another layout."""
+    paths = (
+        folder_files(path, lambda file: file.parent == path and file.suffix == ".json")
+        if path.is_dir()
+        else [path]
+    )
     if not paths:
-        raise UsageError(f"the folder {path} contains no .json file; give a file or a folder of conversations")
+        raise UsageError(
+            f"the folder {path} contains no .json file; give a file or a folder of conversations"
+        )
     files = [DataFile(file, LAYOUT) for file in paths]
     first, where = next(files[0].decoded(_ANYTHING), ({}, str(path)))
     layout, read = _reader(first, request, where)
@@ -65,31 +81,49 @@ def read_talks(path: Path, request: PlanRequest) -> TalkFile:
 def _reader(
     first: Mapping[str, Any], request: PlanRequest, where: str
 ) -> tuple[str, Callable[[dict[str, Any], str, str], list[Talk]]]:
-    """The layout of the first entry, and a function from an entry, its name and its place to its conversations."""
+    """The layout of the first entry, and a function from an entry, its name and its place to its
+    conversations."""
     if "messages" in first:
         return OPENAI, lambda entry, name, where: [talk_of(entry, name, where)]
     if "conversations" in first:
-        return SHAREGPT, lambda entry, name, where: [talk_of(_as_messages(entry, where), name, where)]
+        return SHAREGPT, lambda entry, name, where: [
+            talk_of(_as_messages(entry, where), name, where)
+        ]
     if "resourceSpans" in first or "resource_spans" in first:
         return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
     if isinstance(first.get("requests"), list):
         text = trace_text(first, request, where)
-        return WEKA, lambda entry, name, where: [talk_of_trace(entry, name, text, where)]
+        return WEKA, lambda entry, name, where: [
+            talk_of_trace(entry, name, text, where)
+        ]
     raise UsageError(f"{where} is JSON, but not {LAYOUT}")
 
 
 def _as_messages(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A ShareGPT entry as messages. Its roles for tools have no ids, so that results cannot be assigned to calls."""
+    """A ShareGPT entry as messages. Its roles for tools have no ids, so that results cannot be
+    assigned to calls."""
     turns = entry.get("conversations")
     if not isinstance(turns, list):
-        raise UsageError(f'{where} needs a list of conversations, {{"from", "value"}} each')
+        raise UsageError(
+            f'{where} needs a list of conversations, {{"from", "value"}} each'
+        )
     messages = []
     for number, turn in enumerate(turns, start=1):
-        speaker = str(turn.get("from", turn.get("role", ""))).lower() if isinstance(turn, Mapping) else ""
+        speaker = (
+            str(turn.get("from", turn.get("role", ""))).lower()
+            if isinstance(turn, Mapping)
+            else ""
+        )
         if speaker not in ROLES_OF_SPEAKERS:
             raise UsageError(
-                f"{where}, turn {number} is from {speaker[:40]!r}; known are {', '.join(ROLES_OF_SPEAKERS)}. Convert tool calls "
+                f"{where}, turn {number} is from {speaker[:40]!r}; known are "
+                f"{', '.join(ROLES_OF_SPEAKERS)}. Convert tool calls "
                 "and results to OpenAI messages with tool_calls and tool_call_id"
             )
-        messages.append({"role": ROLES_OF_SPEAKERS[speaker], "content": turn.get("value", turn.get("content"))})
+        messages.append(
+            {
+                "role": ROLES_OF_SPEAKERS[speaker],
+                "content": turn.get("value", turn.get("content")),
+            }
+        )
     return {**entry, "messages": messages}

@@ -1,4 +1,5 @@
-"""From recorded conversations to the prompts of a plan: turn by turn, with token counts, as far as they fit a slot."""
+"""From recorded conversations to the prompts of a plan: turn by turn, with token counts, as far as
+they fit a slot."""
 
 from __future__ import annotations
 
@@ -10,10 +11,17 @@ from typing import Any
 
 from llama_load.workloads.counting import BATCH, TokenCounter, batches
 from llama_load.workloads.data_files import SYSTEM, USER, joined
-from llama_load.workloads.prompt import ANSWER_TOKENS, Message, PlanRequest, Prompt, chained
+from llama_load.workloads.prompt import (
+    ANSWER_TOKENS,
+    Message,
+    PlanRequest,
+    Prompt,
+    chained,
+)
 from llama_load.workloads.talks import RecordedTurn, Talk, texts_of
 
-# What a chat template and a model write around a tool call, in tokens: the answer's limit leaves room for it.
+# What a chat template and a model write around a tool call, in tokens: the answer's limit leaves
+# room for it.
 CALL_TOKENS = 32
 
 
@@ -29,13 +37,16 @@ class TextCounts:
 
     def ask(self, texts: Iterable[str]) -> None:
         """Count the new texts, in batches."""
-        for batch in batches(text for text in dict.fromkeys(texts) if text not in self._known):
+        for batch in batches(
+            text for text in dict.fromkeys(texts) if text not in self._known
+        ):
             self._known.update(zip(batch, self._counter.count(batch), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """The requests of a conversation that fit a slot, those of its sub-agents among them; `missing` do not fit."""
+    """The requests of a conversation that fit a slot, those of its sub-agents among them; `missing`
+    do not fit."""
 
     prompts: tuple[Prompt, ...]
     missing: int
@@ -55,7 +66,9 @@ class TalkWriter:
         self._counts.ask([text])
         return self._counts[text]
 
-    def counted(self, talks: Iterable[Talk], turns: int | None = None) -> Iterator[Talk]:
+    def counted(
+        self, talks: Iterable[Talk], turns: int | None = None
+    ) -> Iterator[Talk]:
         """The conversations; the texts of their first `turns` turns are counted, in batches."""
         # A short run does not wait for the tokens of conversations that it does not send.
         needed = max(1, self._request.num_prompts) + self._request.warmup
@@ -73,20 +86,34 @@ class TalkWriter:
     def last(self, talk: Talk) -> Prompt:
         """The conversation's last request alone, with all that precedes it as recorded."""
         *earlier, turn = talk.turns
-        history = [*talk.opening, *(message for before in earlier for message in before.messages)]
-        tokens = self._fixed_tokens(talk) + sum(map(self.tokens, (*history, *turn.added)))
+        history = [
+            *talk.opening,
+            *(message for before in earlier for message in before.messages),
+        ]
+        tokens = self._fixed_tokens(talk) + sum(
+            map(self.tokens, (*history, *turn.added))
+        )
         prompt = self._prompt(talk, talk, turn, tuple(history), tokens)
         return replace(prompt, conversation=None, turn=None, delay_s=None)
 
-    def _prompts(self, root: Talk, talk: Talk, most_turns: int | None) -> Iterator[Prompt]:
+    def _prompts(
+        self, root: Talk, talk: Talk, most_turns: int | None
+    ) -> Iterator[Prompt]:
         """The requests that fit, up to the first one that does not; sub-agents end alone."""
         history = talk.opening
         tokens = self._fixed_tokens(talk) + sum(map(self.tokens, talk.opening))
         for number, turn in enumerate(talk.turns[:most_turns], start=1):
             if turn.resets:
-                history, tokens = (), self._fixed_tokens(talk)
-            tokens += sum(map(self.tokens, turn.added)) if turn.tokens is None else turn.tokens
-            prompt = replace(self._prompt(root, talk, turn, history, tokens), turn=number)
+                history = ()
+                tokens = self._fixed_tokens(talk)
+            tokens += (
+                sum(map(self.tokens, turn.added))
+                if turn.tokens is None
+                else turn.tokens
+            )
+            prompt = replace(
+                self._prompt(root, talk, turn, history, tokens), turn=number
+            )
             fits = self._request.fits
             if fits is not None and not fits(tokens, prompt.max_tokens or 0):
                 return
@@ -98,21 +125,39 @@ class TalkWriter:
             generated = self._request.traffic.generated_history
             answer = self._request.answer_len or prompt.max_tokens or 0
             tokens += answer if generated else turn.output_tokens or self.tokens(reply)
-            tokens += self._call_tokens(reply) if generated else CALL_TOKENS * len(reply.calls)
+            tokens += (
+                self._call_tokens(reply)
+                if generated
+                else CALL_TOKENS * len(reply.calls)
+            )
             tokens += self._request.exchange_tokens
 
-    def _prompt(self, root: Talk, talk: Talk, turn: RecordedTurn, history: tuple[Message, ...], tokens: int) -> Prompt:
-        images = tuple(image for message in (*history, *turn.added) for image in message.images)
+    def _prompt(
+        self,
+        root: Talk,
+        talk: Talk,
+        turn: RecordedTurn,
+        history: tuple[Message, ...],
+        tokens: int,
+    ) -> Prompt:
+        images = tuple(
+            image for message in (*history, *turn.added) for image in message.images
+        )
         text = "\n\n".join(message.text for message in turn.added)
         return Prompt(
             text,
             tokens,
-            self._request.output_len or turn.output_tokens or talk.output_tokens or self._answer_tokens(turn.reply),
+            self._request.output_len
+            or turn.output_tokens
+            or talk.output_tokens
+            or self._answer_tokens(turn.reply),
             root.id,
             history=history,
             answer=None if turn.reply is None else turn.reply.text,
             images=images,
-            messages=() if turn.added == (Message(USER, text),) and not images else turn.added,
+            messages=()
+            if turn.added == (Message(USER, text),) and not images
+            else turn.added,
             calls=() if turn.reply is None else turn.reply.calls,
             fields=talk.fields,
             delay_s=turn.delay_s,
@@ -121,15 +166,21 @@ class TalkWriter:
         )
 
     def _answer_tokens(self, reply: Message | None) -> int:
-        """The length to ask for: the recorded answer's, with room for the marks of its tool calls."""
-        return ANSWER_TOKENS if reply is None else max(1, self.tokens(reply) + CALL_TOKENS * len(reply.calls))
+        """The length to ask for: the recorded answer's, with room for the marks of its tool
+        calls."""
+        return (
+            ANSWER_TOKENS
+            if reply is None
+            else max(1, self.tokens(reply) + CALL_TOKENS * len(reply.calls))
+        )
 
     def tokens(self, message: Message) -> int:
         """The tokens of a message that was counted."""
         return sum(self._counts[text] for text in texts_of(message))
 
     def _call_tokens(self, reply: Message) -> int:
-        """The recorded tool calls, which the model's own answer gets in addition where it called no tool."""
+        """The recorded tool calls, which the model's own answer gets in addition where it called no
+        tool."""
         return self.tokens(replace(reply, text="")) + CALL_TOKENS * len(reply.calls)
 
     def _fixed_tokens(self, talk: Talk) -> int:
@@ -141,9 +192,17 @@ class TalkWriter:
         given = self._request.traffic.system_prompt
         if not given:
             return talk
-        own = talk.opening[0] if talk.opening and talk.opening[0].role == SYSTEM else None
+        own = (
+            talk.opening[0] if talk.opening and talk.opening[0].role == SYSTEM else None
+        )
         rest = talk.opening if own is None else talk.opening[1:]
-        return replace(talk, opening=(Message(SYSTEM, joined(given, None if own is None else own.text) or ""), *rest))
+        return replace(
+            talk,
+            opening=(
+                Message(SYSTEM, joined(given, None if own is None else own.text) or ""),
+                *rest,
+            ),
+        )
 
 
 def tools_text(fields: Mapping[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Text files: found in a folder, distinguished from binary files, decoded from any common encoding."""
+"""Text files: found in a folder, distinguished from binary files, decoded from any common
+encoding."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import LeadsOutsideError, TooLarge, files_below, open_foreign
+from llama_load.foreign_files import (
+    LeadsOutsideError,
+    TooLarge,
+    files_below,
+    open_foreign,
+)
 
 # Of a trace: 20 million requests. It is decoded in memory, at up to four bytes a character.
 MOST_BYTES = 1024 * 2**20
@@ -27,7 +33,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Control characters that text does not have; tab, line ends, form feed, backspace and escape occur in logs and listings.
+# Control characters that text does not have; tab, line ends, form feed, backspace and escape occur
+# in logs and listings.
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 _FOREIGN_RUN = re.compile(r"[^\x00-\x7f]{2,}")
@@ -43,10 +50,11 @@ class TextFile:
 
 
 def text_files(path: Path, seed: int) -> Iterator[TextFile]:
-    """The text at a path: a file, or all text files of a folder and its subfolders, in an order set by the seed.
+    """The text at a path: a file, or all text files of a folder and its subfolders, in an order set
+    by the seed.
 
-    Skips dot files, empty files and binary files in a folder. Reads files lazily, one at a time. UsageError: no such path, or no
-    text in it.
+    Skips dot files, empty files and binary files in a folder. Reads files lazily, one at a time.
+    UsageError: no such path, or no text in it.
     """
     if path.is_dir():
         found = folder_files(path)
@@ -58,19 +66,25 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
                 count += 1
                 yield TextFile(file, text, hashlib.sha256(data).hexdigest())
         if not count:
-            raise UsageError(f"the folder {path} contains no text file; give a file or a folder of UTF-8 text with --document")
+            raise UsageError(
+                f"the folder {path} contains no text file; give a file or a folder of UTF-8 text "
+                "with --document"
+            )
         return
     data = _document(path)
     text = decoded(data)
     if text is None:
-        raise UsageError(f"the document {path} is not text in UTF-8, UTF-16 or GB18030; save it as a text file")
+        raise UsageError(
+            f"the document {path} is not text in UTF-8, UTF-16 or GB18030; save it as a text file"
+        )
     if not text.strip():
         raise UsageError(f"the document {path} is empty")
     yield TextFile(path, text, hashlib.sha256(data).hexdigest())
 
 
 def folder_files(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
-    """The files of a folder and its subfolders, see `files_below`. UsageError: a link leads out of it, or there are too many."""
+    """The files of a folder and its subfolders, see `files_below`. UsageError: a link leads out of
+    it, or there are too many."""
     try:
         return files_below(folder, is_wanted)
     except (LeadsOutsideError, TooLarge) as error:
@@ -79,12 +93,20 @@ def folder_files(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list
 
 def _document(path: Path) -> bytes:
     missing = "; give the path of a text file or folder with --document"
-    return read_whole(path, "document", MOST_DOCUMENT_BYTES, missing=missing, too_large="; give a part of it")
+    return read_whole(
+        path,
+        "document",
+        MOST_DOCUMENT_BYTES,
+        missing=missing,
+        too_large="; give a part of it",
+    )
 
 
-def read_whole(path: Path, what: str, most_bytes: int, *, missing: str = "", too_large: str = "") -> bytes:
-    """The bytes of a file or pipe. UsageError: there is none, it cannot be read, or it has more bytes; the message names `what` it
-    is to be, and ends with `missing` or `too_large`."""
+def read_whole(
+    path: Path, what: str, most_bytes: int, *, missing: str = "", too_large: str = ""
+) -> bytes:
+    """The bytes of a file or pipe. UsageError: there is none, it cannot be read, or it has more
+    bytes; the message names `what` it is to be, and ends with `missing` or `too_large`."""
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
@@ -97,17 +119,30 @@ def read_whole(path: Path, what: str, most_bytes: int, *, missing: str = "", too
     except FileNotFoundError:
         raise UsageError(f"there is no {what} at {path}{missing}") from None
     except OSError as error:
-        raise UsageError(f"the {what} {path} cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"the {what} {path} cannot be read: {error.strerror}"
+        ) from None
     except TooLarge:
-        limit = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 1024} KiB"
-        raise UsageError(f"the {what} {path} is larger than {limit}{too_large}") from None
+        limit = (
+            f"{most_bytes // 2**20} MiB"
+            if most_bytes >= 2**20
+            else f"{most_bytes // 1024} KiB"
+        )
+        raise UsageError(
+            f"the {what} {path} is larger than {limit}{too_large}"
+        ) from None
     return data
 
 
 def decoded(data: bytes) -> str | None:
-    """The text of these bytes: UTF-8 (with a few broken characters), UTF-16, GB18030 or Windows-1252; None if binary."""
+    """The text of these bytes: UTF-8 (with a few broken characters), UTF-16, GB18030 or
+    Windows-1252; None if binary."""
     text = _decoded(data)
-    return text if text is not None and 100 * len(_CONTROL.findall(text)) <= len(text) else None
+    return (
+        text
+        if text is not None and 100 * len(_CONTROL.findall(text)) <= len(text)
+        else None
+    )
 
 
 def _decoded(data: bytes) -> str | None:
@@ -126,7 +161,8 @@ def _decoded(data: bytes) -> str | None:
     except UnicodeDecodeError:
         pass
     else:
-        # Western text misread as Chinese has single characters where accents were; Chinese has runs of them.
+        # Western text misread as Chinese has single characters where accents were; Chinese has runs
+        # of them.
         if 2 * sum(map(len, _FOREIGN_RUN.findall(text))) >= len(_FOREIGN.findall(text)):
             return text
     text = data.decode("cp1252", "replace")
@@ -134,18 +170,28 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _utf16_without_mark(data: bytes) -> str | None:
-    """The byte order that gives printable text with more spaces and line ends; None if neither does."""
+    """The byte order that gives printable text with more spaces and line ends; None if neither
+    does."""
     readings = []
     for encoding in ("utf-16-le", "utf-16-be"):
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError:
             continue
-        if "\0" not in text and 100 * sum(not (sign.isprintable() or sign.isspace()) for sign in text) <= len(text):
+        if "\0" not in text and 100 * sum(
+            not (sign.isprintable() or sign.isspace()) for sign in text
+        ) <= len(text):
             readings.append(text)
-    return max(readings, key=lambda text: text.count(" ") + text.count("\n"), default=None)
+    return max(
+        readings, key=lambda text: text.count(" ") + text.count("\n"), default=None
+    )
 
 
 def files_digest(digests: Sequence[str]) -> str:
-    """The identity of the files read: the SHA-256 of the only one, or of all SHA-256 in reading order."""
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    """The identity of the files read: the SHA-256 of the only one, or of all SHA-256 in reading
+    order."""
+    return (
+        digests[0]
+        if len(digests) == 1
+        else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )

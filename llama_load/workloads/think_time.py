@@ -1,4 +1,5 @@
-"""How long a user waits before a later turn: constant, drawn from a distribution, or from a file of recorded times.
+"""How long a user waits before a later turn: constant, drawn from a distribution, or from a file of
+recorded times.
 
 2, constant:2       always 2 s
 uniform:1,5         between 1 and 5 s, all equally likely
@@ -21,7 +22,11 @@ from llama_load.workloads.text_files import read_whole
 EXAMPLES = "2, constant:2, uniform:1,5, lognormal:4,1 or file:PATH"
 LONGEST_THINK_S = 1e6  # eleven days
 MOST_FILE_BYTES = 64 * 2**20
-CONSTANT, UNIFORM, LOGNORMAL, FILE = KINDS = ("constant", "uniform", "lognormal", "file")
+CONSTANT = "constant"
+UNIFORM = "uniform"
+LOGNORMAL = "lognormal"
+FILE = "file"
+KINDS = (CONSTANT, UNIFORM, LOGNORMAL, FILE)
 OF_FILE = f"{FILE}:"
 _NUMBERS = {CONSTANT: 1, UNIFORM: 2, LOGNORMAL: 2}
 
@@ -38,7 +43,9 @@ class ThinkTime:
         draws: Mapping[str, Callable[[], float]] = {
             CONSTANT: lambda: self.numbers[0],
             UNIFORM: lambda: source.uniform(*self.numbers),
-            LOGNORMAL: lambda: source.lognormvariate(math.log(self.numbers[0]), self.numbers[1]),
+            LOGNORMAL: lambda: source.lognormvariate(
+                math.log(self.numbers[0]), self.numbers[1]
+            ),
             FILE: lambda: source.choice(self.numbers),
         }
         return min(draws[self.kind](), LONGEST_THINK_S)
@@ -48,17 +55,26 @@ def think_time(text: str, flag: str = "--think-time") -> ThinkTime:
     """The distribution that a text names. UsageError: it names none, or the file has no times."""
     kind, colon, rest = text.strip().partition(":")
     if not colon:
-        kind, rest = CONSTANT, kind
+        rest = kind
+        kind = CONSTANT
     if kind == FILE and rest:
         return ThinkTime(FILE, _times_of(Path(rest)))
     numbers = tuple(map(_number, rest.split(",")))
     if kind not in _NUMBERS or len(numbers) != _NUMBERS[kind] or None in numbers:
-        raise UsageError(f"{flag} must look like {EXAMPLES} (seconds, 0 to {LONGEST_THINK_S:g}), got {printable(text, 60)!r}")
+        raise UsageError(
+            f"{flag} must look like {EXAMPLES} (seconds, 0 to {LONGEST_THINK_S:g}), got "
+            f"{printable(text, 60)!r}"
+        )
     values = tuple(number or 0.0 for number in numbers)
     if kind == UNIFORM and values[0] > values[1]:
-        raise UsageError(f"{flag} uniform needs the smaller number first, got {values[0]:g},{values[1]:g}")
+        raise UsageError(
+            f"{flag} uniform needs the smaller number first, got {values[0]:g},{values[1]:g}"
+        )
     if kind == LOGNORMAL and (not values[0] or values[1] > 10):
-        raise UsageError(f"{flag} lognormal needs a median above 0 and a sigma of 10 or less, got {values[0]:g},{values[1]:g}")
+        raise UsageError(
+            f"{flag} lognormal needs a median above 0 and a sigma of 10 or less, got "
+            f"{values[0]:g},{values[1]:g}"
+        )
     return ThinkTime(kind, values)
 
 
@@ -73,12 +89,19 @@ def _number(text: str) -> float | None:
 def _times_of(path: Path) -> tuple[float, ...]:
     data = read_whole(path, "file of think times", MOST_FILE_BYTES)
     times = []
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
+    for number, line in enumerate(
+        data.decode("utf-8", "replace").splitlines(), start=1
+    ):
         if line.strip():
             value = _number(line.strip())
             if value is None:
-                raise UsageError(f"line {number} of {path} is no think time in seconds: {printable(line.strip(), 60)!r}")
+                raise UsageError(
+                    f"line {number} of {path} is no think time in seconds: "
+                    f"{printable(line.strip(), 60)!r}"
+                )
             times.append(value)
     if not times:
-        raise UsageError(f"{path} contains no think time; write one per line, in seconds")
+        raise UsageError(
+            f"{path} contains no think time; write one per line, in seconds"
+        )
     return tuple(times)

@@ -23,7 +23,13 @@ FIGURES = {
     "median_itl_ms": 19.0,
     "mean_e2el_ms": 4080.0,
 }
-COUNTS = {"completed": 64, "failed": 0, "duration": 10.0, "total_input_tokens": 6400, "total_output_tokens": 12800}
+COUNTS = {
+    "completed": 64,
+    "failed": 0,
+    "duration": 10.0,
+    "total_input_tokens": 6400,
+    "total_output_tokens": 12800,
+}
 
 
 def run(name: str = "run", **changed: Any) -> MeasuredRun:
@@ -47,9 +53,10 @@ def scattered(
     rhythm: float = 0.0,
     places: Sequence[int] | None = None,
 ) -> Side:
-    """A side of `count` runs: `slower` times the latencies, scattered between runs by `spread` in common (a machine that is faster in
-    one run than in the next) and by half of it in each figure. `places`: when each was taken (None: at 0, 1, 2, …); `drift`: added
-    to the logarithm from place to place; `rhythm`: added to that of the second of each pair of places."""
+    """A side of `count` runs: `slower` times the latencies, scattered between runs by `spread` in
+    common (a machine that is faster in one run than in the next) and by half of it in each figure.
+    `places`: when each was taken (None: at 0, 1, 2, …); `drift`: added to the logarithm from place
+    to place; `rhythm`: added to that of the second of each pair of places."""
     runs = []
     for number, place in enumerate(range(count) if places is None else places):
         common = rng.gauss(0, spread) + drift * place + rhythm * (place % 2)

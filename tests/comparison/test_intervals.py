@@ -7,12 +7,25 @@ import random
 
 import pytest
 
-from llama_load.comparison.change_intervals import LEAST_SPREAD, Ratio, RatioWithZeros, holm, ratio_of, t_quantile, t_tail
+from llama_load.comparison.change_intervals import (
+    LEAST_SPREAD,
+    Ratio,
+    RatioWithZeros,
+    holm,
+    ratio_of,
+)
+from llama_load.metrics.student_t import t_quantile, t_tail
 
 
-# Two-sided 5 % points from the tables of any textbook; 4.5 degrees between those of 4 (2.776) and 5 (2.571).
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4.5, 2.659), (8, 2.306), (30, 2.042), (1000, 1.962)])
-def test_quantiles_of_t_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+# Two-sided 5 % points from the tables of any textbook; 4.5 degrees between those of 4 (2.776) and 5
+# (2.571).
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (4.5, 2.659), (8, 2.306), (30, 2.042), (1000, 1.962)],
+)
+def test_quantiles_of_t_are_those_of_the_tables(
+    freedom: float, quantile: float
+) -> None:
     assert t_quantile(0.975, freedom) == pytest.approx(quantile, abs=6e-4)
     assert t_tail(t_quantile(0.975, freedom), freedom) == pytest.approx(0.025, rel=1e-6)
     assert t_tail(-quantile, freedom) == pytest.approx(1 - t_tail(quantile, freedom))
@@ -25,12 +38,15 @@ def test_one_degree_of_freedom_is_a_cauchy_distribution() -> None:
 
 
 def test_the_ratio_and_its_interval() -> None:
-    """9, 10, 11: relative standard deviation 0.1; twice that beside it: equal relative scatter, so df = 4, t = 2.776."""
+    """9, 10, 11: relative standard deviation 0.1; twice that beside it: equal relative scatter, so
+    df = 4, t = 2.776."""
     found = ratio_of([9.0, 10.0, 11.0], [18.0, 20.0, 22.0])
     assert isinstance(found, Ratio)
     assert found.ratio == pytest.approx(2) and found.freedom == pytest.approx(4)
     assert found.error == pytest.approx(0.1 * math.sqrt(2 / 3))
-    assert found.interval[0] == pytest.approx(2 * math.exp(-2.776 * found.error), rel=1e-3)
+    assert found.interval[0] == pytest.approx(
+        2 * math.exp(-2.776 * found.error), rel=1e-3
+    )
 
 
 def test_the_ratio_is_that_of_the_means_shown() -> None:
@@ -45,8 +61,12 @@ def test_one_run_a_side_has_no_interval() -> None:
 
 
 def test_a_figure_that_falls_to_zero_is_a_change() -> None:
-    """A goodput of 5 requests/s and of none; the other way round the ratio is not known, but the change is. Zeros do not differ."""
-    fell, rose = ratio_of([5.0, 5.1, 4.9], [0.0, 0.0, 0.0]), ratio_of([0.0, 0.0, 0.0], [5.0, 5.1, 4.9])
+    """A goodput of 5 requests/s and of none; the other way round the ratio is not known, but the
+    change is. Zeros do not differ."""
+    fell, rose = (
+        ratio_of([5.0, 5.1, 4.9], [0.0, 0.0, 0.0]),
+        ratio_of([0.0, 0.0, 0.0], [5.0, 5.1, 4.9]),
+    )
     assert fell is not None and rose is not None
     assert (fell.ratio, rose.ratio) == (0, None)
     assert fell.p_below(0.95) < 0.001 < 0.999 < fell.p_above(0.95)
@@ -58,15 +78,23 @@ def test_a_figure_that_falls_to_zero_is_a_change() -> None:
 def test_one_zero_among_values_is_no_proof() -> None:
     """5, 5, 0 against 5, 4, 5: a run without a good request may be chance."""
     found = ratio_of([5.0, 4.0, 5.0], [5.0, 5.0, 0.0])
-    assert found is not None and found.ratio == pytest.approx(10 / 14) and found.p_below(0.95) > 0.2
+    assert (
+        found is not None
+        and found.ratio == pytest.approx(10 / 14)
+        and found.p_below(0.95) > 0.2
+    )
 
 
 def test_zeros_raise_no_more_alarms_than_other_values() -> None:
-    """Counts of a few good requests in each of five runs, 0 among them: 25 of 500 equal pairs at 5 %, and 2.58 standard errors."""
+    """Counts of a few good requests in each of five runs, 0 among them: 25 of 500 equal pairs at 5
+    %, and 2.58 standard errors."""
     rng = random.Random(5)
     alarms = 0
     for _ in range(500):
-        base, other = ([float(sum(rng.random() < 0.2 for _ in range(8))) for _ in range(5)] for _ in "ab")
+        base, other = (
+            [float(sum(rng.random() < 0.2 for _ in range(8))) for _ in range(5)]
+            for _ in "ab"
+        )
         found = ratio_of(base, other)
         alarms += isinstance(found, RatioWithZeros) and found.p_value() <= 0.05
     assert alarms <= 25 + 13
@@ -75,11 +103,16 @@ def test_zeros_raise_no_more_alarms_than_other_values() -> None:
 def test_values_that_agree_are_not_believed_to_be_exact() -> None:
     """Copies of a run."""
     same = ratio_of([5.0, 5.0, 5.0], [5.0, 5.0, 5.0])
-    assert isinstance(same, Ratio) and same.error == pytest.approx(LEAST_SPREAD * math.sqrt(2 / 3)) and same.p_value() == 1
+    assert (
+        isinstance(same, Ratio)
+        and same.error == pytest.approx(LEAST_SPREAD * math.sqrt(2 / 3))
+        and same.p_value() == 1
+    )
 
 
 def test_the_interval_covers_the_truth() -> None:
-    """95 % of 600 intervals of three and five runs with unequal scatter; 2.58 standard errors of that are 2.3 %."""
+    """95 % of 600 intervals of three and five runs with unequal scatter; 2.58 standard errors of
+    that are 2.3 %."""
     rng = random.Random(1)
     covered = 0
     for _ in range(600):

@@ -1,4 +1,5 @@
-"""Nothing ranks without `comparison.reasons`: every module that marks a best figure, or judges differences, asks for the reasons."""
+"""Nothing ranks without `comparison.reasons`: every module that marks a best figure, or judges
+differences, asks for the reasons."""
 
 from __future__ import annotations
 
@@ -28,17 +29,32 @@ def ranks(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        name = (
+            node.func.id
+            if isinstance(node.func, ast.Name)
+            else getattr(node.func, "attr", "")
+        )
         marks = [keyword.value for keyword in node.keywords if keyword.arg == "is_best"]
-        if name == "Cell" and len(node.args) > 3 and "llama_load.tables" in imported(tree):
+        if (
+            name == "Cell"
+            and len(node.args) > 3
+            and "llama_load.tables" in imported(tree)
+        ):
             marks.append(node.args[3])
-        if name == "holm" or any(not (isinstance(mark, ast.Constant) and mark.value is False) for mark in marks):
+        if name == "holm" or any(
+            not (isinstance(mark, ast.Constant) and mark.value is False)
+            for mark in marks
+        ):
             return True
     return False
 
 
 def imported(tree: ast.Module) -> set[str]:
-    return {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    return {
+        node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
 
 
 def test_nothing_ranks_without_the_reasons() -> None:
@@ -49,12 +65,17 @@ def test_nothing_ranks_without_the_reasons() -> None:
         if ranks(tree):
             name = str(file.relative_to(PACKAGE))
             found.add(name)
-            assert name in OTHERS or imported(tree) & SOURCES, f"{name} ranks, but asks for no reasons against it"
-    assert found >= {"lab/sweep/effects.py", "lab/sweep/sweep_tables.py", "lab/tune/run_tune.py", *OTHERS} - {
-        "comparison/change_intervals.py"
-    }
+            assert name in OTHERS or imported(tree) & SOURCES, (
+                f"{name} ranks, but asks for no reasons against it"
+            )
+    assert found >= {
+        "lab/sweep/effects.py",
+        "lab/sweep/column_cells.py",
+        "lab/tune/run_tune.py",
+        *OTHERS,
+    } - {"comparison/change_intervals.py"}
     planted = ast.parse("cells = [Cell(text, 1.0, is_best=value == top)]")
     assert ranks(planted) and not imported(planted) & SOURCES
-    assert ranks(ast.parse("from llama_load.tables import Cell; Cell(a, b, c, place in best)")) and not ranks(
-        ast.parse("replace(cell, is_best=False)")
-    )
+    assert ranks(
+        ast.parse("from llama_load.tables import Cell; Cell(a, b, c, place in best)")
+    ) and not ranks(ast.parse("replace(cell, is_best=False)"))

@@ -1,4 +1,5 @@
-"""The books of a swarm where time matters: schedules that begin late, limits that change, what is dropped."""
+"""The books of a swarm where time matters: schedules that begin late, limits that change, what is
+dropped."""
 
 from __future__ import annotations
 
@@ -9,22 +10,32 @@ S = 1000 * MS
 
 
 def test_the_schedule_of_a_second_phase_begins_when_the_phase_does() -> None:
-    """The first phase takes two requests and 3 s; the second one's are due 100 and 900 ms after its own beginning."""
-    swarm = Workers(phases=[Phase(total=2), Phase(total=2, scheduled_ns=[100 * MS, 900 * MS])])
+    """The first phase takes two requests and 3 s; the second one's are due 100 and 900 ms after its
+    own beginning."""
+    swarm = Workers(
+        phases=[Phase(total=2), Phase(total=2, scheduled_ns=[100 * MS, 900 * MS])]
+    )
     swarm.dispatcher.want("a", "chat", 4)
     swarm.now_ns = 3 * S
     for index in (0, 1):
         swarm.dispatcher.record_stored("a", (False, index))
-    assert [(lease.index, lease.scheduled_ns) for lease in swarm.hands["a"][2:]] == [(2, 3 * S + 100 * MS)]
+    assert [(lease.index, lease.scheduled_ns) for lease in swarm.hands["a"][2:]] == [
+        (2, 3 * S + 100 * MS)
+    ]
     swarm.at(3399)
     assert len(swarm.hands["a"]) == 3
     swarm.at(3400)
-    assert [(lease.index, lease.scheduled_ns) for lease in swarm.hands["a"][3:]] == [(3, 3 * S + 900 * MS)]
+    assert [(lease.index, lease.scheduled_ns) for lease in swarm.hands["a"][3:]] == [
+        (3, 3 * S + 900 * MS)
+    ]
 
 
 def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> None:
-    """One at a time in the first second, three after it; the requests of each are of another stage. The clock starts at 50 s."""
-    rising = Phase(total=9, limit_at=lambda s: 1 if s < 1 else 3, stage_of=lambda _, s: int(s >= 1))
+    """One at a time in the first second, three after it; the requests of each are of another stage.
+    The clock starts at 50 s."""
+    rising = Phase(
+        total=9, limit_at=lambda s: 1 if s < 1 else 3, stage_of=lambda _, s: int(s >= 1)
+    )
     swarm = Workers(phases=[Phase(total=1), rising])
     swarm.dispatcher.want("a", "chat", 9)
     swarm.now_ns = 50 * S
@@ -36,12 +47,20 @@ def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> Non
     assert [lease.stage for lease in swarm.hands["a"][1:]] == [0, 1, 1]
 
 
-def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> None:
-    """One at a time, due at 0 and 10 ms; nobody looks at the dispatcher until the first has ended at 20 ms. The third
-    is due then."""
+def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> (
+    None
+):
+    """One at a time, due at 0 and 10 ms; nobody looks at the dispatcher until the first has ended
+    at 20 ms. The third is due then."""
     for how in ("request_ended", "record_stored"):
         scheduled_ns = [0, 10 * MS, 21 * MS]
-        phase = Phase(total=3, scheduled_ns=scheduled_ns, limit_at=lambda _: 1, drops=True, workload_of=lambda _: "chat")
+        phase = Phase(
+            total=3,
+            scheduled_ns=scheduled_ns,
+            limit_at=lambda _: 1,
+            drops=True,
+            workload_of=lambda _: "chat",
+        )
         swarm = Workers(phases=[phase])
         swarm.dispatcher.ledger.join("a")
         swarm.at(0)
@@ -52,9 +71,16 @@ def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free
 
 
 def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
-    """Four may be in flight, two are; the master stands still past the instants of two more, and then one of the first ends."""
+    """Four may be in flight, two are; the master stands still past the instants of two more, and
+    then one of the first ends."""
     scheduled_ns = [0, 10 * MS, 900 * MS, 1000 * MS]
-    phase = Phase(total=4, scheduled_ns=scheduled_ns, limit_at=lambda _: 4, drops=True, workload_of=lambda _: "chat")
+    phase = Phase(
+        total=4,
+        scheduled_ns=scheduled_ns,
+        limit_at=lambda _: 4,
+        drops=True,
+        workload_of=lambda _: "chat",
+    )
     swarm = Workers(phases=[phase])
     swarm.dispatcher.ledger.join("a")
     swarm.at(0)
@@ -67,13 +93,24 @@ def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
 
 def test_a_request_is_under_way_from_its_scheduled_instant_on() -> None:
     """Leased half a second ahead."""
-    phase = Phase(total=2, scheduled_ns=[1000 * MS, 9 * S], workload_of=lambda _: "chat", limit_at=lambda _: 6)
+    phase = Phase(
+        total=2,
+        scheduled_ns=[1000 * MS, 9 * S],
+        workload_of=lambda _: "chat",
+        limit_at=lambda _: 6,
+    )
     swarm = Workers(phases=[phase])
     swarm.dispatcher.ledger.join("a")
     swarm.at(500)
-    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (1, 0)
+    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (
+        1,
+        0,
+    )
     swarm.at(1050)
-    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (1, 1)
+    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (
+        1,
+        1,
+    )
 
 
 def test_requests_passed_to_others_are_counted_apart_from_those_possibly_sent() -> None:
@@ -96,15 +133,24 @@ def test_nothing_is_handed_out_after_the_end() -> None:
     assert swarm.dispatcher.ledger.wants.count == 0
 
 
-def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late() -> None:
-    """Two conversations of three and two requests arrive at 0 and 400 ms. The first worker is lost after one answer: the rest goes
-    to the other one at once, and as no arrival."""
+def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late() -> (
+    None
+):
+    """Two conversations of three and two requests arrive at 0 and 400 ms. The first worker is lost
+    after one answer: the rest goes to the other one at once, and as no arrival."""
     scheduled_ns = [0, 0, 0, 400 * MS, 400 * MS]
-    phase = Phase(total=5, scheduled_ns=scheduled_ns, workload_of=lambda _: "chat", by_conversation=True)
+    phase = Phase(
+        total=5,
+        scheduled_ns=scheduled_ns,
+        workload_of=lambda _: "chat",
+        by_conversation=True,
+    )
     swarm = Workers(turns=(3, 2), phases=[phase])
     swarm.dispatcher.ledger.join("a")
     swarm.at(0)
-    assert [(lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["a"]] == [
+    assert [
+        (lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["a"]
+    ] == [
         (0, 0, False),
         (1, None, True),
         (2, None, True),
@@ -115,7 +161,9 @@ def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late(
     swarm.dispatcher.ledger.join("b")
     swarm.now_ns = 300 * MS
     swarm.dispatcher.lose("a", [], heard_ns=-1000 * MS)
-    assert [(lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["b"]] == [
+    assert [
+        (lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["b"]
+    ] == [
         (1, None, False),
         (2, None, True),
         (3, 400 * MS, False),

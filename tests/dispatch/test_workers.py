@@ -17,13 +17,27 @@ NAMES = [f"w{number}" for number in range(6)]
 
 
 def by_looking_at_all(workers: Workers) -> str | None:
-    ready = [(workers[name].holders, workers[name].turn, name) for name in NAMES if workers[name].is_ready]
+    ready = [
+        (workers[name].holders, workers[name].turn, name)
+        for name in NAMES
+        if workers[name].is_ready
+    ]
     return min(ready)[2] if ready else None
 
 
-@given(st.lists(st.tuples(st.sampled_from(("arrival", "end", "gone", "ready")), st.sampled_from(NAMES)), max_size=80))
-def test_an_arrival_goes_to_the_worker_with_the_fewest_requests(steps: list[tuple[str, str]]) -> None:
-    """The same as the minimum over all workers, whatever they did before; no worker: none is ready."""
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("arrival", "end", "gone", "ready")), st.sampled_from(NAMES)
+        ),
+        max_size=80,
+    )
+)
+def test_an_arrival_goes_to_the_worker_with_the_fewest_requests(
+    steps: list[tuple[str, str]],
+) -> None:
+    """The same as the minimum over all workers, whatever they did before; no worker: none is
+    ready."""
     workers = Workers()
     for index, (what, name) in enumerate(steps):
         worker = workers[name]
@@ -39,8 +53,11 @@ def test_an_arrival_goes_to_the_worker_with_the_fewest_requests(steps: list[tupl
             worker.changed(worker)
 
 
-def test_an_arrival_does_not_look_at_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """500 workers, 5000 arrivals and ends: two or three entries each. Looking at all of them would be 2.5 million."""
+def test_an_arrival_does_not_look_at_every_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """500 workers, 5000 arrivals and ends: two or three entries each. Looking at all of them would
+    be 2.5 million."""
     workers, taken = Workers(), 0
     for number in range(500):
         worker = workers[f"w{number}"]
@@ -78,19 +95,29 @@ def test_a_closed_loop_from_which_nothing_is_taken_keeps_no_heap() -> None:
     assert workers.idlest() == "w"
 
 
-def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_them() -> None:
-    """A turn, agents a (two turns) and b (one), a turn, a again, the last turn. While the first one is sent, a and b could begin;
-    while both agents' last ones are, the next own turn could; while only b's is, it could not. The second time, a waits for the
-    own turn before it."""
+def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_them() -> (
+    None
+):
+    """A turn, agents a (two turns) and b (one), a turn, a again, the last turn. While the first one
+    is sent, a and b could begin; while both agents' last ones are, the next own turn could; while
+    only b's is, it could not. The second time, a waits for the own turn before it."""
 
     def possible(*begun: int, ended: int = 0) -> set[int]:
         worker = WorkerLeases()
         names = (None, "a", "a", "b", None, "a", None)
-        leases = [Lease(i, False, "w", Prompt("", agent=name), follows=i > 0) for i, name in enumerate(names)]
+        leases = [
+            Lease(i, False, "w", Prompt("", agent=name), follows=i > 0)
+            for i, name in enumerate(names)
+        ]
         worker.hold(leases, 0)
         for index in range(ended):
             del worker.leases[False, index]  # its record is stored
-        return {index for _, index in module.could_have_begun(worker.leases, {(False, index) for index in begun}, 1)}
+        return {
+            index
+            for _, index in module.could_have_begun(
+                worker.leases, {(False, index) for index in begun}, 1
+            )
+        }
 
     assert possible(0) == {0, 1, 3}
     assert possible(ended=1) == {1, 2, 3}

@@ -1,4 +1,5 @@
-"""Debian's Chromium without a network, for tests of pages: `with chromium() as browser, opened(browser, address) as (page, log)`."""
+"""Debian's Chromium without a network, for tests of pages: `with chromium() as browser,
+opened(browser, address) as (page, log)`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def chromium() -> Iterator[Any]:
     path = shutil.which("chromium")
     assert path is not None, "scripts/debian.sh installs chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # root has no sandbox
+        # root has no sandbox
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"]
+        )
         try:
             yield browser
         finally:
@@ -37,14 +41,33 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def opened(
-    browser: Any, address: str, *, width: int = 1280, scheme: str = "light", offline: bool = True
+    browser: Any,
+    address: str,
+    *,
+    width: int = 1280,
+    scheme: str = "light",
+    offline: bool = True,
 ) -> Iterator[tuple[Any, Log]]:
     """A page at an address, in a window of its own, with its log. `scheme`: light or dark."""
-    context = browser.new_context(offline=offline, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = browser.new_context(
+        offline=offline, viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
     page, log = context.new_page(), Log()
-    page.on("console", lambda message: log.faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            log.faults.append(message.text)
+            if message.type in ("error", "warning")
+            else None
+        ),
+    )
     page.on("pageerror", lambda error: log.faults.append(str(error)))
-    page.on("request", lambda request: log.requests.append(request.url) if request.url != address else None)
+    page.on(
+        "request",
+        lambda request: (
+            log.requests.append(request.url) if request.url != address else None
+        ),
+    )
     try:
         page.goto(address)
         yield page, log
@@ -53,7 +76,8 @@ def opened(
 
 
 def until(page: Any, expression: str) -> None:
-    """Wait until this is true in the page. (Playwright's own wait runs eval, which the policy of our pages forbids.)"""
+    """Wait until this is true in the page. (Playwright's own wait runs eval, which the policy of
+    our pages forbids.)"""
     end = time.monotonic() + WITHIN_S
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression

@@ -1,4 +1,5 @@
-"""Real servers that take minutes to install: `make test-heavy` does that and says where they are."""
+"""Real servers that take minutes to install: `make test-heavy` does that and says where they
+are."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def vllm_python() -> Path:
 
 @pytest.fixture(scope="session")
 def llama_cpp() -> Path:
-    """The folder of llama-server, llama-bench, llama-quantize, ggml-rpc-server and the other programs of llama.cpp."""
+    """The folder of llama-server, llama-bench, llama-quantize, ggml-rpc-server and the other
+    programs of llama.cpp."""
     return folder_of("HEAVY_LLAMA_CPP") / "build" / "bin"
 
 
@@ -48,7 +50,15 @@ def hf_model(vllm_python: Path) -> Path:
     folder = cache_folder() / f"hf-{(HERE / 'make_hf_model.py').stat().st_size}"
     if not (folder / "config.json").exists():
         corpus = bundled("datasets/sharegpt_sample.json")
-        subprocess.run([str(vllm_python), str(HERE / "make_hf_model.py"), str(folder), str(corpus)], check=True)
+        subprocess.run(
+            [
+                str(vllm_python),
+                str(HERE / "make_hf_model.py"),
+                str(folder),
+                str(corpus),
+            ],
+            check=True,
+        )
     return folder
 
 
@@ -67,15 +77,32 @@ def vllm_env() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def start_vllm(
-    vllm_python: Path, hf_model: Path, vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    vllm_python: Path,
+    hf_model: Path,
+    vllm_env: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., Server]]:
     """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
     with ExitStack() as stack:
 
         def begin(*arguments: str) -> Server:
             port = free_port()
-            command = [str(vllm_python.parent / "vllm"), "serve", str(hf_model), "--host", "127.0.0.1", "--port", str(port)]
-            command += ["--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
+            command = [
+                str(vllm_python.parent / "vllm"),
+                "serve",
+                str(hf_model),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ]
+            command += [
+                "--served-model-name",
+                "tiny",
+                "--dtype",
+                "float32",
+                "--enforce-eager",
+            ]
             command += ["--max-model-len", "4096", "--max-num-seqs", "16", *arguments]
             log = tmp_path_factory.mktemp("vllm") / "server.log"
             server = start(command, f"http://127.0.0.1:{port}", log, env=vllm_env)
@@ -104,18 +131,43 @@ def llama_cpp_python() -> Path:
 
 
 @pytest.fixture
-def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start llama-cpp-python's server: start_llama_cpp_python("--interrupt_requests", "false", rpc="HOST:PORT")."""
+def start_llama_cpp_python(
+    llama_cpp_python: Path, tiny_model: Path, tmp_path: Path
+) -> Iterator[Callable[..., Server]]:
+    """Start llama-cpp-python's server: start_llama_cpp_python("--interrupt_requests", "false",
+    rpc="HOST:PORT")."""
     with ExitStack() as stack:
 
         def begin(*arguments: str, rpc: str = "", model: Path = tiny_model) -> Server:
             port = free_port()
-            script = [str(RPC_SCRIPT), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
-            command = [str(llama_cpp_python), *script, "--host", "127.0.0.1", "--port", str(port)]
-            command += ["--model", str(model), "--model_alias", "tiny", "--n_threads", "1", *arguments]
+            script = (
+                [str(RPC_SCRIPT), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
+            )
+            command = [
+                str(llama_cpp_python),
+                *script,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ]
+            command += [
+                "--model",
+                str(model),
+                "--model_alias",
+                "tiny",
+                "--n_threads",
+                "1",
+                *arguments,
+            ]
             if rpc:  # layers go to devices other than the CPU, which the workers are, only if asked
                 command += ["--n_gpu_layers", "-1"]
-            server = start(command, f"http://127.0.0.1:{port}", tmp_path / f"server-{port}.log", ready="/v1/models")
+            server = start(
+                command,
+                f"http://127.0.0.1:{port}",
+                tmp_path / f"server-{port}.log",
+                ready="/v1/models",
+            )
             stack.callback(server.stop)
             return server
 
@@ -123,7 +175,9 @@ def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: P
 
 
 @pytest.fixture
-def workers(llama_cpp_python: Path, tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def workers(
+    llama_cpp_python: Path, tmp_path: Path
+) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Two RPC workers: (addresses, processes)."""
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     processes = []

@@ -1,7 +1,8 @@
 """A coverage-guided fuzzer on everything that reads what a server sends: fuzz.py -max_total_time=60
 
-The input's first byte says what it is: a whole answer, the body of a good one, the data of an event, an error body, a
-page of metrics; the second where reads end. Nothing may raise; every answer must end in a record that can be kept.
+The input's first byte says what it is: a whole answer, the body of a good one, the data of an
+event, an error body, a page of metrics; the second where reads end. Nothing may raise; every answer
+must end in a record that can be kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ with atheris.instrument_imports(include=["llama_load"]):
 
 from tests.scripted_server import STREAM, chunk
 
-HEADS = (b"", STREAM, STREAM.replace(b"Transfer-Encoding: chunked\r\n", b""), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+HEADS = (
+    b"",
+    STREAM,
+    STREAM.replace(b"Transfer-Encoding: chunked\r\n", b""),
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+)
 
 
 def one(data: bytes) -> None:

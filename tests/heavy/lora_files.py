@@ -1,5 +1,5 @@
-"""LoRA adapters with random weights: for a GGUF model of `llama_load.serving.model_maker`, and for a folder in Hugging Face's
-layout."""
+"""LoRA adapters with random weights: for a GGUF model of `llama_load.serving.model_maker`, and for
+a folder in Hugging Face's layout."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ def gguf_adapter(file: Path, size: ModelSize, seed: int, rank: int = 4) -> Path:
     writer.add_float32("adapter.lora.alpha", float(rank))
     for layer in range(size.layers):
         name = f"blk.{layer}.attn_q.weight"
-        writer.add_tensor(f"{name}.lora_a", rng.standard_normal((rank, size.dim), dtype=np.float32))
-        writer.add_tensor(f"{name}.lora_b", rng.standard_normal((size.dim, rank), dtype=np.float32))
+        writer.add_tensor(
+            f"{name}.lora_a", rng.standard_normal((rank, size.dim), dtype=np.float32)
+        )
+        writer.add_tensor(
+            f"{name}.lora_b", rng.standard_normal((size.dim, rank), dtype=np.float32)
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -50,17 +54,30 @@ def hf_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> Path:
     for layer in range(layers):
         for matrix in about["target_modules"]:
             name = f"base_model.model.model.layers.{layer}.self_attn.{matrix}.lora_"
-            tensors[f"{name}A.weight"] = rng.standard_normal((rank, hidden), dtype=np.float32)
-            tensors[f"{name}B.weight"] = rng.standard_normal((hidden, rank), dtype=np.float32)
+            tensors[f"{name}A.weight"] = rng.standard_normal(
+                (rank, hidden), dtype=np.float32
+            )
+            tensors[f"{name}B.weight"] = rng.standard_normal(
+                (hidden, rank), dtype=np.float32
+            )
     _write_safetensors(folder / "adapter_model.safetensors", tensors)
     return folder
 
 
 def _write_safetensors(file: Path, tensors: dict[str, np.ndarray]) -> None:
-    """The format is a length, a header in JSON, and the bytes of the tensors one after the other."""
+    """The format is a length, a header in JSON, and the bytes of the tensors one after the
+    other."""
     header, offset = {}, 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + tensor.nbytes]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + tensor.nbytes],
+        }
         offset += tensor.nbytes
     text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(tensor.tobytes() for tensor in tensors.values()))
+    file.write_bytes(
+        len(text).to_bytes(8, "little")
+        + text
+        + b"".join(tensor.tobytes() for tensor in tensors.values())
+    )

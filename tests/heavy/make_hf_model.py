@@ -1,4 +1,5 @@
-"""A small random model in Hugging Face's layout: make_hf_model.py FOLDER CORPUS. Run by the Python that vLLM lives in."""
+"""A small random model in Hugging Face's layout: make_hf_model.py FOLDER CORPUS. Run by the Python
+that vLLM lives in."""
 
 from __future__ import annotations
 
@@ -22,10 +23,19 @@ def main() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=SPECIAL,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
     tokenizer.train([str(corpus)], trainer)
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2], chat_template=TEMPLATE
+        tokenizer_object=tokenizer,
+        pad_token=SPECIAL[0],
+        bos_token=SPECIAL[1],
+        eos_token=SPECIAL[2],
+        chat_template=TEMPLATE,
     )
     fast.save_pretrained(folder)
     torch.manual_seed(0)

@@ -1,4 +1,5 @@
-"""The search for wrong verdicts, with fixed seeds: no more clean plans are doubted, and no fewer flaws named, than recorded."""
+"""The search for wrong verdicts, with fixed seeds: no more clean plans are doubted, and no fewer
+flaws named, than recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from benchmarks.flaw_search.draw import drawn
 from benchmarks.flaw_search.outcome import judged
 from benchmarks.flaw_search.tally import Tally, read_tally, wilson
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore"),
+]
 # Other seeds than those of the record, a minute on one core.
 SEEDS = range(900_000, 900_600)
 

@@ -1,9 +1,8 @@
-"""Several hosts on one machine: a master, three workers and a real llama-server, each in its own network namespace."""
+"""Several hosts on one machine: a master, three workers and a real llama-server, each in its own
+network namespace."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,61 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SHAREGPT, Finished, environment
+from tests.conftest import SHAREGPT, Finished
+from tests.namespaces import Network, hosts_on_a_bridge
 from tests.swarms import wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
-@dataclass
-class Network:
-    """Namespaces on one bridge; host n has the address 10.77.0.n."""
-
-    name: str
-
-    def start(self, host: int, command: list[str], folder: Path, log: str) -> subprocess.Popen[bytes]:
-        with (folder / log).open("wb") as out:
-            full = ["ip", "netns", "exec", f"{self.name}-{host}", *command]
-            return subprocess.Popen(full, stdout=out, stderr=out, cwd=folder, env=environment())
-
-    def cut(self, host: int) -> None:
-        ip("netns", "exec", f"{self.name}-hub", "ip", "link", "set", f"to{host}", "down")
-
-    def lose(self, host: int, ratio: float) -> None:
-        """Drop this many of the packets that reach this host."""
-        rule = ["-A", "INPUT", "-i", "eth", "-m", "statistic", "--mode", "random", "--probability", str(ratio), "-j", "DROP"]
-        ip("netns", "exec", f"{self.name}-{host}", "iptables", *rule)
-
-    def heal(self, host: int) -> None:
-        ip("netns", "exec", f"{self.name}-hub", "ip", "link", "set", f"to{host}", "up")
-
-
 @pytest.fixture
 def network() -> Iterator[Network]:
     """Five hosts: 1 the master, 2 to 4 workers, 5 the server."""
-    if None in (shutil.which("ip"), shutil.which("iptables")) or os.geteuid() != 0:
-        pytest.skip("network namespaces need root, iproute2 and iptables")
-    name = f"ll{os.getpid()}"
-    hub = f"{name}-hub"
-    try:
-        ip("netns", "add", hub)
-        ip("-n", hub, "link", "add", "name", "bridge0", "type", "bridge")
-        ip("-n", hub, "link", "set", "bridge0", "up")
-        for host in range(1, 6):
-            ip("netns", "add", f"{name}-{host}")
-            ip("-n", hub, "link", "add", f"to{host}", "type", "veth", "peer", "name", "eth", "netns", f"{name}-{host}")
-            ip("-n", hub, "link", "set", f"to{host}", "master", "bridge0", "up")
-            ip("-n", f"{name}-{host}", "addr", "add", f"10.77.0.{host}/24", "dev", "eth")
-            for device in ("eth", "lo"):
-                ip("-n", f"{name}-{host}", "link", "set", device, "up")
-        yield Network(name)
-    finally:
-        for host in ("hub", *range(1, 6)):
-            subprocess.run(["ip", "netns", "del", f"{name}-{host}"], check=False, capture_output=True)
+    with hosts_on_a_bridge(5) as found:
+        yield found
 
 
 @dataclass
@@ -92,7 +48,9 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(network: Network, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[[int], Hosts]]:
+def hosts(
+    network: Network, tiny_model: Path, tmp_path: Path
+) -> Iterator[Callable[[int], Hosts]]:
     """Start them all with this many prompts to send: hosts(90)."""
     processes = []
 
@@ -109,18 +67,61 @@ def hosts(network: Network, tiny_model: Path, tmp_path: Path) -> Iterator[Callab
             "--port",
             "8080",
         ]
-        locust = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--loglevel", "WARNING"]
-        load = ["--host", "http://10.77.0.5:8080", "-u", "9", "--num-prompts", str(prompts), "--max-tokens", "60", "--ignore-eos"]
+        locust = [
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            str(SHAREGPT),
+            "--loglevel",
+            "WARNING",
+        ]
+        load = [
+            "--host",
+            "http://10.77.0.5:8080",
+            "-u",
+            "9",
+            "--num-prompts",
+            str(prompts),
+            "--max-tokens",
+            "60",
+            "--ignore-eos",
+        ]
         load += ["--run-dir", str(tmp_path / "run"), "--cache-prompt", "on"]
         processes.append(network.start(5, serve, tmp_path, "server.log"))
-        probe = ["ip", "netns", "exec", f"{network.name}-5", "curl", "-sf", "http://10.77.0.5:8080/health"]
-        wait_until(lambda: subprocess.run(probe, check=False, capture_output=True).returncode == 0, 60)
-        master = network.start(1, [*locust, "--master", "--headless", "--expect-workers", "3", *load], tmp_path, "master.log")
+        probe = [
+            "ip",
+            "netns",
+            "exec",
+            f"{network.name}-5",
+            "curl",
+            "-sf",
+            "http://10.77.0.5:8080/health",
+        ]
+        wait_until(
+            lambda: (
+                subprocess.run(probe, check=False, capture_output=True).returncode == 0
+            ),
+            60,
+        )
+        master = network.start(
+            1,
+            [*locust, "--master", "--headless", "--expect-workers", "3", *load],
+            tmp_path,
+            "master.log",
+        )
         processes.append(master)
         for host in (2, 3, 4):
             folder = tmp_path / str(host)
             folder.mkdir()
-            processes.append(network.start(host, [*locust, "--worker", "--master-host", "10.77.0.1"], folder, "log"))
+            processes.append(
+                network.start(
+                    host,
+                    [*locust, "--worker", "--master-host", "10.77.0.1"],
+                    folder,
+                    "log",
+                )
+            )
         return Hosts(network, tmp_path, master)
 
     yield started
@@ -130,14 +131,23 @@ def hosts(network: Network, tiny_model: Path, tmp_path: Path) -> Iterator[Callab
 
 
 def each_prompt_once(done: Finished, total: int) -> list[int]:
-    """Every prompt of the plan is on record once, or named as possibly sent by a lost worker; these are returned."""
+    """Every prompt of the plan is on record once, or named as possibly sent by a lost worker; these
+    are returned."""
     records = done.records.measured()
     ended = records.where(~records.equals("status", "cancelled"))
     indices = ended.table["prompt_index"].to_pylist()
-    missing = [index for gone in done.manifest["lost"] for index in gone["possibly_sent"]]
+    missing = [
+        index for gone in done.manifest["lost"] for index in gone["possibly_sent"]
+    ]
     assert sorted(indices + missing) == list(range(total)), done.out
     # A worker that is cut off early may have no record.
-    assert len(set(ended.strings("worker")) | {gone["worker"] for gone in done.manifest["lost"]}) == 3
+    assert (
+        len(
+            set(ended.strings("worker"))
+            | {gone["worker"] for gone in done.manifest["lost"]}
+        )
+        == 3
+    )
     return missing
 
 
@@ -149,7 +159,8 @@ def test_three_workers_and_a_real_server(hosts: Callable[[int], Hosts]) -> None:
 
 
 def test_a_lossy_link(hosts: Callable[[int], Hosts]) -> None:
-    """A worker's network drops one packet in fifty, both ways: TCP repairs it, nothing is lost and nothing sent twice."""
+    """A worker's network drops one packet in fifty, both ways: TCP repairs it, nothing is lost and
+    nothing sent twice."""
     running = hosts(150)
     running.network.lose(3, 0.02)
     done = running.finish()
@@ -167,9 +178,12 @@ def test_a_link_cut_for_10_s(hosts: Callable[[int], Hosts]) -> None:
     each_prompt_once(running.finish(), 600)
 
 
-def test_a_link_cut_for_75_s(hosts: Callable[[int], Hosts], run_report: Callable[..., Finished]) -> None:
-    """Locust's worker gives up after 60 s without its master and ends; what became of its last requests (cut off with the link,
-    here) is in its spool, whose name it says, and `report --add` brings that in."""
+def test_a_link_cut_for_75_s(
+    hosts: Callable[[int], Hosts], run_report: Callable[..., Finished]
+) -> None:
+    """Locust's worker gives up after 60 s without its master and ends; what became of its last
+    requests (cut off with the link, here) is in its spool, whose name it says, and `report --add`
+    brings that in."""
     running = hosts(600)
     wait_until(running.has_records, 60)
     running.network.cut(3)
@@ -179,12 +193,17 @@ def test_a_link_cut_for_75_s(hosts: Callable[[int], Hosts], run_report: Callable
     assert done.code == 3
     missing = each_prompt_once(done, 600)
     (spool,) = (running.folder / "3" / "runs").glob("spool-*")
-    assert f"'llama-load report RUN --add {spool.relative_to(running.folder / '3')}'" in running.log(3)
+    assert (
+        f"'llama-load report RUN --add {spool.relative_to(running.folder / '3')}'"
+        in running.log(3)
+    )
     added = run_report(done.folder, "--add", str(spool))
     (lost,) = added.manifest["lost"]
     assert not lost["possibly_sent"]
     records = added.records.measured()
-    ended = set(records.where(~records.equals("status", "cancelled")).strings("prompt_index"))
+    ended = set(
+        records.where(~records.equals("status", "cancelled")).strings("prompt_index")
+    )
     cancelled = set(records.cancelled().strings("prompt_index"))
     assert ended | cancelled == set(range(600))
     assert set(missing) <= cancelled | ended

@@ -1,4 +1,5 @@
-"""Whether the newest Locust still has the internals that we replace: says when the upper bound in pyproject.toml can move."""
+"""Whether the newest Locust still has the internals that we replace: says when the upper bound in
+pyproject.toml can move."""
 
 from __future__ import annotations
 
@@ -28,8 +29,21 @@ assert runners.HEARTBEAT_LIVENESS and runners.HEARTBEAT_INTERVAL
 
 
 def test_the_newest_locust_has_what_we_replace(tmp_path: Path) -> None:
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), "--upgrade", "locust"]
-    done = subprocess.run(install, capture_output=True, text=True, timeout=110, check=False)
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(tmp_path),
+        "--upgrade",
+        "locust",
+    ]
+    done = subprocess.run(
+        install, capture_output=True, text=True, timeout=110, check=False
+    )
     if done.returncode:
         pytest.skip(f"no index gives the newest Locust: {done.stderr[-200:]}")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + CHECK

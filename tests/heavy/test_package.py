@@ -19,7 +19,16 @@ UV = Path(sys.executable).parent / "uv"
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(REPOSITORY),
+    ]
     subprocess.run(build, check=True, capture_output=True, timeout=100)
     (built,) = folder.glob("*.whl")
     return built
@@ -27,30 +36,83 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_elsewhere(command: list[str], folder: Path, timeout_s: float = 150) -> str:
     """Its stdout. Neither the checkout nor this environment's packages are on its path."""
-    bare = {name: value for name, value in environment().items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    bare = {
+        name: value
+        for name, value in environment().items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     done = run_to_the_end(command, timeout_s, cwd=folder, env=bare)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
-def test_the_wheel_runs_the_demo_in_an_empty_environment(version: str, wheel: Path, tmp_path: Path) -> None:
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin")
+def test_the_wheel_runs_the_demo_in_an_empty_environment(
+    version: str, wheel: Path, tmp_path: Path
+) -> None:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
+        "versions/*/bin"
+    )
     path = os.pathsep.join([os.environ["PATH"], *map(str, pyenv)])
-    find = [str(UV), "python", "find", "--no-python-downloads", "--no-project", "--system", version]
-    found = subprocess.run(find, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PATH": path}, check=False)
+    find = [
+        str(UV),
+        "python",
+        "find",
+        "--no-python-downloads",
+        "--no-project",
+        "--system",
+        version,
+    ]
+    found = subprocess.run(
+        find,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        check=False,
+    )
     if found.returncode:
         pytest.skip(f"there is no Python {version} on this machine")
-    run_elsewhere([str(UV), "venv", "--quiet", "--python", found.stdout.strip(), "empty"], tmp_path)
-    run_elsewhere([str(UV), "pip", "install", "--quiet", "--python", "empty/bin/python", f"{wheel}[demo]"], tmp_path)
+    run_elsewhere(
+        [str(UV), "venv", "--quiet", "--python", found.stdout.strip(), "empty"],
+        tmp_path,
+    )
+    run_elsewhere(
+        [
+            str(UV),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            "empty/bin/python",
+            f"{wheel}[demo]",
+        ],
+        tmp_path,
+    )
     installed = tmp_path / "empty" / "bin"
     assert (installed / "python").exists()
 
-    out = run_elsewhere([str(installed / "llama-load"), "demo", "-u", "2", "--num-prompts", "4", "--run-dir", "run"], tmp_path)
+    out = run_elsewhere(
+        [
+            str(installed / "llama-load"),
+            "demo",
+            "-u",
+            "2",
+            "--num-prompts",
+            "4",
+            "--run-dir",
+            "run",
+        ],
+        tmp_path,
+    )
     assert "Successful requests:                     4" in out
     assert (tmp_path / "run" / "report.md").exists()
 
-    locustfile = Path(run_elsewhere([str(installed / "llama-load"), "path", "sharegpt_chat"], tmp_path).strip())
+    locustfile = Path(
+        run_elsewhere(
+            [str(installed / "llama-load"), "path", "sharegpt_chat"], tmp_path
+        ).strip()
+    )
     assert locustfile.is_relative_to(tmp_path / "empty")
     run_elsewhere([str(installed / "llama-load"), "init", "mine"], tmp_path)
     assert (tmp_path / "mine" / "sharegpt_chat.py").exists()
@@ -58,6 +120,16 @@ def test_the_wheel_runs_the_demo_in_an_empty_environment(version: str, wheel: Pa
 
 def test_uvx_runs_it_without_installing(wheel: Path, tmp_path: Path) -> None:
     """As `uvx --from llama-load llama-load …`, with the wheel in place of the name on PyPI."""
-    listed = run_elsewhere([str(UV.with_name("uvx")), "--quiet", "--from", str(wheel), "llama-load", "path"], tmp_path)
+    listed = run_elsewhere(
+        [
+            str(UV.with_name("uvx")),
+            "--quiet",
+            "--from",
+            str(wheel),
+            "llama-load",
+            "path",
+        ],
+        tmp_path,
+    )
     assert "locustfiles/sharegpt_chat.py" in listed.splitlines()
     assert not os.listdir(tmp_path)

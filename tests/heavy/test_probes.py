@@ -1,4 +1,5 @@
-"""Probes beside the load of a real llama-server: their figures against the server's own log, in one process and in a swarm."""
+"""Probes beside the load of a real llama-server: their figures against the server's own log, in one
+process and in a swarm."""
 
 from __future__ import annotations
 
@@ -38,11 +39,28 @@ MOST_PROBE_TOKENS = 100  # documents and images have hundreds
 
 
 @pytest.fixture(scope="module")
-def server(llama_cpp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    llama_cpp: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """llama.cpp's llama-server with four slots, which reads images."""
     model = cached_model(SIZE, bundled("datasets/sharegpt_sample.json"))
-    args = ("-np", "4", "-c", "16384", "-t", "1", "--metrics", "--mmproj", str(cached_projector(SIZE.dim)))
-    spec = ServerSpec(kind="llama-server", model=str(model), program=str(llama_cpp / "llama-server"), args=args)
+    args = (
+        "-np",
+        "4",
+        "-c",
+        "16384",
+        "-t",
+        "1",
+        "--metrics",
+        "--mmproj",
+        str(cached_projector(SIZE.dim)),
+    )
+    spec = ServerSpec(
+        kind="llama-server",
+        model=str(model),
+        program=str(llama_cpp / "llama-server"),
+        args=args,
+    )
     with serving(spec, tmp_path_factory.mktemp("probed")) as started:
         yield started
 
@@ -54,20 +72,30 @@ def probes_of(folder: Path) -> Records:
 
 
 def checks_of(done: Finished) -> dict[str, Any]:
-    return {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
+    return {
+        check["name"]: check
+        for check in done.summary["llama_load"]["verdict"]["checks"]
+    }
 
 
 def small_tasks(log: str) -> dict[str, int]:
     """The prompt tokens of the tasks that are as small as a probe, by the number of the task."""
-    return {task: int(tokens) for task, tokens in PROMPT.findall(log) if int(tokens) < MOST_PROBE_TOKENS}
+    return {
+        task: int(tokens)
+        for task, tokens in PROMPT.findall(log)
+        if int(tokens) < MOST_PROBE_TOKENS
+    }
 
 
-@pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one process", "swarm"])
+@pytest.mark.parametrize(
+    "processes", [(), ("--processes", "2")], ids=["one process", "swarm"]
+)
 def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
     server: Server, run_locust: Run, processes: tuple[str, ...]
 ) -> None:
-    """Documents and images, twelve of each, with probes at 3/s. The server's log has as many small prompts as there are probes, with
-    their tokens, none of them from its cache; its counters less the probes are the load's."""
+    """Documents and images, twelve of each, with probes at 3/s. The server's log has as many small
+    prompts as there are probes, with their tokens, none of them from its cache; its counters less
+    the probes are the load's."""
     begin = len(server.log.read_text(errors="replace"))
     arguments = (
         "-u",
@@ -95,45 +123,101 @@ def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
     started = len(probes) - int(probes.equals("status", CANCELLED).sum())
     assert started <= len(seen) <= len(probes)
     if len(seen) == len(answered):
-        assert sorted(seen.values()) == sorted(answered.numbers("prompt_tokens").astype(int))
+        assert sorted(seen.values()) == sorted(
+            answered.numbers("prompt_tokens").astype(int)
+        )
     assert {cached for task, cached in CACHED.findall(log) if task in seen} == {"0"}
     # The time to the first token includes the server's own time for the prompt.
     assert (answered.numbers("ttft_ms") >= answered.numbers("server_prompt_ms")).all()
 
     figures = summary["llama_load"]["probes"]
     assert (figures["alone"]["answered"], figures["total"]["sent"] > 5) == (9, True)
-    beside, alone = (answered.where(answered.equals("name", name)).numbers("ttft_ms") for name in (BESIDE, ALONE))
+    beside, alone = (
+        answered.where(answered.equals("name", name)).numbers("ttft_ms")
+        for name in (BESIDE, ALONE)
+    )
     window_ns = int(done.records.measured().instants("ended_mono_ns").max())
-    first = answered.where(answered.equals("name", BESIDE)).instants("first_token_mono_ns")
+    first = answered.where(answered.equals("name", BESIDE)).instants(
+        "first_token_mono_ns"
+    )
     beside = beside[first < window_ns]
     assert figures["total"]["ttft_ms"]["p50"] == pytest.approx(np.median(beside))
-    assert figures["total"]["ttft_ratio"] == pytest.approx(np.median(beside) / np.median(alone))
-    assert set(figures["by_class"]) <= {"idle", "only answers", "document", "vision", "document + vision"}
-    prompts = [sample for name, sample in figures["by_class"].items() if name not in ("idle", "only answers")]
+    assert figures["total"]["ttft_ratio"] == pytest.approx(
+        np.median(beside) / np.median(alone)
+    )
+    assert set(figures["by_class"]) <= {
+        "idle",
+        "only answers",
+        "document",
+        "vision",
+        "document + vision",
+    }
+    prompts = [
+        sample
+        for name, sample in figures["by_class"].items()
+        if name not in ("idle", "only answers")
+    ]
     assert sum(sample["sent"] for sample in prompts) > 0
 
     # The books of the load.
     measured = done.records.measured()
-    assert (len(measured), summary["completed"], set(measured.values_of("workload"))) == (24, 24, {"document", "vision"})
+    assert (
+        len(measured),
+        summary["completed"],
+        set(measured.values_of("workload")),
+    ) == (
+        24,
+        24,
+        {"document", "vision"},
+    )
     assert summary["total_output_tokens"] == 24 * 48
-    assert not [name for name in summary["llama_load"]["by_workload"] if "probe" in name]
+    assert not [
+        name for name in summary["llama_load"]["by_workload"] if "probe" in name
+    ]
     checks = checks_of(done)
-    for name in ("other_client_ratio", "probe_failure_ratio", "probe_cache_gap", "missing_records", "excess_in_flight"):
+    for name in (
+        "other_client_ratio",
+        "probe_failure_ratio",
+        "probe_cache_gap",
+        "missing_records",
+        "excess_in_flight",
+    ):
         assert name not in checks or checks[name]["ok"], checks[name]
     assert "as many as were ours" in checks["other_client_ratio"]["text"]
-    (pair,) = (pair for pair in summary["llama_load"]["client_server"] if pair["name"] == "output tokens")
-    assert abs(pair["client"] - pair["server"]) <= 8 * int((~probes.equals("status", "ok")).sum())
+    (pair,) = (
+        pair
+        for pair in summary["llama_load"]["client_server"]
+        if pair["name"] == "output tokens"
+    )
+    assert abs(pair["client"] - pair["server"]) <= 8 * int(
+        (~probes.equals("status", "ok")).sum()
+    )
     assert "Probes: What a Bystander Feels" in done.out
 
 
-def test_probes_of_a_run_that_is_killed_are_kept(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_probes_of_a_run_that_is_killed_are_kept(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
-    command = locust_command(server.url, folder, "-u", "2", "-t", "60s", "--probe-rate", "5", locustfile=MIXED)
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = locust_command(
+        server.url,
+        folder,
+        "-u",
+        "2",
+        "-t",
+        "60s",
+        "--probe-rate",
+        "5",
+        locustfile=MIXED,
+    )
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         deadline_s = time.monotonic() + 60
         while time.monotonic() < deadline_s and (
-            not (folder / PROBE_JOURNAL).exists() or BESIDE not in probes_of(folder).strings("name")
+            not (folder / PROBE_JOURNAL).exists()
+            or BESIDE not in probes_of(folder).strings("name")
         ):
             time.sleep(0.2)
     finally:
@@ -147,8 +231,11 @@ def test_probes_of_a_run_that_is_killed_are_kept(server: Server, tmp_path: Path,
     assert "beside the load" in capsys.readouterr().out
 
 
-def test_a_cut_run_in_stages_names_what_it_lacks(server: Server, run_locust: Run) -> None:
-    """Stages of 4 s with 1 and 3 users: each probe is in the stage in which it was sent, and none in the warm-up between."""
+def test_a_cut_run_in_stages_names_what_it_lacks(
+    server: Server, run_locust: Run
+) -> None:
+    """Stages of 4 s with 1 and 3 users: each probe is in the stage in which it was sent, and none
+    in the warm-up between."""
     done = run_locust(
         server.url,
         "--stages",
@@ -167,6 +254,10 @@ def test_a_cut_run_in_stages_names_what_it_lacks(server: Server, run_locust: Run
     started = probes_of(done.folder)
     started = started.where(started.equals("name", BESIDE)).instants("started_mono_ns")
     for stage in stages:
-        inside = (started >= stage["begun_mono_ns"]) & (started < stage["ended_mono_ns"])
+        inside = (started >= stage["begun_mono_ns"]) & (
+            started < stage["ended_mono_ns"]
+        )
         assert figures["by_stage"][stage["name"]]["sent"] == int(inside.sum()) > 8
-    assert checks_of(done)["other_client_ratio"]["ok"], checks_of(done)["other_client_ratio"]
+    assert checks_of(done)["other_client_ratio"]["ok"], checks_of(done)[
+        "other_client_ratio"
+    ]

@@ -1,4 +1,5 @@
-"""A real Prometheus (Debian's) reads a run, and every expression of the Grafana dashboard has data in it."""
+"""A real Prometheus (Debian's) reads a run, and every expression of the Grafana dashboard has data
+in it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ import pytest
 import requests
 
 from llama_load.wire.local_ports import free_port
-from tests.conftest import REPOSITORY, end_with_parent, environment, locust_command, simulated_server
+from tests.conftest import (
+    REPOSITORY,
+    end_with_parent,
+    environment,
+    locust_command,
+    simulated_server,
+)
 from tests.swarms import wait_until
 
 pytestmark = pytest.mark.heavy
@@ -32,12 +39,20 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
     assert path is not None, "scripts/debian.sh installs prometheus"
     config = (GRAFANA / "prometheus.yml").read_text().replace("localhost:9646", target)
     assert target in config
-    (folder / "prometheus.yml").write_text(re.sub(r"scrape_interval: \w+", "scrape_interval: 200ms", config))
+    (folder / "prometheus.yml").write_text(
+        re.sub(r"scrape_interval: \w+", "scrape_interval: 200ms", config)
+    )
     port = free_port()
-    command = [path, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    command = [
+        path,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+    ]
     command += [f"--web.listen-address=127.0.0.1:{port}"]
     with (folder / "prometheus.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, preexec_fn=end_with_parent)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, preexec_fn=end_with_parent
+        )
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -48,7 +63,9 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
 def expressions() -> list[str]:
     """Every PromQL expression of the dashboard, its variables filled in."""
     found = []
-    for panel in json.loads((GRAFANA / "dashboards" / "llama-load.json").read_text())["panels"]:
+    for panel in json.loads((GRAFANA / "dashboards" / "llama-load.json").read_text())[
+        "panels"
+    ]:
         for target in panel["targets"]:
             expression = target["expr"]
             for name, value in VARIABLES.items():
@@ -59,7 +76,9 @@ def expressions() -> list[str]:
 
 
 def values(url: str, expression: str) -> list[float]:
-    answer: dict[str, Any] = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
+    answer: dict[str, Any] = requests.get(
+        f"{url}/api/v1/query", params={"query": expression}, timeout=10
+    ).json()
     assert answer["status"] == "success", (expression, answer)
     return [float(each["value"][1]) for each in answer["data"]["result"]]
 
@@ -67,21 +86,68 @@ def values(url: str, expression: str) -> list[float]:
 def test_the_dashboard_has_data_in_every_panel(tmp_path: Path) -> None:
     """One request in seven fails, so that failures have a line, too; no expression gives NaN."""
     port = free_port()
-    with simulated_server(tmp_path, "--interval-ms", "10", "--fault", "status", "--fault-every", "7") as server:
-        command = locust_command(server.url, tmp_path / "run", "-u", "4", "-t", "60s", "--warmup", "0", "--max-tokens", "10")
-        command += ["--metrics-port", str(port), "--fail-if", "failure_ratio>0.9", "--telemetry-interval", "0.5"]
-        run = subprocess.Popen(command, env=environment(), cwd=tmp_path, stderr=subprocess.DEVNULL, preexec_fn=end_with_parent)
+    with simulated_server(
+        tmp_path, "--interval-ms", "10", "--fault", "status", "--fault-every", "7"
+    ) as server:
+        command = locust_command(
+            server.url,
+            tmp_path / "run",
+            "-u",
+            "4",
+            "-t",
+            "60s",
+            "--warmup",
+            "0",
+            "--max-tokens",
+            "10",
+        )
+        command += [
+            "--metrics-port",
+            str(port),
+            "--fail-if",
+            "failure_ratio>0.9",
+            "--telemetry-interval",
+            "0.5",
+        ]
+        run = subprocess.Popen(
+            command,
+            env=environment(),
+            cwd=tmp_path,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=end_with_parent,
+        )
         try:
             with prometheus(tmp_path, f"127.0.0.1:{port}") as url:
-                wait_until(lambda: (values(url, "sum(llama_load_requests_completed_total)") or [0])[0] > 60)
+                wait_until(
+                    lambda: (
+                        (
+                            values(url, "sum(llama_load_requests_completed_total)")
+                            or [0]
+                        )[0]
+                        > 60
+                    )
+                )
                 with suppress(AssertionError):
-                    wait_until(lambda: all(values(url, each) for each in expressions()), 20)
-                assert [each for each in expressions() if not values(url, each)] == [], "no data"
+                    wait_until(
+                        lambda: all(values(url, each) for each in expressions()), 20
+                    )
+                assert [
+                    each for each in expressions() if not values(url, each)
+                ] == [], "no data"
                 for expression in expressions():
-                    assert all(value == value for value in values(url, expression)), expression
-                (p50,) = values(url, next(each for each in expressions() if "itl" in each))
-                assert 0.008 < p50 < 0.1, "gaps of 10 ms, within a bucket of a sixth of a decade on a busy machine"
-                quantile = values(url, "histogram_quantile(1, sum by (le) (llama_load_e2el_seconds_bucket))")
+                    assert all(value == value for value in values(url, expression)), (
+                        expression
+                    )
+                (p50,) = values(
+                    url, next(each for each in expressions() if "itl" in each)
+                )
+                assert 0.008 < p50 < 0.1, (
+                    "gaps of 10 ms, within a bucket of a sixth of a decade on a busy machine"
+                )
+                quantile = values(
+                    url,
+                    "histogram_quantile(1, sum by (le) (llama_load_e2el_seconds_bucket))",
+                )
                 assert 0 < quantile[0] < 1000
         finally:
             run.kill()
@@ -100,6 +166,10 @@ def test_every_metric_of_the_dashboard_exists_and_the_files_are_sound() -> None:
     for one in places:
         assert one["x"] + one["w"] <= 24
         for other in places:
-            apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-            apart |= one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+            apart = (
+                one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+            )
+            apart |= (
+                one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+            )
             assert one is other or apart, "panels overlap"

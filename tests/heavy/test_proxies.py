@@ -1,4 +1,5 @@
-"""A real nginx between us and the servers: one that buffers, one that does not, one that balances."""
+"""A real nginx between us and the servers: one that buffers, one that does not, one that
+balances."""
 
 from __future__ import annotations
 
@@ -43,10 +44,19 @@ def nginx(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
         def begin(more: str, *urls: str) -> str:
             port = free_port()
-            servers = " ".join(f"server {url.removeprefix('http://')} max_fails=0;" for url in urls)
+            servers = " ".join(
+                f"server {url.removeprefix('http://')} max_fails=0;" for url in urls
+            )
             file = tmp_path / "nginx.conf"
-            file.write_text(CONFIGURATION.format(folder=tmp_path, servers=servers, port=port, more=more))
-            process = subprocess.Popen([program, "-c", str(file), "-p", str(tmp_path)], stderr=subprocess.DEVNULL)
+            file.write_text(
+                CONFIGURATION.format(
+                    folder=tmp_path, servers=servers, port=port, more=more
+                )
+            )
+            process = subprocess.Popen(
+                [program, "-c", str(file), "-p", str(tmp_path)],
+                stderr=subprocess.DEVNULL,
+            )
             stack.callback(process.wait)
             stack.callback(process.terminate)
             url = f"http://127.0.0.1:{port}"
@@ -66,12 +76,18 @@ RUN = ("--num-prompts", "12", "-u", "4", "--max-tokens", "60")
 
 
 def test_a_proxy_that_buffers_is_named(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], nginx: Callable[..., str]
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    nginx: Callable[..., str],
 ) -> None:
-    """nginx as it comes (buffering, HTTP/1.0 to the server): the tokens come in lumps, and the verdict says whose fault that is."""
+    """nginx as it comes (buffering, HTTP/1.0 to the server): the tokens come in lumps, and the
+    verdict says whose fault that is."""
     url = nginx("proxy_buffering on;", simulate(*SLOW).url)
     done = run_locust(url, *RUN)
-    checks = {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
+    checks = {
+        check["name"]: check
+        for check in done.summary["llama_load"]["verdict"]["checks"]
+    }
     assert not checks["buffered_ratio"]["ok"]
     text = " ".join(done.out.split())
     assert "arrived in bursts: a proxy (nginx/" in text
@@ -79,7 +95,9 @@ def test_a_proxy_that_buffers_is_named(
 
 
 def test_a_proxy_that_does_not_buffer_is_not_blamed(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], nginx: Callable[..., str]
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    nginx: Callable[..., str],
 ) -> None:
     url = nginx("proxy_buffering off;", simulate(*SLOW).url)
     done = run_locust(url, *RUN, "--fail-if", "failed>0")
@@ -91,20 +109,47 @@ def test_a_proxy_that_does_not_buffer_is_not_blamed(
 def test_llama_server_disables_buffering_in_nginx(
     run_locust: Callable[..., Finished], llama_server: Server, nginx: Callable[..., str]
 ) -> None:
-    """Its X-Accel-Buffering: no is obeyed; through a proxy it is still recognised, and the prompts are still counted by it."""
-    done = run_locust(nginx("proxy_buffering on;", llama_server.url), "--num-prompts", "12", "-u", "2", "--max-tokens", "60")
+    """Its X-Accel-Buffering: no is obeyed; through a proxy it is still recognised, and the prompts
+    are still counted by it."""
+    done = run_locust(
+        nginx("proxy_buffering on;", llama_server.url),
+        "--num-prompts",
+        "12",
+        "-u",
+        "2",
+        "--max-tokens",
+        "60",
+    )
     assert done.code == 0, done.err
     assert "lumps" not in done.out
     assert done.manifest["targets"][0]["backend"] == "llama-server"
 
 
 def test_a_load_balancer_with_a_dead_server_behind_it(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], nginx: Callable[..., str]
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    nginx: Callable[..., str],
 ) -> None:
     """Half of the requests are answered 502 by the balancer itself."""
     alive = simulate(*SLOW)
-    url = nginx("proxy_buffering off; proxy_next_upstream off;", alive.url, f"http://127.0.0.1:{free_port()}")
-    done = run_locust(url, "--num-prompts", "20", "-u", "2", "--max-tokens", "8", "--backend", "openai", "--warmup", "0")
+    url = nginx(
+        "proxy_buffering off; proxy_next_upstream off;",
+        alive.url,
+        f"http://127.0.0.1:{free_port()}",
+    )
+    done = run_locust(
+        url,
+        "--num-prompts",
+        "20",
+        "-u",
+        "2",
+        "--max-tokens",
+        "8",
+        "--backend",
+        "openai",
+        "--warmup",
+        "0",
+    )
     if done.code == 2:  # the questions before the run met the dead one
         pytest.skip(done.err)
     assert done.code == 1
@@ -112,9 +157,14 @@ def test_a_load_balancer_with_a_dead_server_behind_it(
 
 
 def test_a_compressing_proxy_is_named(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], nginx: Callable[..., str]
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    nginx: Callable[..., str],
 ) -> None:
     """nginx obeys Accept-Encoding: identity, so it compresses nothing here."""
-    url = nginx("proxy_buffering off; gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any;", simulate(*SLOW).url)
+    url = nginx(
+        "proxy_buffering off; gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any;",
+        simulate(*SLOW).url,
+    )
     done = run_locust(url, *RUN, "--fail-if", "failed>0")
     assert done.code == 0, done.err

@@ -1,4 +1,5 @@
-"""The referee with the real clients: those that are installed (make referee-clients) do eight requests."""
+"""The referee with the real clients: those that are installed (make referee-clients) do eight
+requests."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ FEW = Scenario("few", "four streams", 8, tokens=20, streams=4)
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_client_is_measured(client: Client) -> None:
-    """All its requests are in the log, and it reports them with the figures that it has; its processes cost something."""
+    """All its requests are in the log, and it reports them with the figures that it has; its
+    processes cost something."""
     if not client.installed():
         pytest.skip("make referee-clients installs it")
     if client.unable(FEW):

@@ -38,11 +38,14 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_the_page_draws_all_its_charts_and_asks_for_nothing(
     browser: Any, addresses: dict[str, str], name: str, width: int, scheme: str
 ) -> None:
-    """No fault in the console, nothing loaded, nothing of the hostile texts has run, and nothing is wider than the window."""
+    """No fault in the console, nothing loaded, nothing of the hostile texts has run, and nothing is
+    wider than the window."""
     with opened(browser, addresses[name], width=width, scheme=scheme) as (page, log):
         drawn(page)
         page.wait_for_timeout(300)
-        drawings = page.evaluate("[...document.querySelectorAll('[data-chart]')].map(each => each.childElementCount)")
+        drawings = page.evaluate(
+            "[...document.querySelectorAll('[data-chart]')].map(each => each.childElementCount)"
+        )
         assert len(drawings) > 8
         assert set(drawings) == {1}
         assert page.evaluate("window.pwned") is None
@@ -50,7 +53,9 @@ def test_the_page_draws_all_its_charts_and_asks_for_nothing(
         assert (log.faults, log.requests) == ([], [])
 
 
-def test_a_figure_is_not_cut_at_the_edge_of_its_card(browser: Any, addresses: dict[str, str]) -> None:
+def test_a_figure_is_not_cut_at_the_edge_of_its_card(
+    browser: Any, addresses: dict[str, str]
+) -> None:
     """A million requests were shown as "1,000,000 of 1,0"."""
     fill = "document.querySelector('.figure .value').innerHTML = '1,000,000 <small>of 1,000,000</small>'"
     fits = "[...document.querySelectorAll('.figure .value')].every(each => each.scrollWidth <= each.clientWidth)"
@@ -60,14 +65,21 @@ def test_a_figure_is_not_cut_at_the_edge_of_its_card(browser: Any, addresses: di
             assert page.evaluate(fits)
 
 
-def test_hostile_texts_are_shown_as_texts(browser: Any, addresses: dict[str, str]) -> None:
+def test_hostile_texts_are_shown_as_texts(
+    browser: Any, addresses: dict[str, str]
+) -> None:
     with opened(browser, addresses["hostile"]) as (page, _):
         drawn(page)
         assert HOSTILE in page.inner_text("h1")
-        assert page.locator("body img, body svg, body iframe, body script[src]").count() == 0
+        assert (
+            page.locator("body img, body svg, body iframe, body script[src]").count()
+            == 0
+        )
 
 
-def test_charts_change_their_colours_with_the_reader(browser: Any, addresses: dict[str, str]) -> None:
+def test_charts_change_their_colours_with_the_reader(
+    browser: Any, addresses: dict[str, str]
+) -> None:
     """From light to dark and back: the colour of an axis label."""
     colour = "[...Bokeh.documents[0]._all_models.values()].find(each => each.type === 'LinearAxis').axis_label_text_color"
     with opened(browser, addresses["stages"]) as (page, _):
@@ -83,7 +95,9 @@ def test_charts_change_their_colours_with_the_reader(browser: Any, addresses: di
         until(page, f"({colour}) === '{light}'")
 
 
-def test_charts_over_time_zoom_together(browser: Any, addresses: dict[str, str]) -> None:
+def test_charts_over_time_zoom_together(
+    browser: Any, addresses: dict[str, str]
+) -> None:
     shared = """() => {
       const ranges = [...document.querySelectorAll('#time [data-chart]')].map(
         each => Bokeh.index.get_by_id(JSON.parse(document.getElementById('charts').textContent).roots[each.dataset.chart]).model.x_range);

@@ -1,5 +1,6 @@
-"""An hour of load at 6 requests a second, compressed into some 75 s, with a fault every few seconds: every request that reached
-the server is on record or named as possibly sent, and memory stays flat."""
+"""An hour of load at 6 requests a second, compressed into some 75 s, with a fault every few
+seconds: every request that reached the server is on record or named as possibly sent, and memory
+stays flat."""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ from tests.swarms import Swarm, slow_link, swarm, wait_until
 
 SECONDS = 75
 FAULT_EVERY_S = 4.0
-# What Python, Arrow and Locust's statistics may add after the first quarter; a record kept by mistake is some KB, of 30,000 some 100 MB.
+# What Python, Arrow and Locust's statistics may add after the first quarter; a record kept by
+# mistake is some KB, of 30,000 some 100 MB.
 MOST_GROWTH_MB = 40.0
 
 
 class RestartedServer:
-    """A simulated server that can be killed and comes back on the same port, with a log an incarnation. Every 50th answer is reset."""
+    """A simulated server that can be killed and comes back on the same port, with a log an
+    incarnation. Every 50th answer is reset."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.port = folder, free_port()
@@ -42,8 +45,27 @@ class RestartedServer:
     def _start(self) -> Server:
         log = self._folder / f"server-{next(self._numbers)}.jsonl"
         self.logs.append(log)
-        command = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(self.port), "--log", str(log)]
-        command += ["--first-token-ms", "20", "--interval-ms", "4", "--fault", "reset", "--fault-every", "50"]
+        command = [
+            sys.executable,
+            "-m",
+            "llama_load.cli.main",
+            "serve",
+            "--simulated",
+            "--port",
+            str(self.port),
+            "--log",
+            str(log),
+        ]
+        command += [
+            "--first-token-ms",
+            "20",
+            "--interval-ms",
+            "4",
+            "--fault",
+            "reset",
+            "--fault-every",
+            "50",
+        ]
         return start(command, self.url, self._folder / "server.out")
 
     def restart(self) -> None:
@@ -56,7 +78,8 @@ class RestartedServer:
         self._running.stop()
 
     def answered(self) -> set[str]:
-        """The ids of all requests that it came to the end of, whatever became of them. (A killed one's last line may be torn.)"""
+        """The ids of all requests that it came to the end of, whatever became of them. (A killed
+        one's last line may be torn.)"""
         found = set()
         for log in self.logs:
             whole = log.read_bytes().rpartition(b"\n")[0]
@@ -71,7 +94,9 @@ def stop_for(process: subprocess.Popen[str], seconds: float) -> None:
     process.send_signal(signal.SIGCONT)
 
 
-def one_fault(kind: str, dice: random.Random, running: Swarm, server: RestartedServer) -> None:
+def one_fault(
+    kind: str, dice: random.Random, running: Swarm, server: RestartedServer
+) -> None:
     alive = [worker for worker in running.workers if worker.poll() is None]
     if kind == "server":
         server.restart()
@@ -93,11 +118,20 @@ def test_an_hour_of_load_with_a_fault_every_few_seconds(tmp_path: Path) -> None:
     memory: dict[str, list[float]] = {"master": [], "worker": []}
     over = threading.Event()
     try:
-        # Through a proxy, as from another machine: a run ends when a server whose process it sees has ended.
+        # Through a proxy, as from another machine: a run ends when a server whose process it sees
+        # has ended.
         with (
             slow_link(server.port, 0, 0) as way,
             swarm(
-                *(tmp_path / "s", f"http://127.0.0.1:{way.port}", 3, "-u", "30", "-t", f"{SECONDS}s"),
+                *(
+                    tmp_path / "s",
+                    f"http://127.0.0.1:{way.port}",
+                    3,
+                    "-u",
+                    "30",
+                    "-t",
+                    f"{SECONDS}s",
+                ),
                 *("--max-tokens", "12", "--fail-if", "failure_ratio>1"),
             ) as running,
         ):
@@ -125,12 +159,19 @@ def test_an_hour_of_load_with_a_fault_every_few_seconds(tmp_path: Path) -> None:
     assert done.code == 3, done.err  # workers were killed, which is no complete run
     recorded = done.records.strings("request_id")
     assert len(recorded) == len(set(recorded))
-    named = sum(len(gone["possibly_sent"]) + len(gone["possibly_sent_warmup"]) for gone in done.manifest["lost"])
+    named = sum(
+        len(gone["possibly_sent"]) + len(gone["possibly_sent_warmup"])
+        for gone in done.manifest["lost"]
+    )
     unrecorded = server.answered() - set(recorded)
     assert len(unrecorded) <= named, (len(unrecorded), named, len(recorded))
     assert len(recorded) > 3000
     for values in memory.values():
         quarter = len(values) // 4
-        growth = statistics.median(values[-quarter:]) - statistics.median(values[quarter : 2 * quarter])
+        growth = statistics.median(values[-quarter:]) - statistics.median(
+            values[quarter : 2 * quarter]
+        )
         assert growth < MOST_GROWTH_MB, (growth, [round(value) for value in values])
-    print(f"{len(recorded)} records, {len(unrecorded)} unrecorded, {named} named, MB: {[(v[0], v[-1]) for v in memory.values()]}")
+    print(
+        f"{len(recorded)} records, {len(unrecorded)} unrecorded, {named} named, MB: {[(v[0], v[-1]) for v in memory.values()]}"
+    )

@@ -1,8 +1,9 @@
 """After any sequence of messages of strange workers, a good worker joins and the run ends.
 
-Each example has a master of its own. Strangers without a swarm key join it, say all that a worker can say, right and wrong, in any
-order, before the test, in it and at its end, and come and go. (4,000 random messages in a row found less than such sequences: what
-deafened a master was two correct ones.)
+Each example has a master of its own. Strangers without a swarm key join it, say all that a worker
+can say, right and wrong, in any order, before the test, in it and at its end, and come and go.
+(4,000 random messages in a row found less than such sequences: what deafened a master was two
+correct ones.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import gevent
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from llama_load.observed.record import to_batch
 from llama_load.swarm import messages
@@ -36,16 +42,23 @@ NAMES = ("stranger_1", "stranger_2", "stranger_3")
 
 kinds = st.sampled_from(sorted(GOOD))
 names = st.sampled_from(NAMES)
-states = st.sampled_from(["ready", "spawning", "running", "cleanup", "stopping", "stopped"])
+states = st.sampled_from(
+    ["ready", "spawning", "running", "cleanup", "stopping", "stopped"]
+)
 keys = st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=4)
-wants = st.dictionaries(st.sampled_from(["sharegpt", "other"]), st.integers(0, 5), max_size=2)
+wants = st.dictionaries(
+    st.sampled_from(["sharegpt", "other"]), st.integers(0, 5), max_size=2
+)
 numbers = st.integers(0, 10)
 
 
 def test_a_good_worker_is_always_taken_in(
     tmp_path: Path, simulate: Callable[..., Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": LOST_AFTER_S})
+    monkeypatch.setattr(
+        "tests.swarms.environment",
+        lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": LOST_AFTER_S},
+    )
     server = simulate("--interval-ms", "1")
     folders = (tmp_path / str(number) for number in range(10_000))
 
@@ -55,7 +68,9 @@ def test_a_good_worker_is_always_taken_in(
         def __init__(self) -> None:
             super().__init__()
             self.stack = ExitStack()
-            self.master: Swarm = self.stack.enter_context(swarm(next(folders), server.url, 0, *LOAD, expect=1))
+            self.master: Swarm = self.stack.enter_context(
+                swarm(next(folders), server.url, 0, *LOAD, expect=1)
+            )
             self.strangers: dict[str, Stranger] = {}
 
         def stranger(self, name: str) -> Stranger:
@@ -98,24 +113,50 @@ def test_a_good_worker_is_always_taken_in(
         @rule(name=names, started=keys, wanted=wants)
         def reports(self, name: str, started: Any, wanted: Any) -> None:
             ended = [(*key, False) for key in started[:2]]
-            self.say(name, messages.REPORT, RUN | {"started": started, "ended": ended, "wants": wanted})
-
-        @precondition(lambda self: self.master.master.poll() is None)
-        @rule(name=names, held=keys, wanted=wants, asked_ns=st.integers(0, 2**60), delivered=numbers)
-        def answers_a_ping(self, name: str, held: Any, wanted: Any, asked_ns: int, delivered: int) -> None:
-            body = {"asked_ns": asked_ns, "worker_ns": 5, "delivered": delivered, "holds": held, "wants": wanted}
-            self.say(name, messages.PONG, RUN | body)
-
-        @precondition(lambda self: self.master.master.poll() is None)
-        @rule(name=names, number=numbers, index=st.integers(0, 8), cut=st.sampled_from([0, 100, 1_000_000]))
-        def sends_records(self, name: str, number: int, index: int, cut: int) -> None:
-            stranger = self.stranger(name)
-            stranger.send_records(
-                messages.pack_header(number, stranger.run), to_batch([record(index)]).serialize().to_pybytes()[cut:]
+            self.say(
+                name,
+                messages.REPORT,
+                RUN | {"started": started, "ended": ended, "wants": wanted},
             )
 
         @precondition(lambda self: self.master.master.poll() is None)
-        @rule(name=names, frames=st.lists(st.binary(max_size=30), min_size=1, max_size=3))
+        @rule(
+            name=names,
+            held=keys,
+            wanted=wants,
+            asked_ns=st.integers(0, 2**60),
+            delivered=numbers,
+        )
+        def answers_a_ping(
+            self, name: str, held: Any, wanted: Any, asked_ns: int, delivered: int
+        ) -> None:
+            body = {
+                "asked_ns": asked_ns,
+                "worker_ns": 5,
+                "delivered": delivered,
+                "holds": held,
+                "wants": wanted,
+            }
+            self.say(name, messages.PONG, RUN | body)
+
+        @precondition(lambda self: self.master.master.poll() is None)
+        @rule(
+            name=names,
+            number=numbers,
+            index=st.integers(0, 8),
+            cut=st.sampled_from([0, 100, 1_000_000]),
+        )
+        def sends_records(self, name: str, number: int, index: int, cut: int) -> None:
+            stranger = self.stranger(name)
+            stranger.send_records(
+                messages.pack_header(number, stranger.run),
+                to_batch([record(index)]).serialize().to_pybytes()[cut:],
+            )
+
+        @precondition(lambda self: self.master.master.poll() is None)
+        @rule(
+            name=names, frames=st.lists(st.binary(max_size=30), min_size=1, max_size=3)
+        )
         def sends_bytes(self, name: str, frames: list[bytes]) -> None:
             self.stranger(name).send(frames)
 
@@ -130,7 +171,8 @@ def test_a_good_worker_is_always_taken_in(
             gevent.sleep(seconds)
 
         def teardown(self) -> None:
-            """A good worker comes. The run may have ended already, because a stranger refused or aborted it."""
+            """A good worker comes. The run may have ended already, because a stranger refused or
+            aborted it."""
             with self.stack:
                 for stranger in self.strangers.values():
                     stranger.close()
@@ -140,5 +182,10 @@ def test_a_good_worker_is_always_taken_in(
             assert done.code in (0, 1, 3), done.err
             assert "Traceback" not in done.err, done.err
 
-    quick = settings(max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(
+        max_examples=12,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     run_state_machine_as_test(Strangers, settings=quick)

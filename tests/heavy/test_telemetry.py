@@ -1,4 +1,5 @@
-"""Telemetry with a driver library that is compiled here, and a meter: energies and memory that are known."""
+"""Telemetry with a driver library that is compiled here, and a meter: energies and memory that are
+known."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a libnvidia-ml.so.1 of two GPUs, for LD_LIBRARY_PATH."""
     folder = tmp_path_factory.mktemp("driver")
     library = "libnvidia-ml.so.1"
-    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{library}", "-o", str(folder / library), str(FAKE)]
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{library}",
+        "-o",
+        str(folder / library),
+        str(FAKE),
+    ]
     subprocess.run(command, check=True)
     return str(folder)
 
@@ -34,48 +43,81 @@ def pid_of(server: Simulated) -> str:
     return str(listening({int(server.url.rpartition(":")[2])})[0].pid)
 
 
-FLAGS = ("-u", "2", "--num-prompts", "20", "--max-tokens", "10", "--telemetry-interval", "0.2", "--price-per-hour", "3.6")
+FLAGS = (
+    "-u",
+    "2",
+    "--num-prompts",
+    "20",
+    "--max-tokens",
+    "10",
+    "--telemetry-interval",
+    "0.2",
+    "--price-per-hour",
+    "3.6",
+)
 
 
 def test_energy_and_memory_of_the_servers_gpu(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
-    """GPU 0 takes 300 W and the server has 3 of its 5 GiB; GPU 1 is not the server's. 200 tokens in some 2 s."""
+    """GPU 0 takes 300 W and the server has 3 of its 5 GiB; GPU 1 is not the server's. 200 tokens in
+    some 2 s."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "15")
-    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_PID=pid_of(server))
+    done = run_locust(
+        server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_PID=pid_of(server)
+    )
     told = done.summary["llama_load"]["telemetry"]
     seconds = done.summary["duration"]
     assert told["gpus"] == 1 and [gpu["name"] for gpu in told["by_gpu"]] == ["Fake A"]
     assert (told["vram_idle_mib"], told["vram_peak_mib"]) == (3072, 3072)
     assert told["watts"] == pytest.approx(300, rel=0.02)
     assert told["joules"] == pytest.approx(300 * seconds, rel=0.02)
-    assert told["joules_per_output_token"] == pytest.approx(300 * seconds / 200, rel=0.02)
+    assert told["joules_per_output_token"] == pytest.approx(
+        300 * seconds / 200, rel=0.02
+    )
     assert told["joules_per_request"] == pytest.approx(300 * seconds / 20, rel=0.02)
     assert told["cost"] == pytest.approx(seconds / 1000, rel=0.02)
     assert told["gpu_utilization"] == pytest.approx(0.8)
     gpu = told["by_gpu"][0]
     assert (gpu["power_limit_watts"], gpu["temperature_peak_celsius"]) == (350, 61)
-    assert (gpu["sm_clock_mhz"], gpu["throttled"]) == (pytest.approx(1400), pytest.approx(1))
+    assert (gpu["sm_clock_mhz"], gpu["throttled"]) == (
+        pytest.approx(1400),
+        pytest.approx(1),
+    )
     assert "0 Fake A" in done.out and "Energy per output token (J):" in done.out
     assert "| all | 1 | 3072 |" in (done.folder / "report.md").read_text()
     info = load_run(done.folder).telemetry.find("gpu_info", gpu="0")[0].labels
-    assert (info["driver"], info["cuda"], info["uuid"]) == ("555.42", "12.4", "GPU-aaaa")
+    assert (info["driver"], info["cuda"], info["uuid"]) == (
+        "555.42",
+        "12.4",
+        "GPU-aaaa",
+    )
 
 
 def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     server = simulate("--first-token-ms", "50", "--interval-ms", "50")
-    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_LOST_AFTER_S="1.5")
+    done = run_locust(
+        server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_LOST_AFTER_S="1.5"
+    )
     told = done.summary["llama_load"]["telemetry"]
     assert done.code == 0
     assert told["gpus"] == 2 and told["vram_idle_mib"] == 7168
-    assert any(note.startswith("GPU 1 of gpus did not answer for") for note in told["notes"])
-    assert [gpu["joules"] is None for gpu in told["by_gpu"]] == [False, True] and told["joules"] is None, "not that of a part"
+    assert any(
+        note.startswith("GPU 1 of gpus did not answer for") for note in told["notes"]
+    )
+    assert [gpu["joules"] is None for gpu in told["by_gpu"]] == [False, True] and told[
+        "joules"
+    ] is None, "not that of a part"
 
 
-def test_only_visible_gpus_count(driver: str, run_locust: Callable[..., Finished], tmp_path: Path) -> None:
-    with serving(ServerSpec(env={"CUDA_VISIBLE_DEVICES": "1"}), tmp_path / "server") as server:
+def test_only_visible_gpus_count(
+    driver: str, run_locust: Callable[..., Finished], tmp_path: Path
+) -> None:
+    with serving(
+        ServerSpec(env={"CUDA_VISIBLE_DEVICES": "1"}), tmp_path / "server"
+    ) as server:
         done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver)
     told = done.summary["llama_load"]["telemetry"]
     assert [gpu["gpu"] for gpu in told["by_gpu"]] == ["1"]
@@ -87,21 +129,72 @@ def test_a_meter_measures_the_whole_machine(
 ) -> None:
     server = simulate("--first-token-ms", "50", "--interval-ms", "15")
     meter = """sh -c 'echo "{\\"watts\\": 450}"'"""
-    done = run_locust(server.url, *FLAGS, "--power-command", meter, LD_LIBRARY_PATH=driver)
+    done = run_locust(
+        server.url, *FLAGS, "--power-command", meter, LD_LIBRARY_PATH=driver
+    )
     told = done.summary["llama_load"]["telemetry"]
     assert told["watts"] == pytest.approx(450, rel=0.02)
     assert told["gpu_watts"] == pytest.approx(400, rel=0.02)
 
 
 def test_what_a_gpu_held_before_the_server_was_started_is_not_the_servers(
-    driver: str, run_locust: Callable[..., Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: str,
+    run_locust: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a container no process is seen. 7 GiB were in use on both GPUs when `llama-load serve` began, then 4 GiB more."""
+    """In a container no process is seen. 7 GiB were in use on both GPUs when `llama-load serve`
+    began, then 4 GiB more."""
     loaded = tmp_path / "loaded"
-    for name, value in {"LD_LIBRARY_PATH": driver, "FAKE_NVML_LOADED": str(loaded)}.items():
+    for name, value in {
+        "LD_LIBRARY_PATH": driver,
+        "FAKE_NVML_LOADED": str(loaded),
+    }.items():
         monkeypatch.setenv(name, value)
     with serving(ServerSpec(), tmp_path / "server") as server:
         loaded.touch()
         done = run_locust(server.url, *FLAGS)
     told = done.summary["llama_load"]["telemetry"]
-    assert {gpu["gpu"]: gpu["vram_peak_mib"] for gpu in told["by_gpu"]} == {"0": 4096, "1": 0}
+    assert {gpu["gpu"]: gpu["vram_peak_mib"] for gpu in told["by_gpu"]} == {
+        "0": 4096,
+        "1": 0,
+    }
+
+
+SLEEPY = ("-c", "2048", "-np", "1", "-t", "1", "--sleep-idle-seconds", "2")
+
+
+def test_watching_a_server_does_not_keep_it_awake(
+    llama_cpp: Path,
+    tiny_model: Path,
+    run_locust: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    """One request each 5 s to a server that sleeps after 2 s: with telemetry as without it wakes
+    for each later one of the four, which the run names. Telemetry does not look at its slots."""
+    program = llama_cpp / "llama-server"
+    spec = ServerSpec("llama-server", str(tiny_model), str(program), SLEEPY)
+    load = ("--request-rate", "0.2", "--arrival", "constant", "--num-prompts", "4")
+    for interval_s in ("0", "0.2"):
+        logs = tmp_path / f"logs-{interval_s}"
+        folder = tmp_path / f"run-{interval_s}"
+        with serving(spec, logs) as server:
+            flags = ("--max-tokens", "4", "--warmup", "0")
+            done = run_locust(
+                server.url,
+                *load,
+                *flags,
+                "--telemetry-interval",
+                interval_s,
+                folder=folder,
+            )
+            (log,) = logs.glob("*.log")
+            text = log.read_text()
+        checks = done.summary["llama_load"]["verdict"]["checks"]
+        (named,) = (check for check in checks if check["name"] == "server_wakes")
+        assert 3 <= named["value"] <= text.count("server is exiting sleeping state")
+        assert not any("another client" in check["text"] for check in checks)
+        run = load_run(folder)
+        assert not run.telemetry.find("slots", f"{server.url}/slots")
+        pages = run.telemetry.find("llamacpp:requests_processing")
+        assert bool(pages) is (interval_s != "0")

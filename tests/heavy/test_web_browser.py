@@ -1,4 +1,5 @@
-"""The page in Chromium, on the real llama-server: fill the form, make mistakes, start, watch, stop, download, compare."""
+"""The page in Chromium, on the real llama-server: fill the form, make mistakes, start, watch, stop,
+download, compare."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def page(llama_server: Server, tmp_path: Path) -> Iterator[LlmPage]:
 
 def unfold(tab: Any) -> None:
     """Open all groups of the form."""
-    tab.evaluate("document.querySelectorAll('details.more').forEach((each) => { each.open = true; })")
+    tab.evaluate(
+        "document.querySelectorAll('details.more').forEach((each) => { each.open = true; })"
+    )
 
 
 def completed(tab: Any) -> int:
@@ -54,14 +57,19 @@ def wait_for_chip(tab: Any, text: str) -> None:
 def own_only(log: Log, page: LlmPage) -> None:
     """The page asked for nothing from elsewhere, and no script or policy complained."""
     host = page.url.removesuffix("/llm")
-    assert all(url.startswith((host, "data:", "blob:")) for url in log.requests), log.requests
+    assert all(url.startswith((host, "data:", "blob:")) for url in log.requests), (
+        log.requests
+    )
     assert [
         fault for fault in log.faults if "422" not in fault and "webrtc" not in fault
     ] == []  # a policy that Chromium does not know yet
 
 
-def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp_path: Path) -> None:
-    """What a person does in the first ten minutes, in one window; others look on, from a phone and in the dark."""
+def test_from_the_first_mistake_to_a_comparison(
+    browser: Any, page: LlmPage, tmp_path: Path
+) -> None:
+    """What a person does in the first ten minutes, in one window; others look on, from a phone and
+    in the dark."""
     with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, log):
         wait_for_chip(tab, "ready")
         tab.locator("[name=num_users]").fill("many")
@@ -70,8 +78,13 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         tab.locator("[name=goodput]").fill("ttft:fast")
         tab.locator("#go").click()
         tab.locator(".field[data-name=num_users] .fault").wait_for()
-        assert "must be a whole number" in tab.locator(".field[data-name=num_users] .fault").inner_text()
-        assert "'nonsense'" in tab.locator(".field[data-name=fail_if] .fault").inner_text()
+        assert (
+            "must be a whole number"
+            in tab.locator(".field[data-name=num_users] .fault").inner_text()
+        )
+        assert (
+            "'nonsense'" in tab.locator(".field[data-name=fail_if] .fault").inner_text()
+        )
         assert tab.locator("[name=goodput]").get_attribute("aria-invalid") == "true"
         assert "3 entries need a change" in tab.locator("#refused").inner_text()
         assert tab.locator("#state").inner_text() == "ready" and page.runs == []
@@ -83,26 +96,47 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         tab.locator("[name=label]").fill("first 第一 🙂")
         tab.locator("#check").click()
         tab.locator("#preflight tr").first.wait_for()
-        assert "llama-server" in tab.locator("#preflight").inner_text() and page.runs == []
+        assert (
+            "llama-server" in tab.locator("#preflight").inner_text() and page.runs == []
+        )
 
         tab.locator("[name=num_prompts]").fill("")
         tab.locator("[name=run_time]").fill("5m")
         tab.locator("#go").click()
         tab.locator("#watch").wait_for()
         wait_for_chip(tab, "running")
-        until(tab, "document.querySelector('.tile b') && Number(document.querySelector('.tile b').textContent) > 5")
+        until(
+            tab,
+            "document.querySelector('.tile b') && Number(document.querySelector('.tile b').textContent) > 5",
+        )
         before = completed(tab)
-        until(tab, f"Number(document.querySelector('.tile b').textContent.replace(',', '')) > {before}")
+        until(
+            tab,
+            f"Number(document.querySelector('.tile b').textContent.replace(',', '')) > {before}",
+        )
         until(tab, "document.querySelectorAll('.chart').length >= 5")
         assert "0" in tab.locator("#figures td").nth(1).inner_text()
 
-        for scheme, (name, width) in zip(("dark", "light"), WIDTHS.items(), strict=True):
-            with opened(browser, page.url + "/" + TOKEN_QUERY, width=width, scheme=scheme, offline=False) as (other, others):
+        for scheme, (name, width) in zip(
+            ("dark", "light"), WIDTHS.items(), strict=True
+        ):
+            with opened(
+                browser,
+                page.url + "/" + TOKEN_QUERY,
+                width=width,
+                scheme=scheme,
+                offline=False,
+            ) as (other, others):
                 until(other, "document.querySelectorAll('.chart').length >= 5")
-                until(other, "document.querySelector('.tile b') && document.querySelector('.tile b').textContent !== '0'")
+                until(
+                    other,
+                    "document.querySelector('.tile b') && document.querySelector('.tile b').textContent !== '0'",
+                )
                 assert completed(other) >= before, "a late visitor sees the history"
                 assert fits(other)
-                other.screenshot(path=tmp_path / f"watch-{name}-{scheme}.png", full_page=True)
+                other.screenshot(
+                    path=tmp_path / f"watch-{name}-{scheme}.png", full_page=True
+                )
                 own_only(others, page)
         tab.reload()
         wait_for_chip(tab, "running")
@@ -118,7 +152,10 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         tab.locator("#start").wait_for()
         unfold(tab)
         assert tab.locator("[name=max_tokens]").input_value() == "60", "values are kept"
-        assert tab.locator("[name=fail_if]").input_value() == "mean_ttft_ms>60000\nmean_e2el_ms>60000"
+        assert (
+            tab.locator("[name=fail_if]").input_value()
+            == "mean_ttft_ms>60000\nmean_e2el_ms>60000"
+        )
         assert tab.locator("[name=run_time]").input_value() == "5m"
         tab.locator("[name=run_time]").fill("")
         tab.locator("[name=num_prompts]").fill("40")
@@ -146,36 +183,61 @@ def test_from_the_first_mistake_to_a_comparison(browser: Any, page: LlmPage, tmp
         shown = tab.frames[1]
         until(shown, "document.documentElement.dataset.charts !== undefined")
         assert "second against first 第一 🙂" in shown.content().replace(" †", "")
-        assert shown.evaluate("document.querySelectorAll('[data-chart]').length") > 2, "distributions over each other"
+        assert shown.evaluate("document.querySelectorAll('[data-chart]').length") > 2, (
+            "distributions over each other"
+        )
         own_only(log, page)
     assert len(page.runs) == 2
     for run in page.runs:
         assert msgspec.json.decode((run / "summary.json").read_bytes())["completed"] > 0
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")])
-def test_the_form_fits_and_says_everything(browser: Any, page: LlmPage, tmp_path: Path, name: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")],
+)
+def test_the_form_fits_and_says_everything(
+    browser: Any, page: LlmPage, tmp_path: Path, name: str, scheme: str
+) -> None:
     """All texts whole at any width; what is folded can be opened."""
-    with opened(browser, page.url + "/" + TOKEN_QUERY, width=WIDTHS[name], scheme=scheme, offline=False) as (tab, log):
+    with opened(
+        browser,
+        page.url + "/" + TOKEN_QUERY,
+        width=WIDTHS[name],
+        scheme=scheme,
+        offline=False,
+    ) as (tab, log):
         wait_for_chip(tab, "ready")
         assert fits(tab)
         unfold(tab)
         assert fits(tab)
         cut = "[...document.querySelectorAll('.help')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
         assert tab.evaluate(cut) == 0
-        names = tab.evaluate("[...document.forms.form.elements].map((each) => each.name)")
+        names = tab.evaluate(
+            "[...document.forms.form.elements].map((each) => each.name)"
+        )
         assert "num_users" in names and tab.locator("[name=images]").is_hidden()
         tab.locator("[name=workload]").select_option("bundled vision")
-        assert tab.locator("[name=images]").is_visible() and tab.locator("[name=turns]").is_hidden()
+        assert (
+            tab.locator("[name=images]").is_visible()
+            and tab.locator("[name=turns]").is_hidden()
+        )
         tab.screenshot(path=tmp_path / f"start-{name}-{scheme}.png", full_page=True)
         own_only(log, page)
 
 
 def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     """Its charts are drawn, and it can reach neither our routes nor anything else."""
-    run = page.start(num_users="2", num_prompts="10", max_tokens="10", no_report_html=False)
+    run = page.start(
+        num_users="2", num_prompts="10", max_tokens="10", no_report_html=False
+    )
     page.wait_for("idle", timeout_s=60)
-    with opened(browser, f"{page.url}/runs/{run}/report.html{TOKEN_QUERY}", offline=False) as (tab, log):
+    with opened(
+        browser, f"{page.url}/runs/{run}/report.html{TOKEN_QUERY}", offline=False
+    ) as (
+        tab,
+        log,
+    ):
         tab.locator("iframe").wait_for()
         report = tab.frames[1]
         until(report, "document.documentElement.dataset.charts !== undefined")
@@ -186,7 +248,9 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
         del log.faults[:]
 
 
-def test_a_foreign_report_cannot_call_another_server(browser: Any, page: LlmPage) -> None:
+def test_a_foreign_report_cannot_call_another_server(
+    browser: Any, page: LlmPage
+) -> None:
     """Neither by `location`, a link or a refresh, nor by a new window."""
     folder = page.folder / "runs" / "foreign"
     folder.mkdir(parents=True, exist_ok=True)
@@ -202,21 +266,32 @@ def test_a_foreign_report_cannot_call_another_server(browser: Any, page: LlmPage
         )
         for text in ways:
             (folder / "report.html").write_text(text)
-            with opened(browser, f"{page.url}/runs/foreign/report.html{TOKEN_QUERY}", offline=False) as (tab, log):
+            with opened(
+                browser,
+                f"{page.url}/runs/foreign/report.html{TOKEN_QUERY}",
+                offline=False,
+            ) as (tab, log):
                 tab.wait_for_timeout(700)
                 del log.faults[:], log.requests[:]
             assert other.headers == [], text
 
 
-def test_a_server_that_is_gone_is_shown_and_the_page_recovers(browser: Any, page: LlmPage) -> None:
+def test_a_server_that_is_gone_is_shown_and_the_page_recovers(
+    browser: Any, page: LlmPage
+) -> None:
     """A refused start is no run; when Locust ends, the page says that it has no answer."""
     with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, _):
         wait_for_chip(tab, "ready")
         tab.locator("[name=host]").fill("http://127.0.0.1:9")
         tab.locator("#go").click()
         tab.locator(".field[data-name=host] .fault").wait_for()
-        assert tab.evaluate("document.activeElement.name") == "host", "the focus is where something is to be done"
-        assert tab.locator("#start").is_visible() and tab.locator("#state").inner_text() == "ready"
+        assert tab.evaluate("document.activeElement.name") == "host", (
+            "the focus is where something is to be done"
+        )
+        assert (
+            tab.locator("#start").is_visible()
+            and tab.locator("#state").inner_text() == "ready"
+        )
         assert page.runs == []
         page.process.terminate()
         page.process.wait(20)

@@ -1,4 +1,5 @@
-"""The page on a master: workers that join, die in a run, and come anew; keys that cannot be typed."""
+"""The page on a master: workers that join, die in a run, and come anew; keys that cannot be
+typed."""
 
 from __future__ import annotations
 
@@ -16,14 +17,20 @@ from tests.web.web_pages import LlmPage
 pytestmark = pytest.mark.heavy
 
 
-def test_no_order_of_workers_and_clicks_sticks(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Without a worker a start is refused; a run that loses all of them ends INCOMPLETE; the next one is complete."""
+def test_no_order_of_workers_and_clicks_sticks(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Without a worker a start is refused; a run that loses all of them ends INCOMPLETE; the next
+    one is complete."""
     server, port = simulate("--interval-ms", "5"), free_port()
     short = {"num_users": "4", "num_prompts": "30", "max_tokens": "5", "run_dir": ""}
     with swarm(tmp_path, server.url, 0, web_port=port) as running:
         page = LlmPage(f"http://127.0.0.1:{port}/llm", tmp_path, running.master)
         wait_until(lambda: page.get("/").ok)
-        assert "no worker is connected" in page.post("/api/start", **short)["faults"][0]["text"]
+        assert (
+            "no worker is connected"
+            in page.post("/api/start", **short)["faults"][0]["text"]
+        )
         assert page.live()["workers"] == 0
         assert "api_key" not in page.get("/api/form").json()["values"]
 
@@ -35,9 +42,17 @@ def test_no_order_of_workers_and_clicks_sticks(simulate: Callable[..., Simulated
             worker.kill()
         page.wait_for("idle", timeout_s=60)
         outcome = page.live()["outcome"]
-        assert outcome["run"] == first and outcome["exit_code"] == 3 and "INCOMPLETE" in outcome["headline"]
-        recorded = msgspec.json.decode((tmp_path / "runs" / first / "summary.json").read_bytes())
-        assert recorded["completed"] == page.completed() > 10, "what was seen is in the report"
+        assert (
+            outcome["run"] == first
+            and outcome["exit_code"] == 3
+            and "INCOMPLETE" in outcome["headline"]
+        )
+        recorded = msgspec.json.decode(
+            (tmp_path / "runs" / first / "summary.json").read_bytes()
+        )
+        assert recorded["completed"] == page.completed() > 10, (
+            "what was seen is in the report"
+        )
 
         wait_until(lambda: page.live()["workers"] == 0, 60)
         running.add_worker()

@@ -11,11 +11,26 @@ import pytest
 
 from llama_load.errors import RunError, UsageError
 from llama_load.lab.calibrate import calibrate, measure, parse_load
-from llama_load.preflight.calibration import Calibration, Step, client_rows, last_calibration, save
+from llama_load.preflight.calibration import (
+    Calibration,
+    Step,
+    client_rows,
+    last_calibration,
+    save,
+)
 from tests.conftest import environment
 
 FOUND = Calibration(
-    "20261121", "here", 2, 50, [Step(100, 0.2, 0.2), Step(200, 0.8, 0.4), Step(400, 3.0, 0.7), Step(800, 90.0, 1.0)]
+    "20261121",
+    "here",
+    2,
+    50,
+    [
+        Step(100, 0.2, 0.2),
+        Step(200, 0.8, 0.4),
+        Step(400, 3.0, 0.7),
+        Step(800, 90.0, 1.0),
+    ],
 )
 
 
@@ -26,14 +41,17 @@ def test_what_is_carried_ends_with_the_first_step_beyond_the_limit() -> None:
 
 
 def test_workers_for_a_load() -> None:
-    """400 streams of 50 tok/s are 20 000 tok/s a worker; 2000 x 50 are five times that, 2001 x 50 more."""
+    """400 streams of 50 tok/s are 20 000 tok/s a worker; 2000 x 50 are five times that, 2001 x 50
+    more."""
     assert FOUND.workers_for(2000, 50) == 5
     assert FOUND.workers_for(2001, 50) == 6
     assert FOUND.workers_for(100, 20, limit_ms=1.0) == 1
     assert Calibration("", "", 1, 50, []).workers_for(1, 1) is None
 
 
-def test_a_calibration_is_kept_for_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration_is_kept_for_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import os
     import platform
 
@@ -52,19 +70,29 @@ def readings(*found: tuple[float, float]) -> Callable[[int], Step]:
     return lambda streams: Step(streams, (each := next(left))[0], 0.5, each[1])
 
 
-def found_by(*found: tuple[float, float], streams: Sequence[int] = (25, 50, 100)) -> list[tuple[int, float]]:
+def found_by(
+    *found: tuple[float, float], streams: Sequence[int] = (25, 50, 100)
+) -> list[tuple[int, float]]:
     calibration = calibrate(lambda _: None, streams, readings(*found), busy=lambda: 0.0)
     return [(step.streams, step.ttft_error_p99_ms) for step in calibration.steps]
 
 
 def test_a_bad_reading_is_repeated_and_the_best_counts() -> None:
     """Others can only make it worse. Three bad ones on a quiet machine are its limit."""
-    assert found_by((90.0, 0.5), (0.3, 0.5), (0.4, 0.0), (4.0, 0.0)) == [(25, 0.3), (50, 0.4), (100, 4.0)]
-    assert found_by((0.3, 0.0), (9.0, 0.0), (8.0, 0.6), (7.0, 0.6)) == [(25, 0.3), (50, 7.0)]
+    assert found_by((90.0, 0.5), (0.3, 0.5), (0.4, 0.0), (4.0, 0.0)) == [
+        (25, 0.3),
+        (50, 0.4),
+        (100, 4.0),
+    ]
+    assert found_by((0.3, 0.0), (9.0, 0.0), (8.0, 0.6), (7.0, 0.6)) == [
+        (25, 0.3),
+        (50, 7.0),
+    ]
 
 
 def test_what_others_may_have_spoilt_is_not_kept() -> None:
-    """What was carried is certain whatever others did; that more is not carried is not, and nothing at all is an error."""
+    """What was carried is certain whatever others did; that more is not carried is not, and nothing
+    at all is an error."""
     assert found_by((0.3, 0.6), (9.0, 0.6), (8.0, 0.6), (7.0, 0.6)) == [(25, 0.3)]
     with pytest.raises(RunError, match="no result was certain or kept"):
         found_by((9.0, 0.6), (8.0, 0.6), (7.0, 0.6))
@@ -77,7 +105,12 @@ def test_a_busy_machine_is_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> No
         calibrate(lambda _: None, (25,), readings(), busy=lambda: 0.8)
     shares = iter((0.8, 0.5, 0.0))
     monkeypatch.setattr("llama_load.lab.calibrate.QUIET_WITHIN_S", 60.0)
-    assert calibrate(lambda _: None, (25,), readings((0.1, 0.0)), busy=lambda: next(shares)).carried(1.0) == 25
+    assert (
+        calibrate(
+            lambda _: None, (25,), readings((0.1, 0.0)), busy=lambda: next(shares)
+        ).carried(1.0)
+        == 25
+    )
 
 
 def test_the_preflight_never_judges_a_machine_by_nothing() -> None:
@@ -106,7 +139,21 @@ def test_a_step_is_measured_against_the_servers_log() -> None:
 
 
 def test_nonsense_is_refused_before_anything_is_measured() -> None:
-    command = [sys.executable, "-m", "llama_load.cli.main", "calibrate", "--for", "many"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=30)
+    command = [
+        sys.executable,
+        "-m",
+        "llama_load.cli.main",
+        "calibrate",
+        "--for",
+        "many",
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=30,
+    )
     assert done.returncode == 2
     assert "--for must be STREAMSxTOKENS_PER_SECOND" in done.stderr

@@ -1,4 +1,5 @@
-"""Plans of others: whatever they contain, a sentence with the line, in bounded time, and nothing is built from tags."""
+"""Plans of others: whatever they contain, a sentence with the line, in bounded time, and nothing is
+built from tags."""
 
 from __future__ import annotations
 
@@ -26,15 +27,27 @@ def faults_of(text: str) -> str:
 
 def chain(first: str, link: str, count: int, last: str) -> str:
     """`link` with {0} and {1} for the names of the previous and of the next anchor."""
-    lines = [f"a0: &a0 {first}", *(f"a{n + 1}: " + link.format(f"*a{n}", f"&a{n + 1}") for n in range(count))]
+    lines = [
+        f"a0: &a0 {first}",
+        *(f"a{n + 1}: " + link.format(f"*a{n}", f"&a{n + 1}") for n in range(count)),
+    ]
     return "\n".join([*lines, last.format(f"*a{count}")])
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (chain("[x, x]", "{1} [{0}, {0}, {0}, {0}, {0}, {0}]", 14, "? {}\n: 1"), 1),  # PyYAML's repr of a key follows aliases
-        (chain("{x: 1}", "{1} {{<<: [{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]}}", 14, "b: 1"), 1),
+        # PyYAML's repr of a key follows aliases
+        (chain("[x, x]", "{1} [{0}, {0}, {0}, {0}, {0}, {0}]", 14, "? {}\n: 1"), 1),
+        (
+            chain(
+                "{x: 1}",
+                "{1} {{<<: [{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]}}",
+                14,
+                "b: 1",
+            ),
+            1,
+        ),
         (chain("x" * 60_000, "{1} [{0}, {0}, {0}, {0}, {0}, {0}]", 3, "b: 1"), 1),
         ("servers: &a {<<: *a}", 1),
         ("servers:\n  &a [*a]", 2),
@@ -63,7 +76,10 @@ def test_a_bomb_is_refused_at_its_line(text: str, line: int) -> None:
         ("load: !!set {a}", "the tag !!set is not allowed"),
         ("load: !mine {a: 1}", "the tag !mine is not allowed"),
         ("load: {<<: 3}", "<< needs a mapping"),
-        ("set: {x: [3]}\n\nload: ${x}", "line 3: load[1] must be names with values, got '3'"),
+        (
+            "set: {x: [3]}\n\nload: ${x}",
+            "line 3: load[1] must be names with values, got '3'",
+        ),
         ("{? [a, b] : 1}", "a key must be a word"),
         ('load: {u: "a\\0b"}', "has characters that no file name or flag can hold"),
         ('load: {u: "\\ud800"}', "has characters that no file name or flag can hold"),
@@ -79,7 +95,14 @@ def test_merges_and_numbers_are_those_of_yaml() -> None:
     found = parse_yaml(text, "plan", Faults("plan")).plain()
     assert found["load"] == {"u": 1, "r": 3, "t": "9s"}
     assert found["n"] == [31, 3, 15, 1000, -3, 1500.0, 0.5, float("inf"), None, True]
-    assert parse_yaml("[1:30, 2024-01-02, '5', !!str 5]", "plan", Faults("plan")).plain() == ["1:30", "2024-01-02", "5", "5"]
+    assert parse_yaml(
+        "[1:30, 2024-01-02, '5', !!str 5]", "plan", Faults("plan")
+    ).plain() == [
+        "1:30",
+        "2024-01-02",
+        "5",
+        "5",
+    ]
 
 
 def test_a_large_plan_is_refused_unread(tmp_path: Path) -> None:
@@ -142,7 +165,13 @@ WORDS = st.sampled_from(
 @settings(max_examples=400, deadline=4000)
 @example("!!timestamp foo")
 @example("&a {<<: *a}")
-@given(st.one_of(st.lists(WORDS, max_size=40).map(" ".join), st.lists(WORDS, max_size=40).map("".join), st.text(max_size=80)))
+@given(
+    st.one_of(
+        st.lists(WORDS, max_size=40).map(" ".join),
+        st.lists(WORDS, max_size=40).map("".join),
+        st.text(max_size=80),
+    )
+)
 def test_any_text_is_a_plan_or_a_sentence(text: str) -> None:
     faults = Faults("plan")
     try:

@@ -1,4 +1,5 @@
-"""Perplexity and bits per byte: the formula, the windows, what is sent to servers, and what is said when they cannot."""
+"""Perplexity and bits per byte: the formula, the windows, what is sent to servers, and what is said
+when they cannot."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ BOS = 1
 
 
 def test_the_formula_by_hand() -> None:
-    """p = 1/4 and 1/2 for 3 bytes: the mean is sqrt(1/8), so perplexity sqrt(8); log2 gives 2 + 1 bits for 3 bytes."""
+    """p = 1/4 and 1/2 for 3 bytes: the mean is sqrt(1/8), so perplexity sqrt(8); log2 gives 2 + 1
+    bits for 3 bytes."""
     score = Score(nats=math.log(4) + math.log(2), tokens=2, bytes=3)
     assert score.perplexity == pytest.approx(math.sqrt(8))
     assert score.bits_per_byte == pytest.approx(1.0)
@@ -41,8 +43,14 @@ def test_windows_by_hand() -> None:
     assert found == [(0, 0, 4), (2, 4, 6), (4, 6, 8), (6, 8, 10)]
 
 
-@given(count=some.integers(1, 300), context=some.integers(1, 60), stride=some.integers(1, 80))
-def test_every_token_is_scored_once_and_no_window_is_too_long(count: int, context: int, stride: int) -> None:
+@given(
+    count=some.integers(1, 300),
+    context=some.integers(1, 60),
+    stride=some.integers(1, 80),
+)
+def test_every_token_is_scored_once_and_no_window_is_too_long(
+    count: int, context: int, stride: int
+) -> None:
     scored: list[int] = []
     for window in windows(count, context, min(stride, context)):
         assert window.end - window.begin <= context
@@ -59,7 +67,12 @@ def scripted(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[str]:
             self._send(answer(self.path, {}))
 
         def do_POST(self) -> None:
-            self._send(answer(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self._send(
+                answer(
+                    self.path,
+                    json.loads(self.rfile.read(int(self.headers["Content-Length"]))),
+                )
+            )
 
         def _send(self, found: Any) -> None:
             body = json.dumps(found or {}).encode()
@@ -82,8 +95,11 @@ def scripted(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[str]:
         thread.join()
 
 
-def vllm(sent: list[dict[str, Any]], *, has_bos: bool = True) -> Callable[[str, dict[str, Any]], Any]:
-    """A vLLM whose tokens are words of three bytes, numbered from 10; the token numbered n has p = 1 / n wherever it stands."""
+def vllm(
+    sent: list[dict[str, Any]], *, has_bos: bool = True
+) -> Callable[[str, dict[str, Any]], Any]:
+    """A vLLM whose tokens are words of three bytes, numbered from 10; the token numbered n has p =
+    1 / n wherever it stands."""
 
     def answer(path: str, body: dict[str, Any]) -> Any:
         if path == "/version":
@@ -98,7 +114,13 @@ def vllm(sent: list[dict[str, Any]], *, has_bos: bool = True) -> Callable[[str, 
             return {"prompt": WORD * len(body["tokens"])}
         if path == "/v1/completions" and "prompt_logprobs" in body:
             sent.append(body)
-            found = [None, *({str(token): {"logprob": -math.log(token)}, "7": {"logprob": -0.1}} for token in body["prompt"][1:])]
+            found = [
+                None,
+                *(
+                    {str(token): {"logprob": -math.log(token)}, "7": {"logprob": -0.1}}
+                    for token in body["prompt"][1:]
+                ),
+            ]
             return {"choices": [{"text": "", "prompt_logprobs": found}]}
         return {} if path == "/health" else None
 
@@ -107,32 +129,52 @@ def vllm(sent: list[dict[str, Any]], *, has_bos: bool = True) -> Callable[[str, 
 
 @pytest.mark.parametrize("has_bos", [True, False])
 def test_vllm_scores_every_token_once_in_windows_of_ids(has_bos: bool) -> None:
-    """10 tokens numbered 10 to 19, each with p = 1 / its number; without BOS nothing stands before the first."""
+    """10 tokens numbered 10 to 19, each with p = 1 / its number; without BOS nothing stands before
+    the first."""
     sent: list[dict[str, Any]] = []
     with scripted(vllm(sent, has_bos=has_bos)) as url:
         score = score_text(ProbeSettings(url), WORD * 10, 5 if has_bos else 4, 2)
     begin = [BOS] if has_bos else []
-    assert [body["prompt"] for body in sent] == [begin + list(range(start, start + 4)) for start in (10, 12, 14, 16)]
+    assert [body["prompt"] for body in sent] == [
+        begin + list(range(start, start + 4)) for start in (10, 12, 14, 16)
+    ]
     scored = range(10 if has_bos else 11, 20)
     assert score.nats == pytest.approx(sum(math.log(token) for token in scored))
     assert (score.tokens, score.bytes) == (len(scored), 3 * len(scored))
     assert score.perplexity == pytest.approx(math.exp(score.nats / len(scored)))
 
 
-def llama_cpp_python(*, has_bos: bool = True, has_logprobs: bool = True) -> Callable[[str, dict[str, Any]], Any]:
+def llama_cpp_python(
+    *, has_bos: bool = True, has_logprobs: bool = True
+) -> Callable[[str, dict[str, Any]], Any]:
     """A llama-cpp-python whose tokens are words; each has p = 1/8 after the first."""
 
     def answer(path: str, body: dict[str, Any]) -> Any:
         if path == "/v1/models":
-            return {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "me", "permissions": []}]}
+            return {
+                "object": "list",
+                "data": [
+                    {"id": "m", "object": "model", "owned_by": "me", "permissions": []}
+                ],
+            }
         if path == "/extras/tokenize":
             return {"tokens": [BOS] * has_bos + [9] * (len(body["input"]) // len(WORD))}
         if path == "/extras/tokenize/count":
             return {"count": 1 + len(body["input"]) // len(WORD) or 1}
         if path == "/v1/completions" and body.get("echo"):
             count = len(body["prompt"]) // len(WORD) + 1  # and the generated one
-            logprobs = {"text_offset": [3 * n for n in range(count)], "token_logprobs": [None] + [-math.log(8)] * (count - 1)}
-            return {"choices": [{"text": body["prompt"], "logprobs": logprobs if has_logprobs else None}]}
+            logprobs = {
+                "text_offset": [3 * n for n in range(count)],
+                "token_logprobs": [None] + [-math.log(8)] * (count - 1),
+            }
+            return {
+                "choices": [
+                    {
+                        "text": body["prompt"],
+                        "logprobs": logprobs if has_logprobs else None,
+                    }
+                ]
+            }
         return None
 
     return answer
@@ -141,7 +183,9 @@ def llama_cpp_python(*, has_bos: bool = True, has_logprobs: bool = True) -> Call
 def test_llama_cpp_python_scores_the_echoed_prompt() -> None:
     """All but the first of 40 words are scored, once: perplexity 8; 3 bits for each 3 bytes."""
     with scripted(llama_cpp_python()) as url:
-        score = score_text(ProbeSettings(url, backend="llama-cpp-python"), WORD * 40, 16, 8)
+        score = score_text(
+            ProbeSettings(url, backend="llama-cpp-python"), WORD * 40, 16, 8
+        )
     assert (score.tokens, score.bytes) == (39, 39 * 3)
     assert score.perplexity == pytest.approx(8.0)
     assert score.bits_per_byte == pytest.approx(1.0)
@@ -162,19 +206,30 @@ def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:
     printed = "[1]9.1,[2]9.5,\nFinal estimate: PPL = 9.6754 +/- 0.06790\n\nllama_perf_context_print: total time\n"
     assert read_estimate(printed) == {"perplexity": 9.6754, "perplexity_error": 0.0679}
     assert read_estimate("Final estimate: PPL = 3.5\n") == {"perplexity": 3.5}
-    for wrong in ("", "Final estimate: PPL = nan +/- nan", "you need at least 1024 tokens to evaluate perplexity"):
+    for wrong in (
+        "",
+        "Final estimate: PPL = nan +/- nan",
+        "you need at least 1024 tokens to evaluate perplexity",
+    ):
         with pytest.raises(RunError, match="without an estimate"):
             read_estimate(wrong)
     program = tmp_path / "llama-perplexity"
-    program.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\nprintf "%s" "Final estimate: PPL = 4.0 +/- 0.1"\n')
+    program.write_text(
+        '#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\nprintf "%s" "Final estimate: PPL = 4.0 +/- 0.1"\n'
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    assert perplexity_of(str(program), Path("m.gguf"), Path("t.txt"), 256, ["-ngl", "9"]) == {
+    assert perplexity_of(
+        str(program), Path("m.gguf"), Path("t.txt"), 256, ["-ngl", "9"]
+    ) == {
         "perplexity": 4.0,
         "perplexity_error": 0.1,
     }
     assert (tmp_path / "asked").read_text() == "-m m.gguf -f t.txt -c 256 -ngl 9\n"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
-    with pytest.raises(RunError, match="llama-perplexity was ended by SIGKILL, for example because the memory was used up"):
+    with pytest.raises(
+        RunError,
+        match="llama-perplexity was ended by SIGKILL, for example because the memory was used up",
+    ):
         perplexity_of(str(program), Path("m.gguf"), Path("t.txt"), 256)
     with pytest.raises(UsageError, match="no program"):
         perplexity_of(str(tmp_path / "none"), Path("m.gguf"), Path("t.txt"), 256)
@@ -183,7 +238,11 @@ def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:
 def test_a_text_that_cannot_be_scored_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "empty").write_text(" \n")
-    for name, expected in (("latin", "is not UTF-8"), ("empty", "is empty"), ("none", "cannot be read")):
+    for name, expected in (
+        ("latin", "is not UTF-8"),
+        ("empty", "is empty"),
+        ("none", "cannot be read"),
+    ):
         with pytest.raises(UsageError, match=expected):
             read_text(str(tmp_path / name))
     assert read_text("")[1].isascii()

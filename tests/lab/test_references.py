@@ -1,4 +1,5 @@
-"""The bundled plans print the tables of the write-ups that they follow: their columns, byte for byte, from the same figures."""
+"""The bundled plans print the tables of the write-ups that they follow: their columns, byte for
+byte, from the same figures."""
 
 from __future__ import annotations
 
@@ -14,6 +15,19 @@ from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.reports.request_table import RequestRow
 from llama_load.tables import Cell, markdown_lines
+from tests.claims import (
+    CLAIMS,
+    NOT_JUDGED,
+    REFUTED,
+    SUPPORTED,
+    Best,
+    Cells,
+    Effect,
+    Note,
+    Unanswered,
+    lines_for,
+)
+from tests.conftest import REPOSITORY
 
 # Heading, rule and first rows of every kind of table in the write-ups.
 DOCUMENTS_AND_IMAGES = """\
@@ -113,8 +127,16 @@ def spread(mean: float, deviation: float) -> list[float]:
     return [mean - deviation / 2**0.5, mean + deviation / 2**0.5]
 
 
-def row(place: int, facts: Mapping[str, str], figures: Mapping[str, Any] = {}, **rest: Any) -> Row:
-    return Row(facts=dict(facts), repeat=rest.pop("repeat", 1), place=place, figures=figures, **rest)
+def row(
+    place: int, facts: Mapping[str, str], figures: Mapping[str, Any] = {}, **rest: Any
+) -> Row:
+    return Row(
+        facts=dict(facts),
+        repeat=rest.pop("repeat", 1),
+        place=place,
+        figures=figures,
+        **rest,
+    )
 
 
 def test_documents_and_images() -> None:
@@ -122,9 +144,23 @@ def test_documents_and_images() -> None:
         ("document", "96.4", "125.6", "370.4", "2.00", "11980", "128"),
         ("vision", "92.2", "24.6", "89.8", "1.87", "2136", "128"),
     ]
-    made = [RequestRow(task, "ok", [Cell(text) for text in texts]) for task, *texts in reversed(requests)]
-    rows = [row(0, {"server": "server", "model": "GLM", "verdict": "VALID"}, requests=made)]
-    assert table(plan_of("mixed-document-vision"), rows, "GLM") == DOCUMENTS_AND_IMAGES
+    made = [
+        RequestRow(task, "ok", [Cell(text) for text in texts])
+        for task, *texts in reversed(requests)
+    ]
+    rows = [
+        row(0, {"server": "server", "model": "GLM", "verdict": "VALID"}, requests=made)
+    ]
+    plan = plan_of("mixed-document-vision")
+    assert table(plan, rows, "GLM") == DOCUMENTS_AND_IMAGES
+
+    # with --set goodput=ttft:2000, whose rate is that of the requests that met it
+    figures = {"completed": 2, "request_throughput": 0.5, "request_goodput": 0.25}
+    rows[0].figures = figures
+    (made_with_goal,) = make_tables(plan, rows)
+    assert made_with_goal.notes == (
+        "server: 1 of 2 answered requests met the objectives of --goodput",
+    )
 
 
 LLAMA_3B = {"model_type": "llama 3B Q6_K", "size": "2.45 GiB", "params": "3.21 B"}
@@ -133,26 +169,66 @@ LLAMA_3B = {"model_type": "llama 3B Q6_K", "size": "2.45 GiB", "params": "3.21 B
 @pytest.mark.parametrize(
     ("title", "server", "tests", "expected"),
     [
-        ("Text generation", "generation", [("tg128", {}, 79.20, 0.46), ("tg256", {}, 77.73, 0.12)], GENERATION),
+        (
+            "Text generation",
+            "generation",
+            [("tg128", {}, 79.20, 0.46), ("tg256", {}, 77.73, 0.12)],
+            GENERATION,
+        ),
         (
             "Batch size",
             "batch",
-            [("pp1024", {"n_batch": "64"}, 1990.50, 17.68), ("pp1024", {"n_batch": "128"}, 2516.43, 23.75)],
+            [
+                ("pp1024", {"n_batch": "64"}, 1990.50, 17.68),
+                ("pp1024", {"n_batch": "128"}, 2516.43, 23.75),
+            ],
             BATCHES,
         ),
-        ("Threads", "threads", [("pp64", {"threads": "1"}, 1623.44, 87.99), ("tg16", {"threads": "1"}, 43.41, 3.78)], THREADS),
-        ("Layers on the GPU", "layers", [("pp512", {"ngl": "20"}, 1002.68, 106.12), ("tg128", {"ngl": "20"}, 27.26, 2.31)], LAYERS),
-        ("Text generation, RPC", "generation", [("tg128", {}, 14.39, 1.21), ("tg256", {}, 13.73, 0.06)], RPC),
+        (
+            "Threads",
+            "threads",
+            [
+                ("pp64", {"threads": "1"}, 1623.44, 87.99),
+                ("tg16", {"threads": "1"}, 43.41, 3.78),
+            ],
+            THREADS,
+        ),
+        (
+            "Layers on the GPU",
+            "layers",
+            [
+                ("pp512", {"ngl": "20"}, 1002.68, 106.12),
+                ("tg128", {"ngl": "20"}, 27.26, 2.31),
+            ],
+            LAYERS,
+        ),
+        (
+            "Text generation, RPC",
+            "generation",
+            [("tg128", {}, 14.39, 1.21), ("tg256", {}, 13.73, 0.06)],
+            RPC,
+        ),
     ],
 )
-def test_llama_bench(title: str, server: str, tests: Sequence[tuple[str, dict[str, str], float, float]], expected: str) -> None:
+def test_llama_bench(
+    title: str,
+    server: str,
+    tests: Sequence[tuple[str, dict[str, str], float, float]],
+    expected: str,
+) -> None:
     is_rpc = "RPC" in title
     rows = []
     for place, (test, settings, mean, deviation) in enumerate(tests):
-        facts = LLAMA_3B | {"server": server, "cluster": "RPC" if is_rpc else "local", "backend": "CUDA,RPC" if is_rpc else "CUDA"}
+        facts = LLAMA_3B | {
+            "server": server,
+            "cluster": "RPC" if is_rpc else "local",
+            "backend": "CUDA,RPC" if is_rpc else "CUDA",
+        }
         facts |= settings | {"test": test, "load": test}
         words = ["-ngl", settings.get("ngl", "99")]
-        rows.append(row(place, facts, samples={"ts": spread(mean, deviation)}, words=words))
+        rows.append(
+            row(place, facts, samples={"ts": spread(mean, deviation)}, words=words)
+        )
     assert table(plan_of("llama-bench"), rows, title) == expected
 
 
@@ -164,15 +240,28 @@ def test_local_and_rpc_stand_side_by_side_with_the_loss() -> None:
         row(1, facts | {"cluster": "RPC"}, samples={"ts": spread(14.39, 1.21)}),
     ]
     lines = table(plan_of("llama-bench"), rows, "Local and RPC").splitlines()
-    assert [cell.strip() for cell in lines[0].split("|")[-5:-1]] == ["test", "local t/s", "RPC t/s", "loss %"]
-    assert [cell.strip() for cell in lines[2].split("|")[-5:-1]] == ["tg128", "79.20 ± 0.46", "14.39 ± 1.21", "81.83"]
+    assert [cell.strip() for cell in lines[0].split("|")[-5:-1]] == [
+        "test",
+        "local t/s",
+        "RPC t/s",
+        "loss %",
+    ]
+    assert [cell.strip() for cell in lines[2].split("|")[-5:-1]] == [
+        "tg128",
+        "79.20 ± 0.46",
+        "14.39 ± 1.21",
+        "81.83",
+    ]
     assert len(lines) == 3
 
 
 def test_cold_starts() -> None:
     seconds = (2.934, 2.663, 2.704, 2.964, 2.606)
     facts = {"server": "server", "cluster": "local", "ngl": "99", "load": "one"}
-    rows = [row(0, facts, samples={"cold_start_s": [value]}, repeat=number) for number, value in enumerate(seconds, 1)]
+    rows = [
+        row(0, facts, samples={"cold_start_s": [value]}, repeat=number)
+        for number, value in enumerate(seconds, 1)
+    ]
     plan = plan_of("cold-start")
     assert table(plan, rows, "Local - 99") == COLD_START
     assert "2.774 ±" in table(plan, rows, "Mean of the five")
@@ -186,7 +275,12 @@ def test_sharegpt_under_schedulers() -> None:
         "succeeded": "12/20",
         "reasons": "context_exceeded 8",
     }
-    figures = {"success_rate": 60.0, "mean_ttft_ms": 4800.0, "output_throughput": 24.3, "completed": 12}
+    figures = {
+        "success_rate": 60.0,
+        "mean_ttft_ms": 4800.0,
+        "output_throughput": 24.3,
+        "completed": 12,
+    }
     tests = {
         "model_type": "llama 1B Q4_K - Medium",
         "size": "636.18 MiB",
@@ -198,10 +292,21 @@ def test_sharegpt_under_schedulers() -> None:
     plan = plan_of("sharegpt-schedulers")
     rows = [row(0, facts, figures)]
     for name, mean, deviation in (("pp512", 58.31, 1.75), ("tg1", 27.86, 1.62)):
-        rows.append(row(1, tests | {"server": "server", "load": name, "test": name}, samples={"ts": spread(mean, deviation)}))
+        rows.append(
+            row(
+                1,
+                tests | {"server": "server", "load": name, "test": name},
+                samples={"ts": spread(mean, deviation)},
+            )
+        )
     lines = table(plan, rows, "").splitlines()
-    assert lines[0] == "| Scheduler | Successful | Success Rate (%) | Reasons of Failures | TTFT (s) | Tokens Per Second |"
-    assert lines[2] == "| scx_rusty | 12/20 | 60.0 | context_exceeded 8 | 4.80 | 24.30 |"
+    assert (
+        lines[0]
+        == "| Scheduler | Successful | Success Rate (%) | Reasons of Failures | TTFT (s) | Tokens Per Second |"
+    )
+    assert (
+        lines[2] == "| scx_rusty | 12/20 | 60.0 | context_exceeded 8 | 4.80 | 24.30 |"
+    )
     assert table(plan, rows, "llama-bench - scx_rusty") == UNDER_A_SCHEDULER
 
 
@@ -224,7 +329,14 @@ VLLM_16 = (155.97, 0.41, 72.17, 186.35, 871.62, 162.64)
 GPTQ_16 = (85.72, 0.75, 148.91, 356.67, 787.02, 90.31)
 F16_16 = (79.95, 0.45, 66.85, 83.60, 497.90, 175.86)
 Q4_16 = (32.85, 1.10, 178.68, 219.44, 381.53, 64.94)
-NAMES = ("duration", "request_throughput", "output_throughput", "total_token_throughput", "mean_ttft_ms", "mean_tpot_ms")
+NAMES = (
+    "duration",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+)
 
 
 def test_vllm_against_llama_cpp() -> None:
@@ -237,13 +349,82 @@ def test_vllm_against_llama_cpp() -> None:
         ("llama.cpp", "FP16", "Llama-2-7b-chat-hf.f16.gguf", "13.5GB", 16, F16_16),
         ("llama.cpp", "4-bit", "llama-2-7b.Q4_K_M.gguf", "3.8GB", 16, Q4_16),
     )):  # fmt: skip
-        facts = {"server": server, "quantization": quantization, "model": model, "file_size": size, "concurrency": f"c={users}"}
-        rows.append(row(place, facts, dict(zip(NAMES, figures, strict=True)) | {"completed": 64}))
+        facts = {
+            "server": server,
+            "quantization": quantization,
+            "model": model,
+            "file_size": size,
+            "concurrency": f"c={users}",
+        }
+        rows.append(
+            row(
+                place, facts, dict(zip(NAMES, figures, strict=True)) | {"completed": 64}
+            )
+        )
     plan = plan_of("vllm-vs-llama-cpp")
     assert table(plan, rows, "vLLM Concurrency") == CONCURRENCY
     assert table(plan, rows, "vLLM Quant comparison") == QUANTIZATIONS
     assert table(plan, rows, "c=16 4-bit Quantization Comparison") == FOUR_BITS
-    assert table(plan, rows, "c=16 8-bit Quantization Comparison").splitlines()[0] + "\n" == EIGHT_BITS
+    assert (
+        table(plan, rows, "c=16 8-bit Quantization Comparison").splitlines()[0] + "\n"
+        == EIGHT_BITS
+    )
     heading = KINDS.splitlines()[0]
     assert table(plan, rows, "c=1 Comparison").splitlines()[0] == heading
     assert table(plan, rows, "c=16 FP16 Comparison") == KINDS
+
+
+@pytest.mark.parametrize("heading", CLAIMS)
+def test_the_claims_of_a_write_up_are_those_of_the_documentation(heading: str) -> None:
+    """Each names a table, a column or a setting that its plan has."""
+    page = (REPOSITORY / "docs" / "references.md").read_text()
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    assert "\n".join(lines_for(heading)) in section
+
+    for claim in CLAIMS[heading]:
+        plan, answer = plan_of(claim.plan), claim.answer
+        if isinstance(answer, Effect):
+            assert answer.setting in plan.setting_names
+        elif not isinstance(answer, Unanswered):
+            tables = [each for each in plan.tables if answer.table in ("", each.title)]
+            assert tables
+            if not isinstance(answer, Note):
+                assert answer.column in [column.name for column in tables[0].columns]
+
+
+def test_claims_are_read_from_a_result() -> None:
+    """Shown effects decide, a column without a best does not, and notes say why."""
+    result = {
+        "effects": [
+            {"setting": "n", "figure": "t/s of pp", "is_shown": True, "ratio": 2.0}
+            | {"text": "n: twice"},
+            {"setting": "n", "figure": "t/s of tg", "is_shown": False, "ratio": 0.5}
+            | {"text": "n: no effect shown"},
+        ],
+        "tables": [
+            {
+                "title": "A",
+                "columns": ["who", "speed"],
+                "rows": [
+                    [{"text": "x", "best": False}, {"text": "1.0", "best": True}],
+                    [{"text": "y", "best": False}, {"text": "NA", "best": False}],
+                ],
+                "notes": ["† y: 1 of 2 requests failed"],
+            }
+        ],
+    }
+    for answer, outcome in (
+        (Effect("n", "t/s", True), SUPPORTED),
+        (Effect("n", "t/s", False), REFUTED),
+        (Effect("n", "t/s of tg", False), NOT_JUDGED),
+        (Best("A", "speed", "x"), SUPPORTED),
+        (Best("A", "speed", "y"), REFUTED),
+        (Best("A", "who", "x"), NOT_JUDGED),
+        (Cells("A", "speed", "1"), NOT_JUDGED),
+        (Cells("A", "who", "x"), REFUTED),
+        (Note("A", "failed"), SUPPORTED),
+        (Note("A", "failed", is_said=False), REFUTED),
+        (Unanswered("no"), NOT_JUDGED),
+    ):
+        reading = answer.read(result)
+        assert (reading.outcome, bool(reading.why)) == (outcome, True), answer

@@ -6,12 +6,14 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest import approx
 
 from benchmarks.search import tuning
 from llama_load.cli.main import main
+from llama_load.lab.sweep import runner as runner_module
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
 from llama_load.lab.sweep.plan import Setting
@@ -30,7 +32,8 @@ idle-s: 0
 
 
 def test_the_best_setting_is_found_through_drift() -> None:
-    """Speeds drift by 5 % between blocks, and a grid of single runs often takes a wrong setting (benchmarks/search.py: 35 of 50)."""
+    """Speeds drift by 5 % between blocks, and a grid of single runs often takes a wrong setting
+    (benchmarks/search.py: 35 of 50)."""
     found = [tuning(seed) for seed in range(12)]
     assert sum(each.found >= 0.97 for each in found) >= 11
     assert sum(each.found_by_grid >= 0.97 for each in found) < 11  # the planted failure
@@ -56,7 +59,13 @@ def test_a_setting_whose_runs_fail_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "stage"), [("-ctv q8_0", "memory"), ("--block-size 32", "memory"), ("--draft-max 8", "draft"), ("-t 4", "throughput")]
+    ("value", "stage"),
+    [
+        ("-ctv q8_0", "memory"),
+        ("--block-size 32", "memory"),
+        ("--draft-max 8", "draft"),
+        ("-t 4", "throughput"),
+    ],
 )
 def test_the_flags_of_a_setting_decide_its_stage(value: str, stage: str) -> None:
     assert stage_of(Setting("x", ("a",), (value,), ((None, (value,)),))) == stage
@@ -81,11 +90,20 @@ def prepared(monkeypatch: pytest.MonkeyPatch, *, fail: str = "") -> list[str]:
         ran.append(labels)
         if fail and fail in labels:
             return note(Ended(cell.key, FAILED, reason="it broke"))
-        score = (2.0 if "-t 8" in labels else 1.0) * (1.5 if "-np 4" in labels else 1.0) * (1 + len(ran) % 3 / 1000)
+        score = (
+            (2.0 if "-t 8" in labels else 1.0)
+            * (1.5 if "-np 4" in labels else 1.0)
+            * (1 + len(ran) % 3 / 1000)
+        )
         folder = runner._folder.run_of(cell)
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(
-            json.dumps({"request_goodput": score, "llama_load": {"verdict": {"words": ["VALID"]}}})
+            json.dumps(
+                {
+                    "request_goodput": score,
+                    "llama_load": {"verdict": {"words": ["VALID"]}},
+                }
+            )
         )
         return note(Ended(cell.key, DONE))
 
@@ -93,12 +111,48 @@ def prepared(monkeypatch: pytest.MonkeyPatch, *, fail: str = "") -> list[str]:
     return ran
 
 
+def test_a_run_that_other_programs_disturbed_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have left the race without a score."""
+    ran = prepared(monkeypatch)
+    calm = CellRunner.run
+    disturbed: list[str] = []
+
+    def run(runner: CellRunner, cell: Cell, **rest: Any) -> Ended:
+        entry = calm(runner, cell)
+        if not disturbed:
+            check = {"name": "other_programs_ratio", "ok": False, "text": "others"}
+            verdict = {"words": ["NOT COMPARABLE"], "checks": [check]}
+            summary = {"llama_load": {"verdict": verdict}}
+            file = runner._folder.run_of(cell) / "summary.json"
+            file.write_text(json.dumps(summary))
+            disturbed.append(cell.key)
+        return entry
+
+    monkeypatch.setattr(CellRunner, "run", run)
+    monkeypatch.setattr(runner_module, "wait_for_quiet", lambda _: 0.0)
+    write_plan(tmp_path, "idle-s: 0", "idle-s: 5")
+    words = ["--goodput", "ttft:500", "--out", str(tmp_path / "t")]
+    assert main(["tune", str(tmp_path / "plan.yaml"), *words]) == 0
+    assert len(ran) == 13
+    assert "a run failed" not in capsys.readouterr().out
+    assert len(list((tmp_path / "t" / "runs").glob("*.disturbed-1"))) == 1
+
+
 def test_memory_comes_first_and_the_command_line_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = prepared(monkeypatch)
     write_plan(tmp_path)
-    command = ["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500", "--out", str(tmp_path / "t")]
+    command = [
+        "tune",
+        str(tmp_path / "plan.yaml"),
+        "--goodput",
+        "ttft:500",
+        "--out",
+        str(tmp_path / "t"),
+    ]
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[0].startswith("/bin/true")
@@ -114,12 +168,72 @@ def test_memory_comes_first_and_the_command_line_is_printed(
     assert len(ran) == 12
 
 
+def test_the_best_drafts_are_found_for_each_number_of_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In place of runs: 16 draft tokens double what 1 user gets, and halve what 8 get; with 64
+    users nothing meets the objectives."""
+
+    def run(runner: CellRunner, cell: Cell) -> Ended:
+        entry = Ended(cell.key, DONE)
+        (users,) = cell.flags["u"]
+        score = 10.0
+        if "--draft-max 16" in cell.settings.values():
+            score = 20.0 if users == 1 else 5.0
+        if users == 64:
+            entry = Ended(cell.key, FAILED, reason="it broke")
+        folder = runner._folder.run_of(cell)
+        folder.mkdir(parents=True)
+        told = {
+            "request_goodput": score,
+            "llama_load": {"verdict": {"words": ["VALID"]}},
+        }
+        (folder / "summary.json").write_text(json.dumps(told))
+        runner._folder.note(entry)
+        return entry
+
+    monkeypatch.setattr(CellRunner, "run", run)
+    drafts = '  drafts: {a.args+: ["--draft-max 4", "--draft-max 16"]}'
+    write_plan(tmp_path, '  threads: {a.args+: ["-t 4", "-t 8"]}', drafts)
+    command = ["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500"]
+    command += ["--out", str(tmp_path / "t"), "--concurrency", "1,8,64"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    table = printed[printed.index("Drafts by concurrency") :]
+    one, eight, many = table.splitlines()[-5:-2]
+    assert one.split()[:2] == ["1", "drafts=--draft-max"]
+    assert "--draft-max 16" in one and "+100.0 %" in one
+    assert "--draft-max 4" in eight and "%" not in eight
+    assert "none met the objectives" in many
+    found = json.loads((tmp_path / "t" / "tune.json").read_bytes())
+    assert [each["users"] for each in found["drafts_by_concurrency"]] == [1, 8, 64]
+    assert (
+        found["drafts_by_concurrency"][0]["race"]["winner"] == "drafts=--draft-max 16"
+    )
+
+    write_plan(tmp_path)
+    assert main([*command[:-4], "--concurrency", "1"]) == 2
+    assert "varies none" in capsys.readouterr().err
+
+
 def test_a_default_that_beats_all_others_is_named_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepared(monkeypatch)
     write_plan(tmp_path, '["-t 4", "-t 8"]', '["-t 8", "-t 4"]')
-    assert main(["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500", "--out", str(tmp_path / "t")]) == 0
+    assert (
+        main(
+            [
+                "tune",
+                str(tmp_path / "plan.yaml"),
+                "--goodput",
+                "ttft:500",
+                "--out",
+                str(tmp_path / "t"),
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "throughput: the default is the best, threads=-t 8 (3 blocks)" in printed
     assert "memory: slots=-np 4, +" in printed
@@ -130,8 +244,23 @@ def test_without_a_good_run_the_tuning_says_so(
 ) -> None:
     prepared(monkeypatch, fail="-t")
     write_plan(tmp_path)
-    assert main(["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500", "--out", str(tmp_path / "t")]) == 3
-    assert "no run of the stage memory met the objectives ttft:500" in capsys.readouterr().err
+    assert (
+        main(
+            [
+                "tune",
+                str(tmp_path / "plan.yaml"),
+                "--goodput",
+                "ttft:500",
+                "--out",
+                str(tmp_path / "t"),
+            ]
+        )
+        == 3
+    )
+    assert (
+        "no run of the stage memory can be judged: it broke; see the runs"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,8 +272,23 @@ def test_without_a_good_run_the_tuning_says_so(
     ],
 )
 def test_plans_that_cannot_be_tuned(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: tuple[str, str],
+    message: str,
 ) -> None:
     write_plan(tmp_path, *change)
-    assert main(["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500", "--out", str(tmp_path / "t")]) == 2
+    assert (
+        main(
+            [
+                "tune",
+                str(tmp_path / "plan.yaml"),
+                "--goodput",
+                "ttft:500",
+                "--out",
+                str(tmp_path / "t"),
+            ]
+        )
+        == 2
+    )
     assert message in capsys.readouterr().err

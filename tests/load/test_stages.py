@@ -1,4 +1,5 @@
-"""What --stages takes: the grammar in every form, what it refuses, and the load shapes that say the same in a locustfile."""
+"""What --stages takes: the grammar in every form, what it refuses, and the load shapes that say the
+same in a locustfile."""
 
 from __future__ import annotations
 
@@ -40,8 +41,15 @@ PIECES = [
     "_",
 ]
 nearly = st.lists(st.sampled_from(PIECES), max_size=10).map("".join)
-loads = st.one_of(st.integers(1, 5000).map(str), st.floats(0.001, 5000).map(lambda rate: f"{rate:.3f}/s"))
-times = st.one_of(st.integers(1, 9999).map("{}s".format), st.integers(1, 99).map("{}m".format), st.just("1h2m3s"))
+loads = st.one_of(
+    st.integers(1, 5000).map(str),
+    st.floats(0.001, 5000).map(lambda rate: f"{rate:.3f}/s"),
+)
+times = st.one_of(
+    st.integers(1, 9999).map("{}s".format),
+    st.integers(1, 99).map("{}m".format),
+    st.just("1h2m3s"),
+)
 ends = st.tuples(st.integers(1, 5000), st.integers(1, 5000))
 elements = st.one_of(
     loads,
@@ -67,7 +75,10 @@ elements = st.one_of(
         ("1:1h2m3s", [Stage(name="1", users=1, seconds=3723.0)]),  # 3600 + 120 + 3
         ("1-16:60s", [Stage(name="1-16", users=16, start=1, seconds=60.0)]),
         ("16-1:60s", [Stage(name="16-1", users=1, start=16, seconds=60.0)]),
-        ("1/s-10/s:1m", [Stage(name="1/s-10/s", rate_rps=10.0, start=1.0, seconds=60.0)]),
+        (
+            "1/s-10/s:1m",
+            [Stage(name="1/s-10/s", rate_rps=10.0, start=1.0, seconds=60.0)],
+        ),
         (
             "spike:4-32:30s",
             [
@@ -85,9 +96,24 @@ elements = st.one_of(
             ],
         ),
         # An hour in six windows: 600 s each.
-        ("soak:8:1h", [Stage(name=f"8 {n}/6", users=8, seconds=600.0, goes_on=n > 1) for n in (1, 2, 3, 4, 5, 6)]),
-        ("soak:2/s:6s", [Stage(name=f"2/s {n}/6", rate_rps=2.0, seconds=1.0, goes_on=n > 1) for n in (1, 2, 3, 4, 5, 6)]),
-        (" 1 : 16 , 1 - 8 : 60s , spike : 4 - 8 : 1s", parse_stages("1:16,1-8:60s,spike:4-8:1s")),
+        (
+            "soak:8:1h",
+            [
+                Stage(name=f"8 {n}/6", users=8, seconds=600.0, goes_on=n > 1)
+                for n in (1, 2, 3, 4, 5, 6)
+            ],
+        ),
+        (
+            "soak:2/s:6s",
+            [
+                Stage(name=f"2/s {n}/6", rate_rps=2.0, seconds=1.0, goes_on=n > 1)
+                for n in (1, 2, 3, 4, 5, 6)
+            ],
+        ),
+        (
+            " 1 : 16 , 1 - 8 : 60s , spike : 4 - 8 : 1s",
+            parse_stages("1:16,1-8:60s,spike:4-8:1s"),
+        ),
     ],
 )
 def test_every_form_of_the_grammar(text: str, stages: list[Stage]) -> None:
@@ -127,15 +153,21 @@ def test_every_form_of_the_grammar(text: str, stages: list[Stage]) -> None:
         ("soak", "a load is a number of requests in flight"),
     ],
 )
-def test_what_is_no_stage_is_reported_in_a_sentence_with_the_reason(text: str, why: str) -> None:
+def test_what_is_no_stage_is_reported_in_a_sentence_with_the_reason(
+    text: str, why: str
+) -> None:
     """It shows what would be right, and which part is not."""
     with pytest.raises(ValueError, match=r"; write 1,8,16 or ") as raised:
         parse_stages(text)
-    assert f"--stages {text.rpartition(',')[2]!r} is not valid: {why}" in str(raised.value)
+    assert f"--stages {text.rpartition(',')[2]!r} is not valid: {why}" in str(
+        raised.value
+    )
 
 
 @given(st.one_of(nearly, st.text()))
-@example("8:" + 5000 * "9")  # Python refuses to read that many digits, with its own message
+@example(
+    "8:" + 5000 * "9"
+)  # Python refuses to read that many digits, with its own message
 @example("1-" + 400 * "9" + ":60s")
 @example("1-\n16:60s")
 def test_any_text_parses_or_is_one_sentence(text: str) -> None:
@@ -153,7 +185,8 @@ def test_any_text_parses_or_is_one_sentence(text: str) -> None:
 
 @given(st.lists(elements, min_size=1, max_size=8).map(",".join))
 def test_whatever_parses_can_be_run_and_has_a_unique_name(text: str) -> None:
-    """Either users or a rate, above 0; a count or a time, above 0, or neither; the first stage follows none."""
+    """Either users or a rate, above 0; a count or a time, above 0, or neither; the first stage
+    follows none."""
     stages = parse_stages(text)
     names = [stage.name for stage in stages]
     assert len(set(names)) == len(names)
@@ -164,7 +197,13 @@ def test_whatever_parses_can_be_run_and_has_a_unique_name(text: str) -> None:
 
 def is_sound(stage: Stage) -> None:
     assert (stage.users is None) != (stage.rate_rps is None)
-    for amount in (stage.users, stage.rate_rps, stage.start, stage.count, stage.seconds):
+    for amount in (
+        stage.users,
+        stage.rate_rps,
+        stage.start,
+        stage.count,
+        stage.seconds,
+    ):
         assert amount is None or 0 < amount < math.inf
     assert stage.count is None or stage.seconds is None
     assert stage.start is None or stage.seconds is not None
@@ -174,20 +213,38 @@ def is_sound(stage: Stage) -> None:
 
 def test_a_load_that_comes_again_is_numbered() -> None:
     """So that --fail-if can name each of them."""
-    assert [stage.name for stage in parse_stages("1,8,1,1:30s")] == ["1", "8", "1 (2)", "1 (3)"]
+    assert [stage.name for stage in parse_stages("1,8,1,1:30s")] == [
+        "1",
+        "8",
+        "1 (2)",
+        "1 (3)",
+    ]
     names = [stage.name for stage in parse_stages("spike:4-8:1s,spike:4-9:1s")]
-    assert names == ["4 before", "8 spike", "4 after", "4 before (2)", "9 spike", "4 after (2)"]
+    assert names == [
+        "4 before",
+        "8 spike",
+        "4 after",
+        "4 before (2)",
+        "9 spike",
+        "4 after (2)",
+    ]
 
 
-@pytest.mark.parametrize(("elapsed_s", "users"), [(-1, 1), (0, 1), (2, 2), (30, 9), (58, 16), (60, 16), (600, 16)])
+@pytest.mark.parametrize(
+    ("elapsed_s", "users"),
+    [(-1, 1), (0, 1), (2, 2), (30, 9), (58, 16), (60, 16), (600, 16)],
+)
 def test_a_ramp_goes_from_its_start_to_its_end(elapsed_s: float, users: int) -> None:
-    """1 to 16 in 60 s rises by 0.25 a second, from half to half: at 2 s 1.5 -> 2, at 30 s 8.5 -> 9, at 58 s 15.5 -> 16."""
+    """1 to 16 in 60 s rises by 0.25 a second, from half to half: at 2 s 1.5 -> 2, at 30 s 8.5 -> 9,
+    at 58 s 15.5 -> 16."""
     (ramp,) = parse_stages("1-16:60s")
     assert ramp.users_at(elapsed_s) == users
 
 
 @given(ends, st.floats(0.001, 1e6), st.lists(st.floats(0, 1), min_size=2).map(sorted))
-def test_a_ramp_never_turns_back(ends_: tuple[int, int], seconds: float, shares: list[float]) -> None:
+def test_a_ramp_never_turns_back(
+    ends_: tuple[int, int], seconds: float, shares: list[float]
+) -> None:
     """It begins and ends where it says, and is between the two and monotonic on its way."""
     start, end = ends_
     ramp = Stage(name="r", users=end, start=start, seconds=seconds)
@@ -214,7 +271,8 @@ from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
 class Load({base}):
     {body}
 """
-# What Locust finds in each file, and what that says; in a separate process, as Locust patches its whole process.
+# What Locust finds in each file, and what that says; in a separate process, as Locust patches its
+# whole process.
 LOOK = """\
 import sys
 from locust.util.load_locustfile import load_locustfile
@@ -227,20 +285,33 @@ SHAPES = {
     ("object", "pass"): "",
     ("Stages", 'stages = "1,8,16"'): "('Load', '1,8,16', 3, (1, 1))",
     ("Ramp", "pass"): "('Load', '1-16:60s', 1, (1, 1))",
-    ("Ramp", 'start, end, time = "1/s", "10/s", "30s"'): "('Load', '1/s-10/s:30s', 1, (1, 1))",
+    (
+        "Ramp",
+        'start, end, time = "1/s", "10/s", "30s"',
+    ): "('Load', '1/s-10/s:30s', 1, (1, 1))",
     ("Spike", "pass"): "('Load', 'spike:4-32:30s', 3, (1, 1))",
-    ("Spike", 'level, peak, time = "2", "8", "1m"'): "('Load', 'spike:2-8:1m', 3, (1, 1))",
+    (
+        "Spike",
+        'level, peak, time = "2", "8", "1m"',
+    ): "('Load', 'spike:2-8:1m', 3, (1, 1))",
     ("Soak", "pass"): f"('Load', 'soak:8:1h', {SOAK_WINDOWS}, (1, 1))",
     ("Soak", "abstract = True"): "",
 }
 
 
-def test_locust_takes_a_subclass_for_the_load_and_not_what_was_imported(tmp_path: Path) -> None:
+def test_locust_takes_a_subclass_for_the_load_and_not_what_was_imported(
+    tmp_path: Path,
+) -> None:
     """All four are imported every time; two shapes in a file would be an error to Locust."""
     files = []
     for number, (base, body) in enumerate(SHAPES):
         files.append(tmp_path / f"shaped{number}.py")
         files[-1].write_text(LOCUSTFILE.format(base=base, body=body), encoding="utf-8")
-    done = subprocess.run([sys.executable, "-c", LOOK, *map(str, files)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == list(SHAPES.values())

@@ -37,12 +37,25 @@ def test_latencies_are_of_the_requests_so_far() -> None:
     assert comes_true(figures(ok=20, ttft_ms=600), "median_ttft_ms>500")
     assert comes_true(figures(ok=20), "mean_e2el_ms<=20")
     assert not comes_true(figures(ok=200), "mean_tpot_ms>0")
-    result = figures(ok=20, ttft_ms=600).so_far().judge([parse_abort("mean_ttft_ms>700"), parse_abort("mean_ttft_ms>500")])
+    result = (
+        figures(ok=20, ttft_ms=600)
+        .so_far()
+        .judge([parse_abort("mean_ttft_ms>700"), parse_abort("mean_ttft_ms>500")])
+    )
     assert result is not None
     assert (result.text, result.value) == ("mean_ttft_ms>500", 600.0)
 
 
-@pytest.mark.parametrize("text", ["p99_itl_ms>5", "request_throughput<3", "p99_ttft_ms{stage=8}>5", "verdict!=VALID", "nonsense"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p99_itl_ms>5",
+        "request_throughput<3",
+        "p99_ttft_ms{stage=8}>5",
+        "verdict!=VALID",
+        "nonsense",
+    ],
+)
 def test_what_no_running_run_has_is_refused(text: str) -> None:
     """By the name of the flag."""
     with pytest.raises(ValueError, match="--abort-if"):
@@ -50,11 +63,16 @@ def test_what_no_running_run_has_is_refused(text: str) -> None:
 
 
 def test_a_threshold_on_the_verdict() -> None:
-    """!= and == with the words of the verdict, of which several may apply; any case, with or without quotes."""
+    """!= and == with the words of the verdict, of which several may apply; any case, with or
+    without quotes."""
     valid, several = {VERDICT: ["VALID"]}, {VERDICT: ["FAILED", "NOT COMPARABLE"]}
     assert not evaluate(parse_threshold("verdict!=VALID"), valid).failed
     result = evaluate(parse_threshold("verdict != 'valid'"), several)
-    assert (result.failed, result.value, result.why) == (True, None, "FAILED, NOT COMPARABLE")
+    assert (result.failed, result.value, result.why) == (
+        True,
+        None,
+        "FAILED, NOT COMPARABLE",
+    )
     assert evaluate(parse_threshold("verdict==NOT COMPARABLE"), several).failed
     assert not evaluate(parse_threshold("verdict==BLURRED"), several).failed
     for wrong in ("verdict!=GOOD", "verdict>3", "verdict!=", "p99_ttft_ms==5"):

@@ -1,4 +1,5 @@
-"""Changes that the whole run dilutes or does not judge: of later turns, of one workload, of few requests."""
+"""Changes that the whole run dilutes or does not judge: of later turns, of one workload, of few
+requests."""
 
 from __future__ import annotations
 
@@ -18,14 +19,21 @@ from tests.make_records import record, table
 def changed(made: list[RequestRecord]) -> Check:
     """The check of the run's time."""
     records = table(*made)
-    found = {check.name: check for check in changes(Evidence(records=records, figures=summarize(records)))}
+    found = {
+        check.name: check
+        for check in changes(Evidence(records=records, figures=summarize(records)))
+    }
     return found["changed_ratio"]
 
 
 def users(
-    count: int, until_s: float, of: Callable[[int, float], tuple[float, int, dict[str, object]]], first_ms: float = 100
+    count: int,
+    until_s: float,
+    of: Callable[[int, float], tuple[float, int, dict[str, object]]],
+    first_ms: float = 100,
 ) -> list[RequestRecord]:
-    """Each of these users sends one request after the other; `of` (number, instant in s) gives its gap, gaps and fields."""
+    """Each of these users sends one request after the other; `of` (number, instant in s) gives its
+    gap, gaps and fields."""
     draw = np.random.default_rng(0)
     made: list[RequestRecord] = []
     for user in range(count):
@@ -34,17 +42,32 @@ def users(
         while at_ms < until_s * 1000:
             gap_ms, gaps, fields = of(user + number, at_ms / 1000)
             each_ms = [float(gap) for gap in gap_ms * draw.lognormal(0, 0.05, gaps)]
-            made.append(record(len(made), start_ms=at_ms, first_ms=first_ms, gaps_ms=tuple(each_ms), **fields))
+            made.append(
+                record(
+                    len(made),
+                    start_ms=at_ms,
+                    first_ms=first_ms,
+                    gaps_ms=tuple(each_ms),
+                    **fields,
+                )
+            )
             at_ms += first_ms + sum(each_ms) + 1
             number += 1
     return made
 
 
-def turn(number: int, at_s: float, *, factor: float) -> tuple[float, int, dict[str, object]]:
-    """Of conversations of five turns, whose prompts grow and whose gaps grow a little with them; slower from 60 s on."""
+def turn(
+    number: int, at_s: float, *, factor: float
+) -> tuple[float, int, dict[str, object]]:
+    """Of conversations of five turns, whose prompts grow and whose gaps grow a little with them;
+    slower from 60 s on."""
     place = number % 5
     gap_ms = 10.0 * (1 + 0.03 * place) * (factor if at_s >= 60 else 1)
-    return gap_ms, 50, {"turn": 1 + place, "prompt_tokens": 100 + 250 * place, "cached_tokens": None}
+    return (
+        gap_ms,
+        50,
+        {"turn": 1 + place, "prompt_tokens": 100 + 250 * place, "cached_tokens": None},
+    )
 
 
 def test_a_server_that_slows_down_in_conversations_is_named() -> None:
@@ -57,12 +80,17 @@ def test_a_server_that_slows_down_in_conversations_is_named() -> None:
 
 
 def test_one_workload_of_several_that_slows_down_is_named() -> None:
-    """A third of the requests, twice as slow from half of the time on: the whole run hides it in its scatter."""
+    """A third of the requests, twice as slow from half of the time on: the whole run hides it in
+    its scatter."""
 
     def mixed(number: int, at_s: float) -> tuple[float, int, dict[str, object]]:
         workload = ("chat", "code", "documents")[number % 3]
         gap_ms = {"chat": 10.0, "code": 4.0, "documents": 25.0}[workload]
-        return gap_ms * (2 if workload == "code" and at_s >= 60 else 1), 50, {"workload": workload}
+        return (
+            gap_ms * (2 if workload == "code" and at_s >= 60 else 1),
+            50,
+            {"workload": workload},
+        )
 
     check = changed(users(4, 120, mixed))
     assert not check.ok and check.value == pytest.approx(2, rel=0.2)
@@ -70,8 +98,8 @@ def test_one_workload_of_several_that_slows_down_is_named() -> None:
 
 
 def test_few_requests_show_a_large_change_by_their_gaps() -> None:
-    """36 requests of 200 tokens whose gaps grow from 8 to 38 ms: too few for slices of requests. Steady ones pass, with the least
-    change that they would have shown."""
+    """36 requests of 200 tokens whose gaps grow from 8 to 38 ms: too few for slices of requests.
+    Steady ones pass, with the least change that they would have shown."""
     check = changed(users(4, 40, lambda _, at_s: (8 + 30 * at_s / 40, 200, {})))
     assert not check.ok and check.value is not None and check.value > 2
 

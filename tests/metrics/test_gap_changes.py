@@ -1,4 +1,5 @@
-"""Few requests show large changes by their gaps, and servers whose answers have speeds of their own are not accused."""
+"""Few requests show large changes by their gaps, and servers whose answers have speeds of their own
+are not accused."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ END = 1e7
 
 
 def looked_at(run: QueueRun) -> Change | None:
-    """The change of these answers' gaps, which are even within each; from the first end to the last start."""
+    """The change of these answers' gaps, which are even within each; from the first end to the last
+    start."""
     sizes = (run.tokens - 1).astype(np.int64)
     pieces = pieces_of(run.first_ns, sizes, np.repeat(run.tpot_ms, sizes))
     slices = gap_slices(pieces, int(run.ended_ns.min()), int(run.started_ns.max()))
@@ -26,7 +28,14 @@ def test_answers_with_speeds_of_their_own_are_no_change(users: int) -> None:
     """20 to 60 requests, speeds lognormal with sigma 1: none of 60 runs."""
     for count in (20, 36, 60):
         for seed in range(20):
-            run = closed_loop(np.random.default_rng(seed), count, users, "lognormal", varies="speed", slots=users)
+            run = closed_loop(
+                np.random.default_rng(seed),
+                count,
+                users,
+                "lognormal",
+                varies="speed",
+                slots=users,
+            )
             assert looked_at(run) is None
 
 
@@ -52,7 +61,13 @@ def test_a_step_is_seen_by_the_answers_on_both_sides_of_it() -> None:
     """Four times as slow from half of the time on: in at least 9 of 10 runs of 40 requests."""
     found = []
     for seed in range(10):
-        run = closed_loop(np.random.default_rng(seed), 40, 4, "deterministic", changes=[Slowdown(5, END, 4)])
+        run = closed_loop(
+            np.random.default_rng(seed),
+            40,
+            4,
+            "deterministic",
+            changes=[Slowdown(5, END, 4)],
+        )
         found.append(looked_at(run))
     seen = [change for change in found if change is not None]
     assert len(seen) >= 9
@@ -61,9 +76,13 @@ def test_a_step_is_seen_by_the_answers_on_both_sides_of_it() -> None:
 
 def test_an_answer_is_cut_into_pieces() -> None:
     """20 gaps: two pieces of ten; seven gaps: none."""
-    records = table(record(0, gaps_ms=(10.0,) * 10 + (20.0,) * 10), record(1, gaps_ms=(5.0,) * 7))
+    records = table(
+        record(0, gaps_ms=(10.0,) * 10 + (20.0,) * 10), record(1, gaps_ms=(5.0,) * 7)
+    )
     sizes, gaps = records.lists("itl_ms")
     pieces = pieces_of(records.optional_instants("first_token_mono_ns"), sizes, gaps)
     assert pieces.answer.tolist() == [0, 0]
     assert pieces.gap_ms.tolist() == pytest.approx([10, 20])
-    assert (pieces.to_ns - pieces.from_ns).tolist() == pytest.approx([100e6, 200e6], rel=1e-3)
+    assert (pieces.to_ns - pieces.from_ns).tolist() == pytest.approx(
+        [100e6, 200e6], rel=1e-3
+    )

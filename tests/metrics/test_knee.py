@@ -15,8 +15,14 @@ from tests.make_records import failed, record, table
 
 def stage(users: int, total: float, each: float) -> StageFigures:
     """A stage with this throughput, and this speed of one user."""
-    figures = summarize(table(*(record(n, start_ms=0, gaps_ms=(1000 / each,) * 2) for n in range(users))))
-    return StageFigures(str(users), users, None, replace(figures, output_throughput=total), peak=users)
+    figures = summarize(
+        table(
+            *(record(n, start_ms=0, gaps_ms=(1000 / each,) * 2) for n in range(users))
+        )
+    )
+    return StageFigures(
+        str(users), users, None, replace(figures, output_throughput=total), peak=users
+    )
 
 
 def test_the_knee_is_where_the_product_is_largest() -> None:
@@ -32,15 +38,23 @@ def test_there_is_no_knee_at_an_end_or_of_two_stages() -> None:
 
 def test_a_stage_that_is_not_comparable_is_no_knee() -> None:
     stages = [stage(1, 50, 50), stage(4, 150, 40), stage(8, 240, 30), stage(32, 256, 8)]
-    bad = replace(stages[2], figures=replace(summarize(table(record(0), failed(1))), output_throughput=240.0))
+    bad = replace(
+        stages[2],
+        figures=replace(
+            summarize(table(record(0), failed(1))), output_throughput=240.0
+        ),
+    )
     assert knee([*stages[:2], bad, stages[3]]) is stages[1]
 
 
 def test_the_load_that_is_carried_is_the_last_before_the_first_that_is_not() -> None:
-    """In order of load, whatever the order of the run; a stage that is not comparable ends the row."""
+    """In order of load, whatever the order of the run; a stage that is not comparable ends the
+    row."""
 
     def met(users: int, good: int | None) -> StageFigures:
-        figures = replace(stage(users, 50, 50).figures, completed=100, good_requests=good)
+        figures = replace(
+            stage(users, 50, 50).figures, completed=100, good_requests=good
+        )
         return StageFigures(str(users), users, None, figures, peak=users)
 
     stages = [met(8, 80), met(1, 100), met(16, 91), met(4, 90)]
@@ -48,23 +62,35 @@ def test_the_load_that_is_carried_is_the_last_before_the_first_that_is_not() -> 
     missed = [met(1, 89), met(4, 100)]
     assert carried(missed) == Carried(None, missed[0], None)
     cut = replace(stages[3], is_whole=False)
-    assert carried([stages[1], cut, stages[2]]) == Carried(stages[1], cut, "it did not run to its end")
+    assert carried([stages[1], cut, stages[2]]) == Carried(
+        stages[1], cut, "it did not run to its end"
+    )
     assert carried([met(1, None)]).why == "an objective was not measured"
     assert carried([stages[1]]) == Carried(stages[1], None, None)
 
 
 def test_a_stage_is_judged_by_what_is_not_spoiled() -> None:
-    """All requests met the objectives, beside a check that failed: merged events spoil the ITL alone, a late client the TTFT,
-    cached prompts the stage. A backlog is a load that is not carried."""
+    """All requests met the objectives, beside a check that failed: merged events spoil the ITL
+    alone, a late client the TTFT, cached prompts the stage. A backlog is a load that is not
+    carried."""
 
     def found(check: str, *metrics: str) -> Carried:
         figures = replace(stage(1, 50, 50).figures, completed=100, good_requests=100)
         text = "what was seen"
-        return carried([StageFigures("1", 1, None, figures, peak=1, bad=[limited(check, 99.0, text)])], metrics)
+        return carried(
+            [
+                StageFigures(
+                    "1", 1, None, figures, peak=1, bad=[limited(check, 99.0, text)]
+                )
+            ],
+            metrics,
+        )
 
     assert found("merged_ratio", "ttft", "tpot").best is not None
     assert found("own_delay_p99_ms", "tpot").best is not None
-    assert found("own_delay_p99_ms", "ttft", "tpot").why == "CLIENT-BOUND: what was seen"
+    assert (
+        found("own_delay_p99_ms", "ttft", "tpot").why == "CLIENT-BOUND: what was seen"
+    )
     assert found("cached_prompt_ratio", "tpot").why == "NOT COMPARABLE: what was seen"
     behind = found("backlog_ratio", "tpot")
     assert (behind.best, behind.why) == (None, None)

@@ -8,7 +8,7 @@ import pytest
 
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.checks.machine import other_programs
+from llama_load.metrics.checks.machine import other_programs, server_waits
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import judge
@@ -17,12 +17,27 @@ from tests.make_records import record, table
 
 NAME = "other_programs_ratio"
 ROWS = table(*(record(index) for index in range(3)))
-HERE = WorkerHealth("box_1", 1.0, 2.0, 0.2, machine_busy=0.7, own_share=0.1, server_share=0.55, is_server_here=True)
+HERE = WorkerHealth(
+    "box_1",
+    1.0,
+    2.0,
+    0.2,
+    machine_busy=0.7,
+    own_share=0.1,
+    server_share=0.55,
+    is_server_here=True,
+)
 BUSY = replace(HERE, machine_busy=0.98, busiest_others=["cc1 30%", "yes 3%"])
 
 
 def evidence(*workers: WorkerHealth, shared: bool = False) -> Evidence:
-    return Evidence(records=ROWS, figures=summarize(ROWS), health=workers, planned=3, shared_machine=shared)
+    return Evidence(
+        records=ROWS,
+        figures=summarize(ROWS),
+        health=workers,
+        planned=3,
+        shared_machine=shared,
+    )
 
 
 def checked(*workers: WorkerHealth, shared: bool = False) -> Check:
@@ -31,9 +46,14 @@ def checked(*workers: WorkerHealth, shared: bool = False) -> Check:
 
 
 def test_other_programs_beside_a_server_that_computes_are_named() -> None:
-    """98 % busy, less 10 % of the client and 55 % of the server: 33 %. 70 % busy: 5 %, which passes."""
+    """98 % busy, less 10 % of the client and 55 % of the server: 33 %. 70 % busy: 5 %, which
+    passes."""
     busy, quiet = checked(BUSY), checked(HERE)
-    assert (busy.value, busy.mark, busy.word) == (pytest.approx(0.33), "✗", "NOT COMPARABLE")
+    assert (busy.value, busy.mark, busy.word) == (
+        pytest.approx(0.33),
+        "✗",
+        "NOT COMPARABLE",
+    )
     assert busy.text == (
         "other programs used 33% of the CPUs of the server's machine (cc1 30%, yes 3%): the figures are those of a shared machine"
     )
@@ -42,7 +62,9 @@ def test_other_programs_beside_a_server_that_computes_are_named() -> None:
 
 def test_the_clients_other_processes_are_no_strangers() -> None:
     """Two workers, their master and telemetry use 40 % together, as each worker sees."""
-    workers = [replace(BUSY, worker=f"box_{number}", client_share=0.4) for number in range(2)]
+    workers = [
+        replace(BUSY, worker=f"box_{number}", client_share=0.4) for number in range(2)
+    ]
     assert checked(*workers).value == pytest.approx(0.03)
 
 
@@ -51,7 +73,11 @@ def test_where_the_servers_machine_was_not_seen_nothing_is_known() -> None:
     elsewhere = replace(BUSY, server_share=None, is_server_here=False)
     hidden = replace(BUSY, server_share=None)
     old = WorkerHealth("box_1", 1.0, 2.0, 0.2)
-    assert [checked(worker).mark for worker in (elsewhere, hidden, old)] == ["?", "?", "?"]
+    assert [checked(worker).mark for worker in (elsewhere, hidden, old)] == [
+        "?",
+        "?",
+        "?",
+    ]
     assert "cannot be seen" in checked(hidden).text
 
 
@@ -64,29 +90,85 @@ def test_beside_a_server_that_leaves_the_cpu_alone_half_of_it_matters() -> None:
 
 def test_a_declared_shared_machine_is_named_in_the_head_line() -> None:
     check = checked(BUSY, shared=True)
-    assert (check.limit, check.text.endswith("as declared by --shared-machine")) == (None, True)
+    assert (check.limit, check.text.endswith("as declared by --shared-machine")) == (
+        None,
+        True,
+    )
     found = judge(evidence(BUSY, shared=True))
     assert found.word == "VALID"
-    assert found.headline.startswith("VALID as far as seen on a shared machine (others used 33% of it): ")
-    assert judge(evidence(HERE, shared=True)).headline.startswith("VALID as far as seen: ")
+    assert found.headline.startswith(
+        "VALID as far as seen on a shared machine (others used 33% of it): "
+    )
+    assert judge(evidence(HERE, shared=True)).headline.startswith(
+        "VALID as far as seen: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("busy", "ran_s", "waited_s", "expected"),
+    [
+        # Others had 33 % of 20 CPU seconds, 6.6 s; it waited 3 of the 14 s that it needed a core.
+        (0.98, 11.0, 3.0, 3 / 14),
+        # Its own eight threads waited for each other: others had 5 % of 20 s, which is 1 of 51 s.
+        (0.7, 11.0, 40.0, 1 / 51),
+        # It computes on a GPU: 0.2 s of waits in 10 s.
+        (0.98, 0.5, 0.2, 0.2 / 10),
+    ],
+)
+def test_a_server_that_waits_for_the_cores_of_others(
+    busy: float, ran_s: float, waited_s: float, expected: float
+) -> None:
+    worker = replace(
+        HERE,
+        machine_busy=busy,
+        server_ran_s=ran_s,
+        server_waited_s=waited_s,
+        server_seen_s=10.0,
+        machine_s=20.0,
+    )
+    (check,) = server_waits(evidence(worker))
+    assert check.value == pytest.approx(expected)
+    assert check.ok is (expected <= 0.05)
+    assert "the server waited for a core" in check.text
+    (declared,) = server_waits(evidence(worker, shared=True))
+    assert declared.limit is None
+    assert list(server_waits(evidence(HERE))) == []
 
 
 def test_one_cause_has_one_remedy() -> None:
-    """Others took 85 % of the machine: the client was late and waited for a core. What to do is said once."""
-    late = replace(BUSY, server_share=0.05, loop_lag_p99_ms=60.0, loop_lag_max_ms=90.0, core_wait_ratio=0.3)
+    """Others took 85 % of the machine: the client was late and waited for a core. What to do is
+    said once."""
+    late = replace(
+        BUSY,
+        server_share=0.05,
+        loop_lag_p99_ms=60.0,
+        loop_lag_max_ms=90.0,
+        core_wait_ratio=0.3,
+    )
     found = judge(evidence(late))
     bad = [check for check in found.checks if not check.ok]
     assert {check.name for check in bad} == {NAME, "loop_lag_p99_ms", "core_wait_ratio"}
-    assert [check.remedy for check in bad] == ["other programs took 83% of the client's machine: stop them", "", ""]
+    assert [check.remedy for check in bad] == [
+        "other programs took 83% of the client's machine: stop them",
+        "",
+        "",
+    ]
     assert not any("--processes" in check.sentence for check in bad)
 
 
 def test_one_user_is_not_told_to_have_fewer_streams() -> None:
-    """Half of the events arrived together: with one request at a time that is not the number of streams."""
-    rows = table(*(record(index, start_ms=1000 * index, merged_events=2) for index in range(3)))
+    """Half of the events arrived together: with one request at a time that is not the number of
+    streams."""
+    rows = table(
+        *(record(index, start_ms=1000 * index, merged_events=2) for index in range(3))
+    )
     busy = table(*(record(index, merged_events=2) for index in range(3)))
     for records, is_told in ((rows, False), (busy, True)):
-        found = judge(Evidence(records=records, figures=summarize(records), health=[HERE], planned=3))
+        found = judge(
+            Evidence(
+                records=records, figures=summarize(records), health=[HERE], planned=3
+            )
+        )
         (check,) = [check for check in found.checks if check.name == "merged_ratio"]
         assert ("fewer streams" in check.sentence) is is_told
 
@@ -98,7 +180,15 @@ def test_a_failure_that_a_busy_machine_does_not_cause_keeps_its_remedy() -> None
 
 
 def test_a_run_that_somebody_stopped_says_so() -> None:
-    found = judge(replace(evidence(HERE), planned=9, interrupted=True, stopped_by_hand=True))
-    assert found.headline.startswith("INCOMPLETE: you stopped it: 3 of 9 planned requests had ended; let it run to its end")
-    timed = judge(replace(evidence(HERE), planned=None, interrupted=True, stopped_by_hand=True))
-    assert timed.headline.startswith("INCOMPLETE: you stopped it after 3 requests, before the end of the run's time")
+    found = judge(
+        replace(evidence(HERE), planned=9, interrupted=True, stopped_by_hand=True)
+    )
+    assert found.headline.startswith(
+        "INCOMPLETE: you stopped it: 3 of 9 planned requests had ended; let it run to its end"
+    )
+    timed = judge(
+        replace(evidence(HERE), planned=None, interrupted=True, stopped_by_hand=True)
+    )
+    assert timed.headline.startswith(
+        "INCOMPLETE: you stopped it after 3 requests, before the end of the run's time"
+    )

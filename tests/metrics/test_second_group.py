@@ -1,4 +1,5 @@
-"""A second group of answers at equal work is named, and no server whose waits, prompts and load alone make two groups."""
+"""A second group of answers at equal work is named, and no server whose waits, prompts and load
+alone make two groups."""
 
 from __future__ import annotations
 
@@ -22,13 +23,32 @@ from tests.source_runs import Case, looked_at
 
 PARALLEL = Case(users=6, slots=100)
 CLEAN = (
-    Case(name="first wave, one queue", users=16, slots=4, answers="equal", prompts="equal"),
+    Case(
+        name="first wave, one queue",
+        users=16,
+        slots=4,
+        answers="equal",
+        prompts="equal",
+    ),
     Case(name="slots free or occupied", load=0.8, slots=4),
     Case(name="lengths by intention", users=8, slots=100, prompts="bimodal"),
-    Case(name="one prompt at a time", users=8, slots=64, one_by_one=True, prompts="bimodal", answers="equal"),
+    Case(
+        name="one prompt at a time",
+        users=8,
+        slots=64,
+        one_by_one=True,
+        prompts="bimodal",
+        answers="equal",
+    ),
     Case(name="conversations", users=8, slots=4, turns=5),
     Case(name="each answer at its own speed", users=4, speed=1.0, noise=0.5),
-    Case(name="drafts, short answers, aborts", load=0.8, hidden_drafts=True, answers="short", aborted=0.1),
+    Case(
+        name="drafts, short answers, aborts",
+        load=0.8,
+        hidden_drafts=True,
+        answers="short",
+        aborted=0.1,
+    ),
 )
 
 
@@ -41,12 +61,20 @@ def test_one_server_is_one_group(case: Case) -> None:
 
 
 def test_answers_of_one_token_occupy_no_slot_while_they_generate() -> None:
-    """They end with their first token: none is in the answer at the same time as another, and no queue of no slots is tried."""
+    """They end with their first token: none is in the answer at the same time as another, and no
+    queue of no slots is tried."""
     starts = np.array([0, 1, 2], dtype=np.int64)
     ends = np.array([10, 11, 12], dtype=np.int64) * 1_000_000
     judged = np.ones(3, dtype=np.bool_)
     for slots in (None, 0):
-        work = Work(started_ns=starts, first_ns=ends, ended_ns=ends, prompt_tokens=np.full(3, 8.0), is_judged=judged, slots=slots)
+        work = Work(
+            started_ns=starts,
+            first_ns=ends,
+            ended_ns=ends,
+            prompt_tokens=np.full(3, 8.0),
+            is_judged=judged,
+            slots=slots,
+        )
         assert len(explained_ttft(work).quotients) == 3
 
 
@@ -57,7 +85,13 @@ def test_first_tokens_before_their_requests_are_left_out() -> None:
     firsts[:3] = starts[:3] - 10**6
     firsts[3] = starts[3]
     judged = np.ones(40, dtype=np.bool_)
-    work = Work(started_ns=starts, first_ns=firsts, ended_ns=firsts + 10**8, prompt_tokens=np.full(40, 8.0), is_judged=judged)
+    work = Work(
+        started_ns=starts,
+        first_ns=firsts,
+        ended_ns=firsts + 10**8,
+        prompt_tokens=np.full(40, 8.0),
+        is_judged=judged,
+    )
     assert len(explained_ttft(work).quotients) == 40
 
 
@@ -66,19 +100,50 @@ def test_first_tokens_before_their_requests_are_left_out() -> None:
     [
         (0.12, 15.0, PARALLEL),  # a gateway's cache
         (0.3, 15.0, PARALLEL),
-        (0.33, 30.0, Case(load=0.7, slots=4)),  # a filter in front of a queue: it waits for no slot
+        (
+            0.33,
+            30.0,
+            Case(load=0.7, slots=4),
+        ),  # a filter in front of a queue: it waits for no slot
         (0.12, 0.3, PARALLEL),  # repeated by a gateway
         (0.5, 3.0, Case(users=8, slots=4)),  # every second answer from a faster server
     ],
 )
 def test_a_second_source_is_found(share: float, ratio: float, base: Case) -> None:
     """In every run of 300 requests, by TTFT or by pace."""
-    case = Case(users=base.users, load=base.load, slots=base.slots, share=share, ratio=ratio)
+    case = Case(
+        users=base.users, load=base.load, slots=base.slots, share=share, ratio=ratio
+    )
     for seed in range(3):
         by_ttft, by_pace = looked_at(case, 300, seed)
         groups = by_ttft.groups or by_pace.groups
         assert groups is not None
         assert groups.share == pytest.approx(min(share, 1 - share), abs=0.08)
+
+
+def test_a_router_by_length_is_two_sources() -> None:
+    """Prompts above the median go to a model of half the speed: longer prompts explain a slower
+    pace, but not that there is none between."""
+    draw = np.random.default_rng(4)
+    lengths = draw.lognormal(5.0, 0.5, 120)
+    made = []
+    for number, length in enumerate(lengths):
+        gap_ms = 20.0 if length > np.median(lengths) else 10.0
+        gaps = (gap_ms * draw.lognormal(0, 0.1, 40)).tolist()
+        made.append(
+            record(
+                number,
+                start_ms=1500.0 * number,
+                first_ms=100 + 0.05 * length,
+                gaps_ms=tuple(gaps),
+                prompt_tokens=round(length),
+            )
+        )
+    records = table(*made)
+    checks = at_equal_work(Evidence(records=records, figures=summarize(records)))
+    (found,) = [check for check in checks if check.name == "second_group_ratio"]
+    assert not found.ok
+    assert "60 of 120 answers have a token every" in found.text
 
 
 def test_it_is_said_what_would_have_been_found() -> None:
@@ -106,21 +171,37 @@ def test_a_request_begins_when_a_slot_is_free() -> None:
 def test_a_pace_is_without_stalls() -> None:
     """20 gaps of 10 ms and one of 500 ms, which counts as three times 10 ms: 230 / 21."""
     steady = [record(n, gaps_ms=(10.0,) * 21) for n in range(20)]
-    found = paces_ms(table(*steady, record(20, gaps_ms=(10.0,) * 20 + (500.0,)), record(21, gaps_ms=(10.0,) * 5)))
+    found = paces_ms(
+        table(
+            *steady,
+            record(20, gaps_ms=(10.0,) * 20 + (500.0,)),
+            record(21, gaps_ms=(10.0,) * 5),
+        )
+    )
     assert found[0] == pytest.approx(10)
     assert found[20] == pytest.approx(230 / 21)
     assert np.isnan(found[21])
 
 
-def requests(fast: Sequence[int], *, later: Sequence[int] = (), cached: int | None = None) -> list[RequestRecord]:
-    """100 requests, one after the other, 300 ms to the first token with a scatter of 5 %; 21 ms of these."""
+def requests(
+    fast: Sequence[int], *, later: Sequence[int] = (), cached: int | None = None
+) -> list[RequestRecord]:
+    """100 requests, one after the other, 300 ms to the first token with a scatter of 5 %; 21 ms of
+    these."""
     draw = np.random.default_rng(3)
     made = []
     for number in range(100):
         first_ms = float((21 if number in fast else 300) * draw.lognormal(0, 0.05))
         turn = 2 if number in later else 1
         made.append(
-            record(number, start_ms=number * 1000, first_ms=first_ms, gaps_ms=(20.0,) * 12, turn=turn, cached_tokens=cached)
+            record(
+                number,
+                start_ms=number * 1000,
+                first_ms=first_ms,
+                gaps_ms=(20.0,) * 12,
+                turn=turn,
+                cached_tokens=cached,
+            )
         )
     return made
 
@@ -140,7 +221,8 @@ def test_a_cache_in_front_of_the_server_is_named() -> None:
 
 
 def test_later_turns_are_no_second_group() -> None:
-    """Their history is cached. Where the server does not report it, they are not judged; where it does, they are a kind of their own."""
+    """Their history is cached. Where the server does not report it, they are not judged; where it
+    does, they are a kind of their own."""
     fast = range(1, 100, 2)
     assert check_of(requests(fast, later=fast))[0] == 0
     assert check_of(requests(fast, later=fast, cached=0))[0] == 0
@@ -148,15 +230,20 @@ def test_later_turns_are_no_second_group() -> None:
 
 
 def test_one_slow_request_that_makes_the_mean_is_named() -> None:
-    """The first of 40 takes 18 s, on a server of 300 ms: mean 742 ms with it, 300 without. Its prompt is one of the longest, so that
-    its time per prompt token is not the longest."""
-    made = [replace(each, prompt_tokens=5 + 5 * (number % 10)) for number, each in enumerate(requests(())[:40])]
-    slow = record(0, start_ms=0, first_ms=18_000, gaps_ms=(20.0,) * 12, prompt_tokens=50)
+    """The first of 40 takes 18 s, on a server of 300 ms: mean 742 ms with it, 300 without. Its
+    prompt is one of the longest, so that its time per prompt token is not the longest."""
+    made = [
+        replace(each, prompt_tokens=5 + 5 * (number % 10))
+        for number, each in enumerate(requests(())[:40])
+    ]
+    slow = record(
+        0, start_ms=0, first_ms=18_000, gaps_ms=(20.0,) * 12, prompt_tokens=50
+    )
     records = table(slow, *made[1:])
     _, check = at_equal_work(Evidence(records=records, figures=summarize(records)))
     assert (check.name, check.ok) == ("outlier_shift", False)
     assert check.value == pytest.approx(0.6, abs=0.02)
-    assert check.spoils == ("TTFT", "upper percentiles")
+    assert check.spoils == ("TTFT", "E2EL", "upper percentiles", "rates")
     assert "raise --warmup" in check.sentence
 
 
@@ -167,23 +254,35 @@ def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
             looked = looked_at(Case(load=load), 40, seed)[0]
             count = len(looked.quotients)
             at_once = np.zeros(count, dtype=np.int64)
-            assert outliers(np.ones(count), looked.quotients, at_once, at_once + 1) is None
+            assert (
+                outliers(np.ones(count), looked.quotients, at_once, at_once + 1) is None
+            )
 
 
-def test_requests_that_waited_for_one_stall_are_outliers_together() -> None:
-    """Four of 40 waited for 10 s at one time, as others for 300 ms. At different times, or while others were served, they are no
-    such thing."""
+def test_slow_requests_of_one_time_are_outliers_together() -> None:
+    """Four of 40 waited for 10 s at one time, or one after the other, as others for 300 ms. At
+    different times, with others between them, they are no such thing."""
     rng = np.random.default_rng(0)
-    values = 300.0 * np.exp(0.1 * rng.standard_normal(40))
-    values[20:24] = 10_300.0
+    usual = 300.0 * np.exp(0.1 * rng.standard_normal(40))
     begun = np.arange(40, dtype=np.int64) * 1_000
-    apart = outliers(values, values / 300, begun, begun + 300)
-    assert apart is None
+    apart = usual.copy()
+    apart[5::10] = 10_300.0
+    assert outliers(apart, apart / 300, begun, begun + 300) is None
 
-    begun[20:24] = 20_000
-    assert outliers(values, values / 300, begun, begun + values.astype(np.int64)) is None
-    begun[24:] += 10_000
-    found = outliers(values, values / 300, begun, begun + values.astype(np.int64))
+    values = usual.copy()
+    values[20:24] = 10_300.0
+    in_turn = outliers(values, values / 300, begun, begun + 300)
+    assert in_turn is not None
+    assert sorted(in_turn.places.tolist()) == [20, 21, 22, 23]
+
+    # a quick one between them, sent in the same instant and answered after them
+    values[22] = usual[22]
+    values[24] = 10_300.0
+    begun[20:25] = 20_000
+    begun[25:] += 10_000
+    until = begun + values.astype(np.int64)
+    until[22] = 40_000
+    found = outliers(values, values / 300, begun, until)
     assert found is not None
-    assert sorted(found.places.tolist()) == [20, 21, 22, 23]
+    assert sorted(found.places.tolist()) == [20, 21, 23, 24]
     assert found.shift == pytest.approx(0.77, abs=0.01)

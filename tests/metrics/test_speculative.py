@@ -25,7 +25,8 @@ def parse_speculation(text: str) -> Speculation | None:
 
 
 def test_rates() -> None:
-    """30 drafts of 4 tokens, 60 accepted: half of all, 3 tokens a step; the first place was accepted 27 times of 30."""
+    """30 drafts of 4 tokens, 60 accepted: half of all, 3 tokens a step; the first place was
+    accepted 27 times of 30."""
     found = Speculation(120, 60, 30, [27, 18, 9, 6])
     assert (found.acceptance_rate, found.acceptance_length) == (0.5, 3.0)
     assert found.per_position_rates == [0.9, 0.6, 0.3, 0.2]
@@ -61,15 +62,24 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 
 def test_servers_without_speculation_and_pages_that_are_no_metrics() -> None:
     assert parse_speculation((FOLDER / "vllm_metrics.txt").read_text()) is None
-    assert parse_speculation((FOLDER / "llama_metrics.txt").read_text()) == Speculation(0, 0, 0)
+    assert parse_speculation((FOLDER / "llama_metrics.txt").read_text()) == Speculation(
+        0, 0, 0
+    )
     for page in ("", "<html>not found</html>", "{}", "a b c d\n", "x{y"):
         assert parse_speculation(page) is None
 
 
 def test_the_section_has_vllms_layout(tmp_path: Path) -> None:
-    run = Run(tmp_path, manifest(counters=ServerCounters(Speculation(120, 60, 30, [27, 18, 0]))), table(record()), recovered=False)
+    run = Run(
+        tmp_path,
+        manifest(counters=ServerCounters(Speculation(120, 60, 30, [27, 18, 0]))),
+        table(record()),
+        recovered=False,
+    )
     text = block(analyze(run))
-    section = text.partition("Speculative Decoding")[2].partition("=====")[0].splitlines()[1:]
+    section = (
+        text.partition("Speculative Decoding")[2].partition("=====")[0].splitlines()[1:]
+    )
     assert section == [
         "Acceptance rate (%):                     50.00     ",
         "Acceptance length:                       3.00      ",
@@ -82,8 +92,14 @@ def test_the_section_has_vllms_layout(tmp_path: Path) -> None:
     ]
 
 
-def test_without_counters_what_llama_server_says_in_its_answers_is_summed(tmp_path: Path) -> None:
-    rows = table(record(0, draft_tokens=10, draft_accepted=4), record(1, draft_tokens=6, draft_accepted=4), record(2))
+def test_without_counters_what_llama_server_says_in_its_answers_is_summed(
+    tmp_path: Path,
+) -> None:
+    rows = table(
+        record(0, draft_tokens=10, draft_accepted=4),
+        record(1, draft_tokens=6, draft_accepted=4),
+        record(2),
+    )
     text = block(analyze(Run(tmp_path, manifest(), rows, recovered=False)))
     assert "Acceptance rate (%):                     50.00" in text
     assert "Drafts:" not in text
@@ -91,13 +107,28 @@ def test_without_counters_what_llama_server_says_in_its_answers_is_summed(tmp_pa
 
 @pytest.fixture
 def drafting(tiny_model: Path, tmp_path: Path):
-    with embedded_server(tiny_model, tmp_path / "server", "--spec-type", "ngram_map_k") as running:
+    with embedded_server(
+        tiny_model, tmp_path / "server", "--spec-type", "ngram_map_k"
+    ) as running:
         yield running
 
 
-def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting) -> None:
-    """llama-server drafts from what it has read. The section holds the counters' growth over the measurement."""
-    arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
+def test_a_real_server_that_drafts(
+    run_locust: Callable[..., Finished], drafting
+) -> None:
+    """llama-server drafts from what it has read. The section holds the counters' growth over the
+    measurement."""
+    arguments = (
+        "--num-prompts",
+        "6",
+        "-u",
+        "2",
+        "--max-tokens",
+        "300",
+        "--ignore-eos",
+        "--temperature",
+        "0",
+    )
     done = run_locust(drafting.url, *arguments)
     assert done.code == 0, done.err
     counted, records = done.manifest["counters"]["speculation"], done.records.measured()
@@ -107,9 +138,22 @@ def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting
     assert "Speculative Decoding" in done.out
 
 
-def test_speculation_of_a_stage_covers_only_its_requests(run_locust: Callable[..., Finished], drafting) -> None:
-    """Counters are read around every measurement: what llama-server drafted in the warm-ups is in no stage, and not in the sum."""
-    arguments = ("--stages", "1:3,2:6", "--warmup", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
+def test_speculation_of_a_stage_covers_only_its_requests(
+    run_locust: Callable[..., Finished], drafting
+) -> None:
+    """Counters are read around every measurement: what llama-server drafted in the warm-ups is in
+    no stage, and not in the sum."""
+    arguments = (
+        "--stages",
+        "1:3,2:6",
+        "--warmup",
+        "2",
+        "--max-tokens",
+        "300",
+        "--ignore-eos",
+        "--temperature",
+        "0",
+    )
     done = run_locust(drafting.url, *arguments)
     assert done.code == 0, done.err
     measured, drafted = done.records.measured(), []
@@ -118,25 +162,46 @@ def test_speculation_of_a_stage_covers_only_its_requests(run_locust: Callable[..
         drafted.append(int(found[found == found].sum()))
         counters = done.manifest["stages"][stage]["counters"]
         assert counters["speculation"]["draft_tokens"] == drafted[-1] > 0
-        assert done.summary["llama_load"]["by_stage"][name]["spec_decode_draft_tokens"] == drafted[-1]
-    assert done.summary["spec_decode_draft_tokens"] == done.manifest["counters"]["speculation"]["draft_tokens"] == sum(drafted)
-    warmup = done.records.where(done.records.equals("warmup", True)).numbers("draft_tokens")
+        assert (
+            done.summary["llama_load"]["by_stage"][name]["spec_decode_draft_tokens"]
+            == drafted[-1]
+        )
+    assert (
+        done.summary["spec_decode_draft_tokens"]
+        == done.manifest["counters"]["speculation"]["draft_tokens"]
+        == sum(drafted)
+    )
+    warmup = done.records.where(done.records.equals("warmup", True)).numbers(
+        "draft_tokens"
+    )
     assert int(warmup[warmup == warmup].sum()) > 0
 
 
-def test_the_servers_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(tmp_path: Path) -> None:
-    """Two hosts: what the servers counted together is neither's, and an arrival that was never sent has no host."""
+def test_the_servers_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(
+    tmp_path: Path,
+) -> None:
+    """Two hosts: what the servers counted together is neither's, and an arrival that was never sent
+    has no host."""
     rows = table(record(0), record(1, host="http://other"))
     counted = ServerCounters(Speculation(120, 60, 30, [27, 18, 0]))
     results = analyze(
-        Run(tmp_path, manifest(counters=counted, dropped=5, fail_if=["dropped{host=http://h}>0"]), rows, recovered=False)
+        Run(
+            tmp_path,
+            manifest(counters=counted, dropped=5, fail_if=["dropped{host=http://h}>0"]),
+            rows,
+            recovered=False,
+        )
     )
     summary = result_json(results)
     assert (summary["dropped"], summary["spec_decode_draft_tokens"]) == (5, 120)
     for host in summary["llama_load"]["by_host"].values():
         assert host["dropped"] is None
         assert "spec_decode_draft_tokens" not in host
-    assert summary["llama_load"]["by_workload"]["sharegpt"]["spec_decode_draft_tokens"] == 120  # the only one
+    # the only one
+    assert (
+        summary["llama_load"]["by_workload"]["sharegpt"]["spec_decode_draft_tokens"]
+        == 120
+    )
     assert results.thresholds[0].failed
 
 
@@ -151,7 +216,19 @@ def test_counts_that_cannot_be_are_passed_over() -> None:
         "spec_decode_num_drafts_total 1e400",
     ]
     page = "".join(f"vllm:{line}\n" for line in lines)
-    page += 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1000000000"} 1\n'
+    page += (
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1000000000"} 1\n'
+    )
     found = parse_speculation(page)
     assert found is not None
-    assert (found.draft_tokens, found.accepted_tokens, found.drafts, len(found.per_position)) == (4, 0, None, 256)
+    assert (
+        found.draft_tokens,
+        found.accepted_tokens,
+        found.drafts,
+        len(found.per_position),
+    ) == (
+        4,
+        0,
+        None,
+        256,
+    )

@@ -6,15 +6,25 @@ import numpy as np
 import pytest
 
 from llama_load.metrics.slices import Slices
-from llama_load.metrics.trend import autocorrelation_time, mann_kendall, pettitt, slope_interval, theil_sen
+from llama_load.metrics.trend import (
+    autocorrelation_time,
+    mann_kendall,
+    pettitt,
+    slope_interval,
+    theil_sen,
+)
 
 
-def ar1(rng: np.random.Generator, n: int, r: float, count: int = 1) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def ar1(
+    rng: np.random.Generator, n: int, r: float, count: int = 1
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Rows of an autoregressive series with variance 1."""
     rows = np.empty((count, n))
     rows[:, 0] = rng.standard_normal(count)
     for at in range(1, n):
-        rows[:, at] = r * rows[:, at - 1] + np.sqrt(1 - r * r) * rng.standard_normal(count)
+        rows[:, at] = r * rows[:, at - 1] + np.sqrt(1 - r * r) * rng.standard_normal(
+            count
+        )
     return rows
 
 
@@ -36,7 +46,8 @@ def test_mann_kendall_of_a_rising_series() -> None:
 
 
 def test_correlated_series_have_few_false_trends_and_shifts() -> None:
-    """AR(1), r = 0.6, 30 values, level 1 %: trends about 3 %, shifts about 7 %; without the wider variance over 20 %."""
+    """AR(1), r = 0.6, 30 values, level 1 %: trends about 3 %, shifts about 7 %; without the wider
+    variance over 20 %."""
     rows = ar1(np.random.default_rng(0), 30, 0.6, 300)
     assert np.mean([mann_kendall(row).is_significant for row in rows]) <= 0.05
     assert np.mean([pettitt(row).is_significant for row in rows]) <= 0.10
@@ -46,7 +57,9 @@ def test_correlated_series_have_few_false_trends_and_shifts() -> None:
 
 
 def test_a_shift_is_placed() -> None:
-    y = np.concatenate((np.full(12, 20.0), np.full(8, 30.0))) + np.random.default_rng(0).normal(0, 1, 20)
+    y = np.concatenate((np.full(12, 20.0), np.full(8, 30.0))) + np.random.default_rng(
+        0
+    ).normal(0, 1, 20)
     shift = pettitt(y)
     assert (shift.at, shift.is_significant) == (12, True)
     assert shift.change == pytest.approx(0.5, abs=0.1)
@@ -62,7 +75,8 @@ def test_autocorrelation_times() -> None:
 
 
 def test_the_interval_of_a_slope_holds_the_truth_on_correlated_noise() -> None:
-    """100 slices, slope 0.02, AR(1) noise with r = 0.5: at least 86 % of 60 runs (95 % stated; benchmarks/steadiness.py has more)."""
+    """100 slices, slope 0.02, AR(1) noise with r = 0.5: at least 86 % of 60 runs (95 % stated;
+    benchmarks/steadiness.py has more)."""
     x = np.arange(100.0)
     rows = ar1(np.random.default_rng(0), 100, 0.5, 60) + 0.02 * x
     intervals = [slope_interval(x, row, resamples=200) for row in rows]

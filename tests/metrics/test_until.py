@@ -1,4 +1,5 @@
-"""--until: its grammar, its arithmetic, and that the truth is in its intervals where requests wait in a queue."""
+"""--until: its grammar, its arithmetic, and that the truth is in its intervals where requests wait
+in a queue."""
 
 from __future__ import annotations
 
@@ -21,11 +22,23 @@ from llama_load.metrics.until import (
 
 def test_the_grammar() -> None:
     found = parse_until("p99_ttft:5%")
-    assert (found.latency, found.percentile, found.within, found.figure) == ("ttft", 99.0, 0.05, "p99_ttft")
+    assert (found.latency, found.percentile, found.within, found.figure) == (
+        "ttft",
+        99.0,
+        0.05,
+        "p99_ttft",
+    )
     assert parse_until("median_e2el: 2.5 %").percentile == 50.0
     assert parse_until("mean_tpot:1%").percentile is None
     assert parse_until("throughput:2%").latency == ""
-    for wrong in ("p99_ttft", "p99_ttft:5", "p99_itl:5%", "p0_ttft:5%", "mean_ttft:0%", "mean_ttft:100%"):
+    for wrong in (
+        "p99_ttft",
+        "p99_ttft:5",
+        "p99_itl:5%",
+        "p0_ttft:5%",
+        "mean_ttft:0%",
+        "mean_ttft:100%",
+    ):
         with pytest.raises(ValueError, match="--until takes"):
             parse_until(wrong)
 
@@ -38,7 +51,8 @@ def test_looks_are_few() -> None:
 
 
 def test_intervals_from_batch_means() -> None:
-    """Batches of 2 with means 1 … 10: standard deviation 3.028, so 2.262 x 3.028 / sqrt(10) / 5.5 = 39.4 %."""
+    """Batches of 2 with means 1 … 10: standard deviation 3.028, so 2.262 x 3.028 / sqrt(10) / 5.5 =
+    39.4 %."""
     values = np.repeat(np.arange(1.0, 11.0), 2)
     assert batch_means(values).tolist() == list(range(1, 11))
     assert mean_within(values) == approx(2.262 * 3.0277 / np.sqrt(10) / 5.5, rel=1e-4)
@@ -46,7 +60,9 @@ def test_intervals_from_batch_means() -> None:
 
 
 def test_requests_in_flight_at_each_start() -> None:
-    assert in_flight_at(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 7.0]), np.array([0.0, 1.0, 5.0])).tolist() == [0, 1, 0]
+    assert in_flight_at(
+        np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 7.0]), np.array([0.0, 1.0, 5.0])
+    ).tolist() == [0, 1, 0]
 
 
 def test_an_open_loop_on_unknown_slots_is_not_ended() -> None:
@@ -57,19 +73,31 @@ def test_an_open_loop_on_unknown_slots_is_not_ended() -> None:
     assert look is not None
     assert "slots are not known" in look.obstacle
     known = UntilRule(parse_until("mean_e2el:5%"), is_open=True, users=0, slots=8)
-    looks = [known.look(Requests(*(each[:count] for each in (values, requests.starts_s, requests.ends_s)))) for count in (300, 420)]
-    assert [look is not None and look.may_end for look in looks] == [False, True]  # two good looks in a row
+    looks = [
+        known.look(
+            Requests(
+                *(each[:count] for each in (values, requests.starts_s, requests.ends_s))
+            )
+        )
+        for count in (300, 420)
+    ]
+    # two good looks in a row
+    assert [look is not None and look.may_end for look in looks] == [False, True]
 
 
 def test_intervals_hold_the_truth_in_queues_where_the_usual_rule_does_not() -> None:
     """M/M/32 at 0.7 and 64 users on 8 slots, 30 runs each (benchmarks/search.py has 200)."""
     draw = np.random.default_rng(3)
-    for queue in (open_queue(0.7, 32, 10_000, 30, draw), closed_queue(64, 8, 8_000, 30, draw)):
+    for queue in (
+        open_queue(0.7, 32, 10_000, 30, draw),
+        closed_queue(64, 8, 8_000, 30, draw),
+    ):
         ours = until_runs(queue, 99.0, 0.10)
         assert ours.ended >= 0.5
         assert ours.covered is not None
         assert ours.covered >= 0.92
-    usual = independent_runs(queue, 50.0, 0.05)  # planted: i.i.d. intervals, a look every 100 requests
+    # planted: i.i.d. intervals, a look every 100 requests
+    usual = independent_runs(queue, 50.0, 0.05)
     assert usual.ended == 1.0
     assert usual.covered is not None
     assert usual.covered < 0.6

@@ -28,11 +28,17 @@ WELL = WorkerHealth("local", 1.0, 2.0, 0.2)
 
 
 def verdict(
-    *records: RequestRecord, planned: int | None = None, health: WorkerHealth | Sequence[WorkerHealth] = WELL, **more: Any
+    *records: RequestRecord,
+    planned: int | None = None,
+    health: WorkerHealth | Sequence[WorkerHealth] = WELL,
+    **more: Any,
 ) -> Verdict:
     rows = table(*records)
     workers = [health] if isinstance(health, WorkerHealth) else health
-    evidence = {"planned": len(records) if planned is None else planned, "health": workers} | more
+    evidence = {
+        "planned": len(records) if planned is None else planned,
+        "health": workers,
+    } | more
     return judge(Evidence(records=rows, figures=summarize(rows), **evidence))
 
 
@@ -49,21 +55,51 @@ def test_a_clean_run_is_valid() -> None:
     ("word", "check", "found"),
     [
         ("INCOMPLETE", "missing_records", lambda: verdict(record(), planned=2)),
-        ("INCOMPLETE", "missing_records", lambda: verdict(record(), record(1, status="cancelled"))),
+        (
+            "INCOMPLETE",
+            "missing_records",
+            lambda: verdict(record(), record(1, status="cancelled")),
+        ),
         ("CLIENT-BOUND", "own_delay_p99_ms", lambda: verdict(record(own_delay_ms=9.0))),
-        ("CLIENT-BOUND", "loop_lag_p99_ms", lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1))),
-        ("CLIENT-BOUND", "core_busy", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95))),
+        (
+            "CLIENT-BOUND",
+            "loop_lag_p99_ms",
+            lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1)),
+        ),
+        (
+            "CLIENT-BOUND",
+            "core_busy",
+            lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95)),
+        ),
         (
             "CLIENT-BOUND",
             "core_wait_ratio",
-            lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3)),
+            lambda: verdict(
+                record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3)
+            ),
         ),
-        ("CLIENT-BOUND", "stolen_ratio", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2))),
+        (
+            "CLIENT-BOUND",
+            "stolen_ratio",
+            lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2)),
+        ),
         ("CLIENT-BOUND", "master_lag_s", lambda: verdict(record(), master_lag_s=6.0)),
         ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
-        ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
-        ("NOT COMPARABLE", "cut_by_context_ratio", lambda: verdict(record(max_tokens=64))),
-        ("NOT COMPARABLE", "buffered_ratio", lambda: verdict(record(gaps_ms=(0,) * 15, merged_events=15))),
+        (
+            "NOT COMPARABLE",
+            "cached_prompt_ratio",
+            lambda: verdict(record(cached_tokens=9)),
+        ),
+        (
+            "NOT COMPARABLE",
+            "cut_by_context_ratio",
+            lambda: verdict(record(max_tokens=64)),
+        ),
+        (
+            "NOT COMPARABLE",
+            "buffered_ratio",
+            lambda: verdict(record(gaps_ms=(0,) * 15, merged_events=15)),
+        ),
         ("BLURRED", "merged_ratio", lambda: verdict(record(merged_events=1))),
     ],
 )
@@ -77,13 +113,16 @@ def test_each_limit_names_its_statement_and_what_to_do() -> None:
     """A remedy is one short sentence without a full stop; a check gives access to both."""
     for name, row in LIMITS.items():
         assert row.statement in STATEMENTS
-        assert row.remedy and not row.remedy.endswith(".") and len(row.remedy) <= 100, name
+        assert row.remedy and not row.remedy.endswith(".") and len(row.remedy) <= 100, (
+            name
+        )
         check = limited(name, 0.0, "")
         assert (check.statement, check.remedy) == (row.statement, row.remedy)
 
 
 def test_all_words_that_apply_are_reported_the_gravest_first() -> None:
-    """12 of 20 timed out on one slot, one is missing, and the client was busy: the head line names the cause of the gravest."""
+    """12 of 20 timed out on one slot, one is missing, and the client was busy: the head line names
+    the cause of the gravest."""
     slow = [failed(number, kind="first_token_timeout") for number in range(12)]
     good = [record(12 + number) for number in range(8)]
     busy = WorkerHealth("w", 7.0, 9.0, 0.1)
@@ -99,7 +138,8 @@ def test_all_words_that_apply_are_reported_the_gravest_first() -> None:
 
 
 def test_a_valid_run_names_what_is_not_known() -> None:
-    """One request shows no change of the server, and other clients are not known: the head line says so."""
+    """One request shows no change of the server, and other clients are not known: the head line
+    says so."""
     found = verdict(record())
     assert found.word == "VALID"
     assert found.headline == (
@@ -116,21 +156,41 @@ def test_an_interrupted_run_without_a_planned_number_is_incomplete() -> None:
 
 
 def test_cached_prompts_that_were_declared_are_no_fault() -> None:
-    assert verdict(record(cached_tokens=9), cache=CacheEvidence(intended=True)).word == "VALID"
+    assert (
+        verdict(record(cached_tokens=9), cache=CacheEvidence(intended=True)).word
+        == "VALID"
+    )
 
 
 def test_a_run_that_measured_nothing_is_incomplete_and_fails_its_gate() -> None:
     rows = table(record(status="cancelled", ttft_ms=None, itl_ms=[]))
     figures = summarize(rows)
-    assert judge(Evidence(records=rows, figures=figures, health=[WELL])).word == "INCOMPLETE"
-    assert (figures.failure_ratio, figures.max_output_tokens_per_s, figures.total_input_tokens) == (None, None, None)
+    assert (
+        judge(Evidence(records=rows, figures=figures, health=[WELL])).word
+        == "INCOMPLETE"
+    )
+    assert (
+        figures.failure_ratio,
+        figures.max_output_tokens_per_s,
+        figures.total_input_tokens,
+    ) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None:
-    """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
-    assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
+    """Without max_tokens llama-server goes on to the context's end; counted events are fewer than
+    tokens."""
+    assert (
+        verdict(record(max_tokens=None), length_means_full=True).word
+        == "NOT COMPARABLE"
+    )
     assert verdict(record(max_tokens=None)).word == "VALID"
-    assert "cut_by_context_ratio" not in bad(verdict(record(max_tokens=64, token_source="events")))
+    assert "cut_by_context_ratio" not in bad(
+        verdict(record(max_tokens=64, token_source="events"))
+    )
 
 
 def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
@@ -144,9 +204,13 @@ def test_user_space_stamps_are_reported_without_changing_the_word() -> None:
 
 
 def test_the_clients_delays_are_held_against_what_was_measured() -> None:
-    """8 ms of lag is negligible for answers of 7 s, as is an own delay of 8 ms for a TTFT of 2 s, but not for 140 ms."""
+    """8 ms of lag is negligible for answers of 7 s, as is an own delay of 8 ms for a TTFT of 2 s,
+    but not for 140 ms."""
     health = WorkerHealth("w", 8.0, 9.0, 0.1)
-    slow = [record(i, first_ms=2000, gaps_ms=(2500, 2500), own_delay_ms=8.0) for i in range(5)]
+    slow = [
+        record(i, first_ms=2000, gaps_ms=(2500, 2500), own_delay_ms=8.0)
+        for i in range(5)
+    ]
     assert verdict(*slow, health=health).word == "VALID"
     fast = [record(i, own_delay_ms=8.0) for i in range(5)]
     assert bad(verdict(*fast, health=health)) == ["own_delay_p99_ms", "loop_lag_p99_ms"]
@@ -155,24 +219,59 @@ def test_the_clients_delays_are_held_against_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(("gap_ms", "word"), [(1000, "VALID"), (100, "CLIENT-BOUND")])
-def test_lateness_is_held_against_the_gap_between_arrivals(gap_ms: int, word: str) -> None:
+def test_lateness_is_held_against_the_gap_between_arrivals(
+    gap_ms: int, word: str
+) -> None:
     """8 ms late is within 1 % of a gap of 1 s, and not of one of 100 ms."""
-    sent = [record(i, start_ms=i * gap_ms, scheduled_mono_ns=i * gap_ms * MS, late_ms=8.0, client_queue_ms=8.0) for i in range(5)]
+    sent = [
+        record(
+            i,
+            start_ms=i * gap_ms,
+            scheduled_mono_ns=i * gap_ms * MS,
+            late_ms=8.0,
+            client_queue_ms=8.0,
+        )
+        for i in range(5)
+    ]
     assert verdict(*sent, gap_ms=float(gap_ms)).word == word
 
 
 def test_a_client_that_stood_still_turns_the_verdict() -> None:
     """2 s once, which no p99 shows."""
-    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 2000.0, 0.1))) == ["client_pause_ms"]
+    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 2000.0, 0.1))) == [
+        "client_pause_ms"
+    ]
     # 500 ms of a second are half of the load; of a minute, less than 1 %.
-    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 500.0, 0.1))) == ["client_pause_ms"]
-    assert bad(verdict(record(), record(1, start_ms=60_000), health=WorkerHealth("w", 1.0, 500.0, 0.1))) == []
+    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 500.0, 0.1))) == [
+        "client_pause_ms"
+    ]
+    assert (
+        bad(
+            verdict(
+                record(),
+                record(1, start_ms=60_000),
+                health=WorkerHealth("w", 1.0, 500.0, 0.1),
+            )
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize(("got", "fixed", "word"), [(10, True, "NOT COMPARABLE"), (10, False, "VALID"), (200, True, "VALID")])
-def test_answers_shorter_than_asked_where_all_were_to_have_the_same_length(got: int, fixed: bool, word: str) -> None:
-    """10 of 200 tokens: a clean end of a fast server, unless --ignore-eos or --output-len asked for all of them."""
-    short = [record(i, max_tokens=200, output_tokens=got, token_events=got, finish_reason="stop") for i in range(5)]
+@pytest.mark.parametrize(
+    ("got", "fixed", "word"),
+    [(10, True, "NOT COMPARABLE"), (10, False, "VALID"), (200, True, "VALID")],
+)
+def test_answers_shorter_than_asked_where_all_were_to_have_the_same_length(
+    got: int, fixed: bool, word: str
+) -> None:
+    """10 of 200 tokens: a clean end of a fast server, unless --ignore-eos or --output-len asked for
+    all of them."""
+    short = [
+        record(
+            i, max_tokens=200, output_tokens=got, token_events=got, finish_reason="stop"
+        )
+        for i in range(5)
+    ]
     found = verdict(*short, fixed_lengths=fixed)
     assert found.word == word
     if word != "VALID":
@@ -182,21 +281,33 @@ def test_answers_shorter_than_asked_where_all_were_to_have_the_same_length(got: 
 
 
 def test_counted_events_do_not_show_how_long_an_answer_is() -> None:
-    assert verdict(record(max_tokens=200, token_source="events", finish_reason="stop"), fixed_lengths=True).word == "VALID"
+    assert (
+        verdict(
+            record(max_tokens=200, token_source="events", finish_reason="stop"),
+            fixed_lengths=True,
+        ).word
+        == "VALID"
+    )
 
 
 def test_several_tokens_an_event_blur_the_gaps() -> None:
-    """16 tokens an event; one token without a text at the end (llama-server counts its end token) is none of these."""
+    """16 tokens an event; one token without a text at the end (llama-server counts its end token)
+    is none of these."""
     found = verdict(record(output_tokens=48, max_tokens=48))
     assert (found.word, bad(found)) == ("BLURRED", ["tokens_per_event"])
     assert verdict(record(output_tokens=4, max_tokens=4)).word == "VALID"
 
 
 def test_a_server_that_slows_down_is_named() -> None:
-    """TTFT from 100 to 400 ms over the run; the first eight began before any answer and do not count."""
+    """TTFT from 100 to 400 ms over the run; the first eight began before any answer and do not
+    count."""
     begun = [record(i, start_ms=0, first_ms=50) for i in range(8)]
-    even = [record(i, start_ms=1000 + 200 * i, first_ms=100 + i % 7) for i in range(100)]
-    rising = [record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i) for i in range(100)]
+    even = [
+        record(i, start_ms=1000 + 200 * i, first_ms=100 + i % 7) for i in range(100)
+    ]
+    rising = [
+        record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i) for i in range(100)
+    ]
     assert verdict(*begun, *even).word == "VALID"
     found = verdict(*begun, *rising)
     assert (found.word, bad(found)) == ("NOT COMPARABLE", ["changed_ratio"])
@@ -205,8 +316,16 @@ def test_a_server_that_slows_down_is_named() -> None:
 
 
 def test_requests_that_were_cut_show_their_speed_up_to_there() -> None:
-    """First token at 1 s, the 11th at 3 s, then cut: 200 ms per token, although the record has no TPOT."""
-    cut = record(1, first_ms=1000, status="cancelled", tpot_ms=None, last_token_mono_ns=3000 * MS, token_events=11)
+    """First token at 1 s, the 11th at 3 s, then cut: 200 ms per token, although the record has no
+    TPOT."""
+    cut = record(
+        1,
+        first_ms=1000,
+        status="cancelled",
+        tpot_ms=None,
+        last_token_mono_ns=3000 * MS,
+        token_events=11,
+    )
     rows = table(record(0), cut)
     seen = observed(Evidence(records=rows, figures=summarize(rows)))
     assert seen.tpot_ms.tolist() == [20.0, 200.0]
@@ -214,17 +333,33 @@ def test_requests_that_were_cut_show_their_speed_up_to_there() -> None:
 
 
 def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:
-    turns = [record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i, turn=1 + i // 20) for i in range(100)]
+    turns = [
+        record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i, turn=1 + i // 20)
+        for i in range(100)
+    ]
     assert verdict(*turns).word == "VALID"
 
 
-def test_a_queue_without_end_exceeds_the_capacity_although_the_server_is_as_fast_as_ever() -> None:
+def test_a_queue_without_end_exceeds_the_capacity_although_the_server_is_as_fast_as_ever() -> (
+    None
+):
     """An open loop of 100/s that the server takes at 80/s: it waits at the client."""
-    sent = [record(i, start_ms=12.5 * i, scheduled_mono_ns=10 * i * MS, client_queue_ms=2.5 * i, late_ms=0.0) for i in range(200)]
+    sent = [
+        record(
+            i,
+            start_ms=12.5 * i,
+            scheduled_mono_ns=10 * i * MS,
+            client_queue_ms=2.5 * i,
+            late_ms=0.0,
+        )
+        for i in range(200)
+    ]
     assert bad(verdict(*sent, gap_ms=10.0)) == ["backlog_ratio"]
 
 
-def cancelled(index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None) -> RequestRecord:
+def cancelled(
+    index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None
+) -> RequestRecord:
     """A request that was cut in flight."""
     nothing = dict.fromkeys(["ttft_ms", "tpot_ms", "e2el_ms", "last_token_mono_ns"])
     first_ns = None if first_ms is None else round((start_ms + first_ms) * MS)
@@ -240,50 +375,90 @@ def cancelled(index: int, *, start_ms: float, end_ms: float, first_ms: float | N
 
 
 def test_requests_cut_at_the_end_that_were_as_the_others_are_no_fault() -> None:
-    """Eight users, 10 s a request, 15 s: eight answered, eight cut after 5 s. Each answer takes 10 s, and that is what is shown."""
+    """Eight users, 10 s a request, 15 s: eight answered, eight cut after 5 s. Each answer takes 10
+    s, and that is what is shown."""
     answered = [record(i, first_ms=100, gaps_ms=(9900,)) for i in range(8)]
-    cut = [cancelled(8 + i, start_ms=10_000, end_ms=15_000, first_ms=100) for i in range(8)]
+    cut = [
+        cancelled(8 + i, start_ms=10_000, end_ms=15_000, first_ms=100) for i in range(8)
+    ]
     found = verdict(*answered, *cut, planned=8, cut_ns=15_000 * MS)
     assert found.word == "VALID"
-    assert "8 of 16 requests were cut at the end of the time; counting them moves E2EL by 0.0%" in [
-        check.text for check in found.checks
-    ]
+    assert (
+        "8 of 16 requests were cut at the end of the time; counting them moves E2EL by 0.0%"
+        in [check.text for check in found.checks]
+    )
 
 
 def test_answers_longer_than_the_run_turn_the_verdict() -> None:
-    """Fifty answers of 1 s, and ten that were still under way after 15 s: E2EL shows the short ones alone."""
-    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
-    cut = [cancelled(50 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(10)]
+    """Fifty answers of 1 s, and ten that were still under way after 15 s: E2EL shows the short ones
+    alone."""
+    answered = [
+        record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,))
+        for i in range(50)
+    ]
+    cut = [
+        cancelled(50 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(10)
+    ]
     found = verdict(*answered, *cut, planned=50, cut_ns=15_000 * MS)
-    assert (found.word, bad(found), found.checks[0].spoils) == ("BLURRED", ["cut_shift"], ("E2EL",))
+    assert (found.word, bad(found), found.checks[0].spoils) == (
+        "BLURRED",
+        ["cut_shift"],
+        ("E2EL",),
+    )
 
 
 def test_a_run_most_of_whose_requests_were_cut_is_not_comparable() -> None:
-    answered = [record(i, start_ms=1000 * i, first_ms=100, gaps_ms=(900,)) for i in range(10)]
-    cut = [cancelled(10 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(20)]
-    assert verdict(*answered, *cut, planned=10, cut_ns=15_000 * MS).word == "NOT COMPARABLE"
+    answered = [
+        record(i, start_ms=1000 * i, first_ms=100, gaps_ms=(900,)) for i in range(10)
+    ]
+    cut = [
+        cancelled(10 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(20)
+    ]
+    assert (
+        verdict(*answered, *cut, planned=10, cut_ns=15_000 * MS).word
+        == "NOT COMPARABLE"
+    )
 
 
 def test_few_failures_that_waited_long_move_the_latencies() -> None:
-    """300 answers of 140 ms. Two requests failed, below the limit of 1 %: refused after 5 ms they say nothing; after 60 s, by a
-    proxy's limit, the mean grows by 2 * 60 s / 302, to 4 times as much. A first token that came before is known."""
+    """300 answers of 140 ms. Two requests failed, below the limit of 1 %: refused after 5 ms they
+    say nothing; after 60 s, by a proxy's limit, the mean grows by 2 * 60 s / 302, to 4 times as
+    much. A first token that came before is known."""
     answered = [record(index, start_ms=200 * index) for index in range(300)]
 
     def after(ms: float) -> list[str]:
-        return bad(verdict(*answered, *(failed(300 + index, start_ms=50, end_ms=50 + ms) for index in range(2))))
+        return bad(
+            verdict(
+                *answered,
+                *(
+                    failed(300 + index, start_ms=50, end_ms=50 + ms)
+                    for index in range(2)
+                ),
+            )
+        )
 
     assert after(5) == []
     assert after(60_000) == ["failed_shift"]
 
 
 def test_few_refused_requests_with_the_longest_prompts_move_the_latencies() -> None:
-    """285 answers after 100 ms, and 15 with the longest prompts after 2 s: 195 ms in the mean. Three with longer ones were refused at
-    once; with at least 2 s for them the mean grows by 9 %. Three with short prompts would have been like the others."""
-    rows = [record(index, prompt_chars=1000 + index) for index in range(285)]
-    rows += [record(index, first_ms=2000, prompt_chars=9000) for index in range(285, 300)]
+    """285 answers after 100 ms, and 15 with the longest prompts after 2 s: 195 ms in the mean.
+    Three with longer ones were refused at once; with at least 2 s for them the mean grows by 9 %.
+    Three with short prompts would have been like the others."""
+    rows = [
+        record(index, prompt_chars=1000 + index, prompt_tokens=250)
+        for index in range(285)
+    ]
+    rows += [
+        record(index, first_ms=2000, prompt_chars=9000, prompt_tokens=2250)
+        for index in range(285, 300)
+    ]
 
     def refused(chars: int) -> list[str]:
-        gone = [replace(failed(300 + index, end_ms=5), prompt_chars=chars) for index in range(3)]
+        gone = [
+            replace(failed(300 + index, end_ms=5), prompt_chars=chars)
+            for index in range(3)
+        ]
         return bad(verdict(*rows, *gone, is_steady=False))
 
     assert refused(1200) == []
@@ -291,8 +466,9 @@ def test_few_refused_requests_with_the_longest_prompts_move_the_latencies() -> N
 
 
 def test_a_part_whose_figures_lack_requests_is_noted() -> None:
-    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's mean of 140 ms grows to 4 s or more,
-    that of the run by 28 %; where a's answers take 140 s, the run's does not grow at all, and its verdict is VALID."""
+    """500 answers of model a, and four of model b, beside which one of b was cut after 20 s: b's
+    mean of 140 ms grows to 4 s or more, that of the run by 28 %; where a's answers take 140 s, the
+    run's does not grow at all, and its verdict is VALID."""
     rows = [record(index, model="a", first_ms=140_000) for index in range(500)]
     rows += [record(500 + index, model="b") for index in range(4)]
     gone = replace(failed(504, end_ms=20_000, kind="cancelled"), model="b")
@@ -304,42 +480,84 @@ def test_a_part_whose_figures_lack_requests_is_noted() -> None:
 
 
 def test_fewer_requests_in_flight_than_users_are_noted() -> None:
-    """Two users: one has a request of 141 ms, the other ten; 11 x 141 ms in 1410 ms are 1.1 on average."""
+    """Two users: one has a request of 141 ms, the other ten; 11 x 141 ms in 1410 ms are 1.1 on
+    average."""
     rows = [record(index, start_ms=141 * max(0, index - 1)) for index in range(11)]
-    (note,) = (check for check in verdict(*rows, users=2).checks if check.name == "mean_in_flight")
-    assert "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
-    assert "mean_in_flight" not in {check.name for check in verdict(*rows, *rows[1:], users=2).checks}
-    turns = [replace(row, turn=1 + index) for index, row in enumerate(rows)]  # conversations wait between turns
-    assert "mean_in_flight" not in {check.name for check in verdict(*turns, users=2).checks}
+    (note,) = (
+        check
+        for check in verdict(*rows, users=2).checks
+        if check.name == "mean_in_flight"
+    )
+    assert (
+        "of 2 configured requests 1.1 were in flight on average, 2 at most" in note.text
+    )
+    assert "mean_in_flight" not in {
+        check.name for check in verdict(*rows, *rows[1:], users=2).checks
+    }
+    # conversations wait between turns
+    turns = [replace(row, turn=1 + index) for index, row in enumerate(rows)]
+    assert "mean_in_flight" not in {
+        check.name for check in verdict(*turns, users=2).checks
+    }
 
 
 def test_several_answers_to_a_request_are_noted() -> None:
-    (note,) = (check for check in verdict(record(choices=2), record()).checks if check.name == "answers_per_request")
+    (note,) = (
+        check
+        for check in verdict(record(choices=2), record()).checks
+        if check.name == "answers_per_request"
+    )
     assert "up to 2 answers" in note.text
 
 
-def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:
-    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
+def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> (
+    None
+):
+    answered = [
+        record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,))
+        for i in range(50)
+    ]
     waiting = [cancelled(50 + i, start_ms=14_500, end_ms=15_000) for i in range(5)]
-    assert bad(verdict(*answered, *waiting, planned=50, cut_ns=15_000 * MS)) == ["cut_shift"]
-    begun = [cancelled(50 + i, start_ms=14_500, end_ms=15_000, first_ms=100) for i in range(5)]
+    assert bad(verdict(*answered, *waiting, planned=50, cut_ns=15_000 * MS)) == [
+        "cut_shift"
+    ]
+    begun = [
+        cancelled(50 + i, start_ms=14_500, end_ms=15_000, first_ms=100)
+        for i in range(5)
+    ]
     assert bad(verdict(*answered, *begun, planned=50, cut_ns=15_000 * MS)) == []
 
 
 def test_what_the_end_waited_for_is_held_against_the_rest_by_its_speed() -> None:
     """The last five end after the time, with nobody else on the server: twice as fast a token."""
-    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(450, 450)) for i in range(50)]
-    alike = [record(50 + i, start_ms=14_500, first_ms=100, gaps_ms=(450, 450)) for i in range(5)]
-    faster = [record(50 + i, start_ms=14_500, first_ms=500, gaps_ms=(50, 50)) for i in range(5)]
+    answered = [
+        record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(450, 450))
+        for i in range(50)
+    ]
+    alike = [
+        record(50 + i, start_ms=14_500, first_ms=100, gaps_ms=(450, 450))
+        for i in range(5)
+    ]
+    faster = [
+        record(50 + i, start_ms=14_500, first_ms=500, gaps_ms=(50, 50))
+        for i in range(5)
+    ]
     assert bad(verdict(*answered, *alike, cut_ns=15_000 * MS)) == []
     assert bad(verdict(*answered, *faster, cut_ns=15_000 * MS)) == ["cut_shift"]
 
 
 @pytest.mark.parametrize(("hosts", "value"), [("ab", 0.0), ("aa", 1.0)])
-def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(hosts: str, value: float) -> None:
-    """Two at a time, one on each replica, or both on one of them and then both on the other: the sums are alike."""
+def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(
+    hosts: str, value: float
+) -> None:
+    """Two at a time, one on each replica, or both on one of them and then both on the other: the
+    sums are alike."""
     pairs = [hosts, hosts[::-1] if hosts == "ab" else "bb"] * 4
-    sent = [record(start_ms=1000 * place, host=f"http://{host}") for place, pair in enumerate(pairs) for host in pair]
+    sent = [
+        record(start_ms=1000 * place, host=f"http://{host}")
+        for place, pair in enumerate(pairs)
+        for host in pair
+    ]
     found = verdict(*sent, hosts=["http://a", "http://b"])
     (check,) = [check for check in found.checks if check.name == "in_flight_imbalance"]
     assert (check.value, check.ok) == (value, value == 0.0)
@@ -347,68 +565,147 @@ def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(hosts: str, v
 
 def test_more_in_flight_than_asked_for_is_another_load() -> None:
     assert bad(verdict(record(), record(1), users=1)) == ["excess_in_flight"]
-    # The next request of the same user, 1 ms before the first one ended by clocks that are known within 5 ms.
+    # The next request of the same user, 1 ms before the first one ended by clocks that are known
+    # within 5 ms.
     synchronized = replace(WELL, clock_uncertainty_ms=5.0)
-    assert bad(verdict(record(), record(1, start_ms=140), users=1, health=synchronized)) == []
+    assert (
+        bad(verdict(record(), record(1, start_ms=140), users=1, health=synchronized))
+        == []
+    )
 
 
 def test_the_highest_printed_percentile_sets_the_limits_of_the_clients_errors() -> None:
-    """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50 ms in 5 of 1000 are above p99."""
-    rows = [record(index, merged_events=int(index < 5), own_delay_ms=50.0 if index < 5 else 0.1) for index in range(1000)]
+    """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50
+    ms in 5 of 1000 are above p99."""
+    rows = [
+        record(
+            index, merged_events=int(index < 5), own_delay_ms=50.0 if index < 5 else 0.1
+        )
+        for index in range(1000)
+    ]
     assert bad(verdict(*rows)) == []
-    assert bad(verdict(*rows, percentiles=(50.0, 99.9))) == ["own_delay_p99_ms", "merged_ratio"]
+    assert bad(verdict(*rows, percentiles=(50.0, 99.9))) == [
+        "own_delay_p99_ms",
+        "merged_ratio",
+    ]
 
 
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
-    assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
+    assert (
+        verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word
+        == "VALID"
+    )
     found = verdict(record(), server_changes=["build b1 -> b2"])
-    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2; run again against one server"
+    assert (
+        found.headline
+        == "NOT COMPARABLE: the server changed during the run: build b1 -> b2; run again against one server"
+    )
 
 
 def test_counts_that_cannot_be_are_named() -> None:
-    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested"))
+    found = verdict(
+        record(),
+        record(
+            1,
+            count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested",
+        ),
+    )
     assert found.headline == (
-        "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
+        "NOT COMPARABLE: 1 answer with impossible token counts: usage: 4000000000000096 output tokens where at "
         "most 64 were requested; update the server"
     )
 
 
 def test_client_bound_says_who_took_the_cpu() -> None:
     """Two workers of one machine, the server on the same machine, and somebody else."""
-    own = [WorkerHealth(f"box_{number}", 9.0, 12.0, 0.9, machine_busy=0.97, own_share=0.2, server_share=0.5) for number in range(2)]
+    own = [
+        WorkerHealth(
+            f"box_{number}",
+            9.0,
+            12.0,
+            0.9,
+            machine_busy=0.97,
+            own_share=0.2,
+            server_share=0.5,
+        )
+        for number in range(2)
+    ]
     checks = {check.name: check for check in verdict(record(), health=own[0]).checks}
-    assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")
-    found = judge(Evidence(records=table(record()), figures=summarize(table(record())), health=own))
-    assert {check.name: check for check in found.checks}["core_busy"].text.endswith("(client 40%, server 50%, others 7%)")
+    assert checks["core_busy"].text.endswith(
+        "its machine: 97% busy (client 20%, server 50%, others 27%)"
+    )
+    found = judge(
+        Evidence(
+            records=table(record()), figures=summarize(table(record())), health=own
+        )
+    )
+    assert {check.name: check for check in found.checks}["core_busy"].text.endswith(
+        "(client 40%, server 50%, others 7%)"
+    )
 
 
 def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
-    """Of two workers the one that waited longer; more priority helps only a client that has none."""
+    """Of two workers the one that waited longer; more priority helps only a client that has
+    none."""
 
     def found(*health: WorkerHealth) -> Check:
-        return next(check for check in verdict(record(), health=health).checks if check.name == "core_wait_ratio")
+        return next(
+            check
+            for check in verdict(record(), health=health).checks
+            if check.name == "core_wait_ratio"
+        )
 
-    starved = WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3, core_wait_longest_ms=166.0, priority="normal")
-    well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
+    starved = WorkerHealth(
+        "w",
+        1.0,
+        1.0,
+        0.1,
+        core_wait_ratio=0.3,
+        core_wait_longest_ms=166.0,
+        priority="normal",
+    )
+    well = WorkerHealth(
+        "v",
+        1.0,
+        1.0,
+        0.1,
+        core_wait_ratio=0.001,
+        core_wait_longest_ms=0.2,
+        priority="real-time",
+    )
     check = found(well, starved)
     assert not check.ok
-    assert check.text == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
+    assert (
+        check.text
+        == "the client waited for a core 30.0% of the time, for up to 166.0 ms (priority: normal)"
+    )
     assert "ulimit -r 1" in (check.remedy or "")
-    full = found(replace(starved, priority="real-time, normal while it used over half a core"))
+    full = found(
+        replace(starved, priority="real-time, normal while it used over half a core")
+    )
     assert (full.remedy or "").startswith("leave it a core")
     assert found(well).ok
     assert (found(WELL).value, found(WELL).ok) == (None, True)
 
 
 def test_a_starved_client_is_named_before_a_proxy() -> None:
-    """Streams came in bursts and time is unexplained, while others used 91 % of the machine: their fault, and no proxy's."""
+    """Streams came in bursts and time is unexplained, while others used 91 % of the machine: their
+    fault, and no proxy's."""
     starved = WorkerHealth("box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.08)
     lumpy = [record(number, gaps_ms=(0,) * 15, merged_events=15) for number in range(3)]
     found = verdict(*lumpy, health=starved, unexplained=(500.0, 1000.0))
     assert found.word == "CLIENT-BOUND"
-    assert found.headline.startswith("CLIENT-BOUND: client event loop lag: p99 60.00 ms, max 90.0 ms; its machine: 99% busy")
-    assert "other programs took 91% of the client's machine: stop them" in found.headline
-    unknown = {check.name for check in found.checks if check.limit is not None and check.value is None}
+    assert found.headline.startswith(
+        "CLIENT-BOUND: client event loop lag: p99 60.00 ms, max 90.0 ms; its machine: 99% busy"
+    )
+    assert (
+        "other programs took 91% of the client's machine: stop them" in found.headline
+    )
+    unknown = {
+        check.name
+        for check in found.checks
+        if check.limit is not None and check.value is None
+    }
     assert {"buffered_ratio", "unexplained_ratio"} <= unknown
     quiet = verdict(*lumpy, unexplained=(500.0, 1000.0))
     assert {"buffered_ratio", "unexplained_ratio"} <= set(bad(quiet))
@@ -417,9 +714,16 @@ def test_a_starved_client_is_named_before_a_proxy() -> None:
     assert "buffered_ratio" in bad(read_apart)
 
 
-def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usual_advice() -> None:
-    taken = WorkerHealth("box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.1, server_share=0.8)
-    assert "the servers under test took 80% of the client's machine" in verdict(record(), health=taken).headline
+def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usual_advice() -> (
+    None
+):
+    taken = WorkerHealth(
+        "box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.1, server_share=0.8
+    )
+    assert (
+        "the servers under test took 80% of the client's machine"
+        in verdict(record(), health=taken).headline
+    )
     own = WorkerHealth("box_1", 60.0, 90.0, 0.9, machine_busy=0.99, own_share=0.9)
     assert "use more workers" in verdict(record(), health=own).headline
 
@@ -427,11 +731,19 @@ def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usu
 def speculative(merged: int, **changed: Any) -> RequestRecord:
     """90 tokens, accepted 9 at a time."""
     gaps = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0) * 9 + (0.0,) * 8
-    return record(gaps_ms=gaps, merged_events=merged, draft_tokens=100, draft_accepted=80, server_predict_ms=1.0, **changed)
+    return record(
+        gaps_ms=gaps,
+        merged_events=merged,
+        draft_tokens=100,
+        draft_accepted=80,
+        server_predict_ms=1.0,
+        **changed,
+    )
 
 
 def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
-    """Acceptance length 9: 1 - 1/9 = 0.89 of the events are expected with another. All of them are not."""
+    """Acceptance length 9: 1 - 1/9 = 0.89 of the events are expected with another. All of them are
+    not."""
     found = verdict(speculative(80))
     assert "buffered_ratio" not in bad(found)
     (check,) = [check for check in found.checks if check.name == "merged_ratio"]
@@ -439,21 +751,40 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     assert "buffered_ratio" in bad(verdict(speculative(89)))
     plain = {"draft_tokens": None, "draft_accepted": None}
     unreported = verdict(replace(speculative(80), **plain))
-    assert bad(unreported) == ["merged_ratio"] and "first tokens came alone" in unreported.headline
-    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain, first_merged=True)))
+    assert (
+        bad(unreported) == ["merged_ratio"]
+        and "first tokens came alone" in unreported.headline
+    )
+    assert "buffered_ratio" in bad(
+        verdict(replace(speculative(80), **plain, first_merged=True))
+    )
     counted = ServerCounters(Speculation(100, 80, 10))
-    assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
+    assert "buffered_ratio" not in bad(
+        verdict(replace(speculative(80), **plain), counters=counted)
+    )
 
 
 def late_firsts(count: int, late: int, **changed: Any) -> Verdict:
-    """`late` of `count` answers whose first token came with the second: TTFT 120 ms instead of 100, TPOT 20 ms, 150 tokens."""
+    """`late` of `count` answers whose first token came with the second: TTFT 120 ms instead of 100,
+    TPOT 20 ms, 150 tokens."""
     gaps = {"gaps_ms": (20.0,) * 149}
-    merged = {"first_ms": 120, "gaps_ms": (0.0,) + (20.0,) * 148, "merged_events": 1, "first_merged": True} | changed
-    return verdict(*(record(number, **(merged if number < late else gaps)) for number in range(count)))
+    merged = {
+        "first_ms": 120,
+        "gaps_ms": (0.0,) + (20.0,) * 148,
+        "merged_events": 1,
+        "first_merged": True,
+    } | changed
+    return verdict(
+        *(
+            record(number, **(merged if number < late else gaps))
+            for number in range(count)
+        )
+    )
 
 
 def test_first_tokens_that_came_with_the_second_make_ttft_too_large() -> None:
-    """Two of 100 move P99 from 100 ms to 120; one of 100 does not, and of 50 there is no P99, but half of them move the mean."""
+    """Two of 100 move P99 from 100 ms to 120; one of 100 does not, and of 50 there is no P99, but
+    half of them move the mean."""
     found = late_firsts(100, 2)
     assert bad(found) == ["first_merged_shift"]
     assert found.headline.startswith(
@@ -470,37 +801,69 @@ def test_accepted_draft_tokens_that_come_with_the_first_are_no_late_reads() -> N
     assert bad(late_firsts(100, 50, **drafting)) == []
 
 
-def test_first_tokens_are_late_by_the_usual_tpot_where_the_answer_has_none_of_its_own() -> None:
+def test_first_tokens_are_late_by_the_usual_tpot_where_the_answer_has_none_of_its_own() -> (
+    None
+):
     """Answers of two tokens in one read: 20 ms a token in the others."""
     short = {"gaps_ms": (0.0,), "first_ms": 120}
-    (check,) = [check for check in late_firsts(1000, 20, **short).checks if check.name == "first_merged_shift"]
+    (check,) = [
+        check
+        for check in late_firsts(1000, 20, **short).checks
+        if check.name == "first_merged_shift"
+    ]
     assert "P99 TTFT could be 100.00 ms instead of 120.00" in check.text
 
 
 def test_a_stage_whose_tokens_arrived_together_is_named() -> None:
     """In the whole run they are less than 1 %."""
     rows = table(record(merged_events=1))
-    found = stage_checks(Evidence(records=rows, figures=summarize(rows), stage="8", health=[WELL]))
+    found = stage_checks(
+        Evidence(records=rows, figures=summarize(rows), stage="8", health=[WELL])
+    )
     assert [(check.name, check.stage) for check in found] == [("merged_ratio", "8")]
 
 
 def test_a_draft_model_that_never_drafts_is_noted() -> None:
     """llama-server loads one with -md alone, and needs --spec-type to use it."""
-    checks = {check.name: check for check in verdict(record(), draft_models=["http://h"]).checks}
-    assert "never drafted a token; add --spec-type draft-simple" in checks["unused_draft_model"].text
-    drafting = verdict(record(), draft_models=["http://h"], counters=ServerCounters(Speculation(100, 80, 10)))
+    checks = {
+        check.name: check
+        for check in verdict(record(), draft_models=["http://h"]).checks
+    }
+    assert (
+        "never drafted a token; add --spec-type draft-simple"
+        in checks["unused_draft_model"].text
+    )
+    drafting = verdict(
+        record(),
+        draft_models=["http://h"],
+        counters=ServerCounters(Speculation(100, 80, 10)),
+    )
     assert "unused_draft_model" not in {check.name for check in drafting.checks}
 
 
 def test_a_suspended_machine_is_named() -> None:
-    found = verdict(record(), health=WorkerHealth("w", 1.0, 2.0, 0.1, suspended_ms=5000.0, longest_pause_ms=12.0))
-    assert "the client was paused for 5.0 s: the machine was suspended" in found.headline
+    found = verdict(
+        record(),
+        health=WorkerHealth(
+            "w", 1.0, 2.0, 0.1, suspended_ms=5000.0, longest_pause_ms=12.0
+        ),
+    )
+    assert (
+        "the client was paused for 5.0 s: the machine was suspended" in found.headline
+    )
 
 
 def test_requests_of_a_warm_up_that_a_lost_worker_may_have_sent_are_named() -> None:
     lost = LostWorker("w_1", [], 3, [0, 1])
-    (check,) = [check for check in verdict(record(), lost=[lost]).checks if check.name == "lost_requests"]
-    assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 not sent yet went to other workers"
+    (check,) = [
+        check
+        for check in verdict(record(), lost=[lost]).checks
+        if check.name == "lost_requests"
+    ]
+    assert (
+        check.text
+        == "worker w_1 was lost with 2 requests of a warm-up; 3 not sent yet went to other workers"
+    )
     assert check.ok
 
 
@@ -518,7 +881,8 @@ def test_users_that_were_changed_during_the_run_are_several_loads() -> None:
 
 
 def test_one_hiccup_among_few_requests_moves_no_figure() -> None:
-    """One of 50 left 30 ms late: of so few values p99 is that one. Two of 50 are too many, and so is one of five."""
+    """One of 50 left 30 ms late: of so few values p99 is that one. Two of 50 are too many, and so
+    is one of five."""
     slow = [record(0, own_delay_ms=30.0), *(record(i) for i in range(1, 50))]
     assert verdict(*slow).word == "VALID"
     assert bad(verdict(*slow, record(50, own_delay_ms=30.0))) == ["own_delay_p99_ms"]
@@ -526,15 +890,36 @@ def test_one_hiccup_among_few_requests_moves_no_figure() -> None:
 
 
 def test_lags_of_the_event_loop_belong_to_the_stage_in_which_they_came() -> None:
-    """Ten samples of 20 ms in a stage of 10 s, of whose 500 samples 2 % are late by 40 ms; another stage has none of them."""
+    """Ten samples of 20 ms in a stage of 10 s, of whose 500 samples 2 % are late by 40 ms; another
+    stage has none of them."""
     late = [(1_000_000_000 + number * 20 * MS, 40.0) for number in range(10)]
     health = WorkerHealth("w", 1.0, 40.0, late_wakeups=late)
-    first, second = within(health, 0, 10_000 * MS), within(health, 10_000 * MS, 20_000 * MS)
+    first, second = (
+        within(health, 0, 10_000 * MS),
+        within(health, 10_000 * MS, 20_000 * MS),
+    )
     assert (first.loop_lag_p99_ms, first.loop_lag_max_ms) == (40.0, 40.0)
     assert (second.loop_lag_p99_ms, second.loop_lag_max_ms) == (0.0, 0.0)
-    assert within(replace(health, late_wakeups=late[:5]), 0, 10_000 * MS).loop_lag_p99_ms == 0.0  # five of 500 lie above p99
-    assert within(replace(health, late_wakeups=late[:1]), 900 * MS, 1100 * MS).loop_lag_p99_ms == 0.0  # one of ten
+    # five of 500 lie above p99
+    assert (
+        within(replace(health, late_wakeups=late[:5]), 0, 10_000 * MS).loop_lag_p99_ms
+        == 0.0
+    )
+    # one of ten
+    assert (
+        within(
+            replace(health, late_wakeups=late[:1]), 900 * MS, 1100 * MS
+        ).loop_lag_p99_ms
+        == 0.0
+    )
     rows = table(record())
-    found = stage_checks(Evidence(records=rows, figures=summarize(rows), stage="8", health=[first]))
+    found = stage_checks(
+        Evidence(records=rows, figures=summarize(rows), stage="8", health=[first])
+    )
     assert [(check.name, check.stage) for check in found] == [("loop_lag_p99_ms", "8")]
-    assert stage_checks(Evidence(records=rows, figures=summarize(rows), stage="16", health=[second])) == []
+    assert (
+        stage_checks(
+            Evidence(records=rows, figures=summarize(rows), stage="16", health=[second])
+        )
+        == []
+    )

@@ -9,5 +9,4 @@ from llama_load import foreign_text
 
 @pytest.fixture(autouse=True)
 def forget_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_text, "_secrets", set())
-    monkeypatch.setattr(foreign_text, "_secret", None)
+    monkeypatch.setattr(foreign_text, "_secrets", {})

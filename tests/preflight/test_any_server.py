@@ -1,4 +1,5 @@
-"""Whatever JSON a server answers on its control endpoints, the preflight ends in a table or in one sentence."""
+"""Whatever JSON a server answers on its control endpoints, the preflight ends in a table or in one
+sentence."""
 
 from __future__ import annotations
 
@@ -19,8 +20,29 @@ from llama_load.targets.probe import Probe, ProbeSettings
 from tests.json_server import json_server
 
 NAMES = (
-    *("data", "id", "aliases", "owned_by", "max_model_len", "meta", "n_ctx_train", "total_slots", "modalities", "vision", "n_ctx"),
-    *("default_generation_settings", "params", "temperature", "samplers", "chat_template", "build_info", "model_path", "version"),
+    *(
+        "data",
+        "id",
+        "aliases",
+        "owned_by",
+        "max_model_len",
+        "meta",
+        "n_ctx_train",
+        "total_slots",
+        "modalities",
+        "vision",
+        "n_ctx",
+    ),
+    *(
+        "default_generation_settings",
+        "params",
+        "temperature",
+        "samplers",
+        "chat_template",
+        "build_info",
+        "model_path",
+        "version",
+    ),
     *("count", "tokens", "prompt", "error", "message", "status"),
 )
 values = st.recursive(
@@ -40,16 +62,40 @@ PATHS = (
     "/metrics",
     "/v1/chat/completions",
 )
-documents = st.fixed_dictionaries({path: st.tuples(st.sampled_from([200, 200, 200, 404, 503, 401]), values) for path in PATHS})
-GOOD = dict.fromkeys(PATHS, (404, None)) | {"/health": (200, {}), "/v1/models": (200, {"data": [{"id": "m"}]})}
+documents = st.fixed_dictionaries(
+    {
+        path: st.tuples(st.sampled_from([200, 200, 200, 404, 503, 401]), values)
+        for path in PATHS
+    }
+)
+GOOD = dict.fromkeys(PATHS, (404, None)) | {
+    "/health": (200, {}),
+    "/v1/models": (200, {"data": [{"id": "m"}]}),
+}
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(documents)
 @example(GOOD | {"/props": (200, {"total_slots": 2, "modalities": ["vision"]})})
-@example(GOOD | {"/props": (200, {"modalities": {"vision": [1]}, "default_generation_settings": {"params": {"temperature": {}}}})})
-def test_any_json_ends_in_a_table_or_one_sentence(answers: dict[str, tuple[int, Any]]) -> None:
-    replies = {path: (status, json.dumps(value), {"Content-Type": "application/json"}) for path, (status, value) in answers.items()}
+@example(
+    GOOD
+    | {
+        "/props": (
+            200,
+            {
+                "modalities": {"vision": [1]},
+                "default_generation_settings": {"params": {"temperature": {}}},
+            },
+        )
+    }
+)
+def test_any_json_ends_in_a_table_or_one_sentence(
+    answers: dict[str, tuple[int, Any]],
+) -> None:
+    replies = {
+        path: (status, json.dumps(value), {"Content-Type": "application/json"})
+        for path, (status, value) in answers.items()
+    }
     with json_server(replies) as server:
         try:
             target = Probe(ProbeSettings(server.url)).ask()
@@ -57,8 +103,12 @@ def test_any_json_ends_in_a_table_or_one_sentence(answers: dict[str, tuple[int, 
             assert "\n" not in str(error)
             return
     facts = target.facts
-    assert facts.modalities is None or all(isinstance(able, bool) for able in facts.modalities.values())
-    assert facts.sampling is None or not any(isinstance(value, dict) for value in facts.sampling.values())
+    assert facts.modalities is None or all(
+        isinstance(able, bool) for able in facts.modalities.values()
+    )
+    assert facts.sampling is None or not any(
+        isinstance(value, dict) for value in facts.sampling.values()
+    )
     msgspec.json.encode(target.described())
     slot_budget([target], CHAT)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):

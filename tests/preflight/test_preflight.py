@@ -1,4 +1,5 @@
-"""What is reported before the run: budgets, pools, limits of the machine, changes since the last run."""
+"""What is reported before the run: budgets, pools, limits of the machine, changes since the last
+run."""
 
 from __future__ import annotations
 
@@ -32,7 +33,14 @@ from tests.conftest import Finished, embedded_server
 from tests.make_records import facts, manifest
 from tests.server_kinds import LLAMA_SERVER, VLLM
 
-SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
+SERVER = Target(
+    parse_url("http://h"),
+    LLAMA_SERVER,
+    "m",
+    slots=4,
+    ctx_per_slot=4096,
+    template_tokens=10,
+)
 PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [], facts())
 
 
@@ -55,7 +63,8 @@ def test_an_unknown_context_takes_everything() -> None:
 
 
 def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
-    """4 slots, 8 users: the prompts of 700 to 1000 with 100 of answer and 10 of template need 3840 tokens at a time."""
+    """4 slots, 8 users: the prompts of 700 to 1000 with 100 of answer and 10 of template need 3840
+    tokens at a time."""
     budget = slot_budget([SERVER], CHAT)
     assert pool_rows(PLAN, budget, [SERVER], 8, None) == []
     assert pool_rows(PLAN, budget, [SERVER], 8, 3840)[0].level == "ok"
@@ -65,10 +74,16 @@ def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
 
 
 def test_a_pool_of_which_nothing_is_known_has_no_row() -> None:
-    """Slots of a server that share nothing are the usual case, and llama-server does not report whether they share."""
+    """Slots of a server that share nothing are the usual case, and llama-server does not report
+    whether they share."""
     small = replace(SERVER, ctx_per_slot=2000)
     assert pool_rows(PLAN, slot_budget([small], CHAT), [small], 8, None) == []
-    assert pool_rows(PLAN, slot_budget([small], CHAT), [replace(small, backend=VLLM)], 8, 3839) == []
+    assert (
+        pool_rows(
+            PLAN, slot_budget([small], CHAT), [replace(small, backend=VLLM)], 8, 3839
+        )
+        == []
+    )
 
 
 def test_too_many_users_for_the_machine_are_refused() -> None:
@@ -82,9 +97,12 @@ def test_too_many_users_for_the_machine_are_refused() -> None:
 
 
 def test_a_process_needs_files_for_its_own_users_and_a_machine_ports_for_all() -> None:
-    """20,000 users of two workers were refused with 20,000 open files; 40,000 of four, which may be on as many machines, with 28,000
-    ports. Where a single worker needs more than there are, it is refused."""
-    assert machine_rows([SERVER, SERVER], 20_000, Limits(20_000, 28_000), workers=2) == []
+    """20,000 users of two workers were refused with 20,000 open files; 40,000 of four, which may be
+    on as many machines, with 28,000 ports. Where a single worker needs more than there are, it is
+    refused."""
+    assert (
+        machine_rows([SERVER, SERVER], 20_000, Limits(20_000, 28_000), workers=2) == []
+    )
     row = machine_rows([SERVER], 40_000, Limits(20_000, 28_000), workers=4)[0]
     assert row.level == "warning"
     assert "several machines" in row.value
@@ -95,12 +113,22 @@ def test_a_process_needs_files_for_its_own_users_and_a_machine_ports_for_all() -
 
 
 def test_the_priority_is_shown_where_a_server_runs_on_this_machine() -> None:
-    """Allowed, refused with the remedy, and of no interest: another machine's server, or --client-priority normal."""
+    """Allowed, refused with the remedy, and of no interest: another machine's server, or
+    --client-priority normal."""
     local = replace(SERVER, address=parse_url("http://127.0.0.1").resolved())
-    ((allowed,), (refused,)) = (priority_rows([SERVER, local], "auto", possible) for possible in (True, False))
-    assert (allowed.level, refused.level) == ("ok", "note")
+    [compiled] = priority_rows([SERVER, local], "auto", True, is_apart=True)
+    [python] = priority_rows([SERVER, local], "auto", True, is_apart=False)
+    assert (compiled.level, python.level) == ("ok", "ok")
+    assert compiled.value.startswith(
+        "the thread that receives takes real-time priority"
+    )
+    assert python.value.startswith("the client's main thread takes real-time priority")
+
+    [refused] = priority_rows([SERVER, local], "auto", False, is_apart=True)
+    assert refused.level == "note"
     assert "ulimit -r 1" in refused.value
-    assert priority_rows([SERVER], "auto", False) == priority_rows([local], "normal", False) == []
+    assert priority_rows([SERVER], "auto", False, is_apart=True) == []
+    assert priority_rows([local], "normal", False, is_apart=True) == []
 
 
 def test_limits_of_this_process_are_raised_and_read() -> None:
@@ -113,11 +141,19 @@ def test_limits_of_this_process_are_raised_and_read() -> None:
     assert limits.local_ports is None or limits.local_ports > 1000
 
 
-def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: Path) -> None:
+def test_what_changed_since_the_last_run_with_this_label_is_reported(
+    tmp_path: Path,
+) -> None:
     about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
-    before = manifest(label="nightly", targets=[about], options={"seed": "0"}, date="20261120-120000")
+    before = manifest(
+        label="nightly", targets=[about], options={"seed": "0"}, date="20261120-120000"
+    )
     older = manifest(label="nightly", targets=[about], date="20261119-120000")
-    for name, each in (("a", older), ("b", before), ("c", manifest(label="other", date="20261121-120000"))):
+    for name, each in (
+        ("a", older),
+        ("b", before),
+        ("c", manifest(label="other", date="20261121-120000")),
+    ):
         RunWriter(tmp_path / name, each).finish()
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "run.json").write_text("{")
@@ -127,21 +163,36 @@ def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: P
     earlier = last_with_label(tmp_path, "nightly", (tmp_path / "b", before.date))
     assert earlier is not None and earlier[0].name == "a"
     assert last_with_label(tmp_path, "nightly", (tmp_path / "a", older.date)) is None
-    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1"}, users=8)
+    now = manifest(
+        label="nightly",
+        targets=[about | {"build": "b2", "slots": 8}],
+        options={"seed": "1"},
+        users=8,
+    )
     (row,) = change_rows(found[1], now)
-    assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
+    assert row.value == (
+        "since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8"
+    )
     assert change_rows(before, before)[0].value.endswith("nothing")
     assert last_with_label(tmp_path, "weekly") is None
 
 
 def documents(**changed: object) -> PlanFacts:
     """Of 8 documents, cut from 11 000 tokens to 3960."""
-    texts = DocumentFacts(path="doc.md", files=1, document_tokens=3960, cache="different")
-    return facts(**{"dataset": texts, "distinct": 3, "repeated": 5, "cut": 8, "cut_from": 11_000} | changed)
+    texts = DocumentFacts(
+        path="doc.md", files=1, document_tokens=3960, cache="different"
+    )
+    return facts(
+        **{"dataset": texts, "distinct": 3, "repeated": 5, "cut": 8, "cut_from": 11_000}
+        | changed
+    )
 
 
 def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
-    return {row.name: row.value for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)}
+    return {
+        row.name: row.value
+        for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)
+    }
 
 
 def test_cut_documents_are_reported_with_both_lengths_whatever_else_is_sent() -> None:
@@ -151,12 +202,20 @@ def test_cut_documents_are_reported_with_both_lengths_whatever_else_is_sent() ->
     assert cut in values(Plan(texts, [], documents())).values()
     image = Image(b"", "0", 1, 1)
     mixed = documents(tasks={"document": documents(), "vision": facts(cut=0)})
-    rows = plan_rows(Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed), Budget(4096, 10), open_ended=False)
+    rows = plan_rows(
+        Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed),
+        Budget(4096, 10),
+        open_ended=False,
+    )
     assert [row.value for row in rows if row.name in ("too long", "images")] == [
         cut,
         "their number of tokens is not known before the run",
     ]
-    rows = plan_rows(Plan([*texts, Prompt("x", 9000, 1)], [], documents()), Budget(4096, 10), open_ended=False)
+    rows = plan_rows(
+        Plan([*texts, Prompt("x", 9000, 1)], [], documents()),
+        Budget(4096, 10),
+        open_ended=False,
+    )
     assert [row.value for row in rows if row.name == "too long"] == [
         cut,
         "1 prompt does not fit a slot and will fail or be cut (--keep-long-prompts)",
@@ -182,8 +241,15 @@ def test_one_is_one() -> None:
 
 def test_the_way_to_the_server_is_shown_and_a_long_one_is_a_note() -> None:
     """With several servers each way, in their order."""
-    near, far = (replace(SERVER, facts=ServerFacts(round_trip_ms=way)) for way in (0.84, 7.25))
-    rows = [row for targets in ([near], [near, far]) for row in target_rows(targets, 1) if row.name == "path"]
+    near, far = (
+        replace(SERVER, facts=ServerFacts(round_trip_ms=way)) for way in (0.84, 7.25)
+    )
+    rows = [
+        row
+        for targets in ([near], [near, far])
+        for row in target_rows(targets, 1)
+        if row.name == "path"
+    ]
     assert [(row.value, row.level) for row in rows] == [
         ("0.8 ms to the server and back", "ok"),
         ("0.8, 7.2 ms to the server and back, a part of every TTFT", "note"),
@@ -193,9 +259,24 @@ def test_the_way_to_the_server_is_shown_and_a_long_one_is_a_note() -> None:
 def test_a_shared_pool_that_overflows_is_foretold_and_named(
     run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
 ) -> None:
-    """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is full."""
-    with embedded_server(tiny_model, tmp_path / "server", "-c", "1024", "--kv-unified") as running:
-        arguments = ("--num-prompts", "4", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024", "--warmup", "0")
+    """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is
+    full."""
+    with embedded_server(
+        tiny_model, tmp_path / "server", "-c", "1024", "--kv-unified"
+    ) as running:
+        arguments = (
+            "--num-prompts",
+            "4",
+            "-u",
+            "4",
+            "--max-tokens",
+            "600",
+            "--ignore-eos",
+            "--kv-pool",
+            "1024",
+            "--warmup",
+            "0",
+        )
         done = run_locust(running.url, *arguments)
     assert done.code == 1, done.err
     assert "of 1024 tokens needed" in " ".join(done.err.split())
@@ -204,33 +285,66 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     assert "shared KV cache" in (done.folder / "report.md").read_text()
 
 
-def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:
-    done = run_locust(llama_server.url, "--num-prompts", "2", "--max-tokens", "4", "--label", "a label")
+def test_what_the_server_is_goes_into_the_manifest(
+    run_locust: Callable[..., Finished], llama_server
+) -> None:
+    done = run_locust(
+        llama_server.url,
+        "--num-prompts",
+        "2",
+        "--max-tokens",
+        "4",
+        "--label",
+        "a label",
+    )
     (target,) = done.manifest["targets"]
-    assert (target["slots"], target["ctx_per_slot"], target["model"]) == (4, 4096, "tiny")
+    assert (target["slots"], target["ctx_per_slot"], target["model"]) == (
+        4,
+        4096,
+        "tiny",
+    )
     assert target["modalities"]["vision"] is False
     assert len(target["chat_template_sha256"]) == 64
     assert {"temperature", "top_k", "top_p"} <= set(target["sampling"])
     again = run_locust(
-        llama_server.url, "--num-prompts", "2", "--max-tokens", "5", "--label", "a label", folder=done.folder.parent / "again"
+        llama_server.url,
+        "--num-prompts",
+        "2",
+        "--max-tokens",
+        "5",
+        "--label",
+        "a label",
+        folder=done.folder.parent / "again",
     )
     text = " ".join(again.err.split())
     assert "with this label: --max-tokens 4 -> 5" in text
 
 
-def test_the_table_breaks_no_path(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 80 columns sentences are wrapped below their beginning; a long path is one word, to be copied."""
+def test_the_table_breaks_no_path(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns sentences are wrapped below their beginning; a long path is one word, to be
+    copied."""
     monkeypatch.setenv("COLUMNS", "80")
     path = f"/data/{'a-long-folder/' * 8}model.gguf"
     print_table(
         [
-            PreflightRow("model", f"the file {path} of a server, with a sentence after it that is longer than a line"),
+            PreflightRow(
+                "model",
+                f"the file {path} of a server, with a sentence after it that is longer than a line",
+            ),
             PreflightRow("key", "none", "note"),
         ]
     )
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "Before the run" and lines[1] == "✓  model  the file" and lines[-1] == "·  key    none"
-    assert path in " ".join(lines).split() and all(line.startswith("          ") for line in lines[2:-1])
+    assert (
+        lines[0] == "Before the run"
+        and lines[1] == "✓  model  the file"
+        and lines[-1] == "·  key    none"
+    )
+    assert path in " ".join(lines).split() and all(
+        line.startswith("          ") for line in lines[2:-1]
+    )
     assert max(len(line) for line in lines if path not in line) <= 80
 
 
@@ -238,11 +352,21 @@ def test_only_our_users_count_as_concurrency_beside_others() -> None:
     """As Locust shares them out: by weight, a fixed count first."""
 
     def user(name: str, *, ours: bool, **settings: int) -> type:
-        fields = {"weight": 1, "fixed_count": 0} | settings | ({"workload_name": "chat"} if ours else {})
+        fields = (
+            {"weight": 1, "fixed_count": 0}
+            | settings
+            | ({"workload_name": "chat"} if ours else {})
+        )
         return type(name, (), fields)
 
     chat, web = user("Chat", ours=True), user("Web", ours=False)
-    assert [sending_users([chat, web], total) for total in (0, 1, 2, 4, 100)] == [0, 1, 1, 2, 50]
+    assert [sending_users([chat, web], total) for total in (0, 1, 2, 4, 100)] == [
+        0,
+        1,
+        1,
+        2,
+        50,
+    ]
     assert sending_users([user("Chat", ours=True, weight=3), web], 100) == 75
     assert sending_users([chat, user("Web", ours=False, fixed_count=1)], 3) == 2
     assert sending_users([chat], 7) == sending_users([web], 7) == 7

@@ -1,4 +1,5 @@
-"""A run of each shape of answer comes to its end: from the bytes of the server to the written reports."""
+"""A run of each shape of answer comes to its end: from the bytes of the server to the written
+reports."""
 
 from __future__ import annotations
 
@@ -36,34 +37,69 @@ class Shape:
     asked: dict[str, Any] = field(default_factory=dict)
 
     def bytes(self) -> list[bytes]:
-        """The answer as it comes from the socket: the head, then each event in a read of its own."""
+        """The answer as it comes from the socket: the head, then each event in a read of its
+        own."""
         if self.body is not None:
             body = msgspec.json.encode(self.body)
             head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             return [head.encode(), body]
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in self.events]
+        lines = [
+            b"data: " + msgspec.json.encode(event) + b"\n\n" for event in self.events
+        ]
         if self.endpoint in ("chat", "completions"):
             lines.append(b"data: [DONE]\n\n")
-        return [head.encode(), *(b"%x\r\n%s\r\n" % (len(line), line) for line in lines), b"0\r\n\r\n"]
+        return [
+            head.encode(),
+            *(b"%x\r\n%s\r\n" % (len(line), line) for line in lines),
+            b"0\r\n\r\n",
+        ]
 
     def record(self, number: int) -> RequestRecord:
         reader = APIS[self.endpoint].reader(self.results, streams=self.body is None)
-        return record_of(self.bytes(), reader, number, self.endpoint, inputs=self.results, **self.asked)
+        return record_of(
+            self.bytes(),
+            reader,
+            number,
+            self.endpoint,
+            inputs=self.results,
+            **self.asked,
+        )
 
 
-def chat(*deltas: dict[str, Any], reason: str = "stop", index: int = 0) -> tuple[dict[str, Any], ...]:
+def chat(
+    *deltas: dict[str, Any], reason: str = "stop", index: int = 0
+) -> tuple[dict[str, Any], ...]:
     """The events of one choice."""
     events = [{"choices": [{"index": index, "delta": delta}]} for delta in deltas]
-    return (*events, {"choices": [{"index": index, "delta": {}, "finish_reason": reason}]})
+    return (
+        *events,
+        {"choices": [{"index": index, "delta": {}, "finish_reason": reason}]},
+    )
 
 
 WORDS = ({"content": "one"}, {"content": " two"}, {"content": " three"})
 LAST = {"choices": [], "usage": USAGE}
-LOGPROBS = tuple({"choices": [{"index": 0, "delta": word, "logprobs": {"content": [{"logprob": -0.1}]}}]} for word in WORDS)
-CALL = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"at": 1}'}}]}
+LOGPROBS = tuple(
+    {
+        "choices": [
+            {"index": 0, "delta": word, "logprobs": {"content": [{"logprob": -0.1}]}}
+        ]
+    }
+    for word in WORDS
+)
+CALL = {
+    "tool_calls": [
+        {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    ]
+}
 SCHEMA = AnswerForm("json schema", {"type": "object"})
-WHOLE = {"choices": [{"index": 0, "message": {"content": "one two three"}, "finish_reason": "stop"}], "usage": USAGE}
+WHOLE = {
+    "choices": [
+        {"index": 0, "message": {"content": "one two three"}, "finish_reason": "stop"}
+    ],
+    "usage": USAGE,
+}
 
 # fmt: off
 SHAPES = {
@@ -103,25 +139,40 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_run_of_each_shape_of_answer_writes_its_reports(name: str, tmp_path: Path) -> None:
-    """All requests succeed, and no report fails. (With `n`, a numpy number of a check once ended the run without a report.)"""
+def test_a_run_of_each_shape_of_answer_writes_its_reports(
+    name: str, tmp_path: Path
+) -> None:
+    """All requests succeed, and no report fails. (With `n`, a numpy number of a check once ended
+    the run without a report.)"""
     shape = SHAPES[name]
     records = table(*(shape.record(number) for number in range(3)))
-    found = analyze(Run(tmp_path, manifest(num_prompts=3, endpoint=shape.endpoint), records, recovered=False))
+    found = analyze(
+        Run(
+            tmp_path,
+            manifest(num_prompts=3, endpoint=shape.endpoint),
+            records,
+            recovered=False,
+        )
+    )
     reports = write_reports(found)
     assert reports.results.run.unwritten is None
-    assert msgspec.json.decode((tmp_path / "summary.json").read_bytes())["completed"] == 3
+    assert (
+        msgspec.json.decode((tmp_path / "summary.json").read_bytes())["completed"] == 3
+    )
     assert "Successful requests:                     3" in markdown(found, reports.text)
 
 
 def test_the_report_of_several_answers_a_request_is_written(tmp_path: Path) -> None:
     records = table(*(SHAPES["n"].record(number) for number in range(3)))
-    reports = write_reports(analyze(Run(tmp_path, manifest(num_prompts=3), records, recovered=False)))
+    reports = write_reports(
+        analyze(Run(tmp_path, manifest(num_prompts=3), records, recovered=False))
+    )
     assert write_html(reports) is None
 
 
 def test_numbers_of_a_check_are_pythons() -> None:
-    """Numpy's numbers are converted, and what is not a number is unknown: no check passes or fails by it."""
+    """Numpy's numbers are converted, and what is not a number is unknown: no check passes or fails
+    by it."""
     checks = [
         information("answers_per_request", np.float64(2), ""),
         limited("failure_ratio", np.float32(0.5), "", limit=np.float64(0.25)),
@@ -129,6 +180,11 @@ def test_numbers_of_a_check_are_pythons() -> None:
         Check("failure_ratio", np.float64(0.5), 0.1, np.bool_(False), ""),  # type: ignore[arg-type]
     ]
     for check in checks:
-        assert {type(check.value), type(check.limit), type(check.ok)} <= {float, int, bool, type(None)}
+        assert {type(check.value), type(check.limit), type(check.ok)} <= {
+            float,
+            int,
+            bool,
+            type(None),
+        }
     unknown = limited("failure_ratio", float("nan"), "")
     assert (unknown.value, unknown.ok, unknown.mark) == (None, True, "?")

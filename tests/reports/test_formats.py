@@ -1,4 +1,5 @@
-"""Results for other programs: every record in every format, unchanged by what servers write into it."""
+"""Results for other programs: every record in every format, unchanged by what servers write into
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 
 from llama_load.cli.main import main
-from llama_load.reports.formats import FORMATS, MLPERF, write_requests
+from llama_load.reports.formats import FORMATS, write_requests
 from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record, table
 
@@ -43,13 +44,26 @@ def exported(run: Path, form: str, tmp_path: Path) -> bytes:
 
 
 def test_every_request_is_a_row_in_every_format(run: Path, tmp_path: Path) -> None:
-    as_csv = list(csv.DictReader(io.StringIO(exported(run, "csv", tmp_path).decode(), newline="")))
-    as_json = [msgspec.json.decode(line) for line in exported(run, "jsonl", tmp_path).splitlines()]
+    as_csv = list(
+        csv.DictReader(io.StringIO(exported(run, "csv", tmp_path).decode(), newline=""))
+    )
+    as_json = [
+        msgspec.json.decode(line)
+        for line in exported(run, "jsonl", tmp_path).splitlines()
+    ]
     exported(run, "parquet", tmp_path)
     as_parquet = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert as_json == as_parquet
-    assert [row["request_id"] for row in as_csv] == [row["request_id"] for row in as_json] == [each.request_id for each in RECORDS]
-    assert (as_csv[0]["ttft_ms"], as_csv[0]["itl_ms"], as_csv[0]["warmup"]) == ("100.25", "20.0;30.5", "False")
+    assert (
+        [row["request_id"] for row in as_csv]
+        == [row["request_id"] for row in as_json]
+        == [each.request_id for each in RECORDS]
+    )
+    assert (as_csv[0]["ttft_ms"], as_csv[0]["itl_ms"], as_csv[0]["warmup"]) == (
+        "100.25",
+        "20.0;30.5",
+        "False",
+    )
     assert (as_json[0]["ttft_ms"], as_json[0]["itl_ms"]) == (100.25, [20, 30.5])
     # What was not measured is empty, never 0.
     assert (as_csv[2]["ttft_ms"], as_json[2]["ttft_ms"]) == ("", None)
@@ -57,14 +71,24 @@ def test_every_request_is_a_row_in_every_format(run: Path, tmp_path: Path) -> No
 
 
 def test_a_spreadsheet_runs_no_formula_of_a_server(run: Path, tmp_path: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(exported(run, "csv", tmp_path).decode(), newline="")))
+    rows = list(
+        csv.DictReader(io.StringIO(exported(run, "csv", tmp_path).decode(), newline=""))
+    )
     assert rows[3]["model"] == "'=HYPERLINK(1)"
-    assert pyarrow.csv.read_csv(tmp_path / "out.csv", parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).num_rows == 4
+    assert (
+        pyarrow.csv.read_csv(
+            tmp_path / "out.csv",
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        ).num_rows
+        == 4
+    )
 
 
-def test_the_report_is_printed_in_each_format(run: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_the_report_is_printed_in_each_format(
+    run: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     outputs = {}
-    for form in (form for form in FORMATS if form != MLPERF):
+    for form in (form for form in FORMATS if form != "mlperf"):
         assert main(["report", str(run), "--format", form]) == 0
         outputs[form] = capfdbinary.readouterr().out
     assert msgspec.json.decode(outputs["json"])["completed"] == 2
@@ -88,24 +112,43 @@ def test_a_run_that_was_killed_is_exported_and_not_changed(tmp_path: Path) -> No
         (["a", "--format", "csv"], "a is no run folder"),
     ],
 )
-def test_wrong_use_is_one_sentence(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_is_one_sentence(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", *words]) == 2
     assert reason in capsys.readouterr().err
 
 
 def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
-    """SVG of text that a server chose is well-formed and runs nothing; PNG has the same size, twice as large."""
+    """SVG of text that a server chose is well-formed and runs nothing; PNG has the same size, twice
+    as large."""
     name = "模型</text><script>alert(1)</script>&😀"
-    about = manifest(num_prompts=1, model=name, targets=[{"url": "http://h", "backend": "llama-server", "model": name}])
+    about = manifest(
+        num_prompts=1,
+        model=name,
+        targets=[{"url": "http://h", "backend": "llama-server", "model": name}],
+    )
     writer = RunWriter(tmp_path / "run", about)
     writer.append(RECORDS[:1])
     writer.finish()
     svg = ElementTree.fromstring(exported(tmp_path / "run", "svg", tmp_path))
-    assert {element.tag.rpartition("}")[2] for element in svg.iter()} == {"svg", "title", "rect", "text"}
+    assert {element.tag.rpartition("}")[2] for element in svg.iter()} == {
+        "svg",
+        "title",
+        "rect",
+        "text",
+    }
     text = "\n".join(element.text or "" for element in svg.iter())
-    assert name[:20] in text and "TTFT (ms)" in text and "report.html" not in text and str(tmp_path) not in text
+    assert (
+        name[:20] in text
+        and "TTFT (ms)" in text
+        and "report.html" not in text
+        and str(tmp_path) not in text
+    )
     with Image.open(io.BytesIO(exported(tmp_path / "run", "png", tmp_path))) as picture:
-        assert picture.size == tuple(2 * int(svg.attrib[side]) for side in ("width", "height"))
+        assert picture.size == tuple(
+            2 * int(svg.attrib[side]) for side in ("width", "height")
+        )
         assert len(picture.convert("L").getcolors() or ()) > 10, "nothing was drawn"
 
 

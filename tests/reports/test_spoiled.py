@@ -1,4 +1,5 @@
-"""Figures that a check spoils are marked where they stand, and nothing that was not judged is praised."""
+"""Figures that a check spoils are marked where they stand, and nothing that was not judged is
+praised."""
 
 from __future__ import annotations
 
@@ -42,52 +43,101 @@ NEAR = 60  # characters before it
 def praise(text: str) -> list[str]:
     """The praise without a doubt in front of it, with its surroundings."""
     plain = " ".join(text.split())
-    places = [(max(0, match.start() - NEAR), match.start(), match.end()) for match in PRAISE.finditer(plain)]
-    return [plain[since:until] for since, at, until in places if DOUBT.search(plain[since:at]) is None]
+    places = [
+        (max(0, match.start() - NEAR), match.start(), match.end())
+        for match in PRAISE.finditer(plain)
+    ]
+    return [
+        plain[since:until]
+        for since, at, until in places
+        if DOUBT.search(plain[since:at]) is None
+    ]
 
 
-def run_of(*records: RequestRecord, path: Path, about: Manifest | None = None) -> Results:
-    return analyze(Run(path, about or manifest(num_prompts=len(records)), table(*records), recovered=False))
+def run_of(
+    *records: RequestRecord, path: Path, about: Manifest | None = None
+) -> Results:
+    return analyze(
+        Run(
+            path,
+            about or manifest(num_prompts=len(records)),
+            table(*records),
+            recovered=False,
+        )
+    )
 
 
 @pytest.fixture
 def cut_run(tmp_path: Path) -> Results:
-    """Fifty answers of 1 s, and two that were still under way after 60 s: E2EL shows the short ones alone, TTFT is right."""
-    answered = [record(i, start_ms=1100 * i, first_ms=100, gaps_ms=(900,)) for i in range(50)]
+    """Fifty answers of 1 s, and two that were still under way after 60 s: E2EL shows the short ones
+    alone, TTFT is right."""
+    answered = [
+        record(i, start_ms=1100 * i, first_ms=100, gaps_ms=(900,)) for i in range(50)
+    ]
     cut = [cancelled(50 + i, start_ms=0, end_ms=60_000, first_ms=100) for i in range(2)]
-    about = manifest(end="time", run_time_s=60.0, cut_mono_ns=60_000 * MS, percentile_metrics=["ttft", "e2el"])
+    about = manifest(
+        end="time",
+        run_time_s=60.0,
+        cut_mono_ns=60_000 * MS,
+        percentile_metrics=["ttft", "e2el"],
+    )
     about.fail_if = ["mean_e2el_ms>5000", "mean_ttft_ms>5000"]
     return run_of(*answered, *cut, path=tmp_path, about=about)
 
 
-def test_a_spoiled_figure_is_marked_in_every_output_and_the_others_are_not(cut_run: Results) -> None:
-    assert (cut_run.verdict.word, cut_run.verdict.checks[0].spoils) == ("BLURRED", ("E2EL",))
+def test_a_spoiled_figure_is_marked_in_every_output_and_the_others_are_not(
+    cut_run: Results,
+) -> None:
+    assert (cut_run.verdict.word, cut_run.verdict.checks[0].spoils) == (
+        "BLURRED",
+        ("E2EL",),
+    )
     reports = write_reports(cut_run)
     block = reports.text.splitlines()
     marked = {line.partition(":")[0] for line in block if line.endswith(" !")}
-    assert marked == {"Mean E2EL (ms)", "Median E2EL (ms)"}  # p99 has another mark: too few values
+    assert marked == {
+        "Mean E2EL (ms)",
+        "Median E2EL (ms)",
+    }  # p99 has another mark: too few values
     assert "! E2EL spoiled: 2 of 52 requests were cut" in reports.text
     assert any(line.text.startswith("E2EL (ms) !") for line in reports.screen)
     assert any(line.text.startswith("TTFT (ms)  ") for line in reports.screen)
     assert "E2EL (ms) !" in html_page(cut_run, reports.text, "en", "")
-    assert "Mean E2EL (ms):                          1000.00    !" in markdown(cut_run, reports.text)
+    assert "Mean E2EL (ms):                          1000.00    !" in markdown(
+        cut_run, reports.text
+    )
     doubts = read_summary(cut_run.run.path).doubts()
     assert "2 of 52 requests were cut" in doubts["mean_e2el_ms"]
     assert "mean_ttft_ms" not in doubts
 
 
-def test_a_gate_on_a_spoiled_figure_is_not_judged_and_does_not_pass(cut_run: Results) -> None:
+def test_a_gate_on_a_spoiled_figure_is_not_judged_and_does_not_pass(
+    cut_run: Results,
+) -> None:
     spoiled, good = cut_run.thresholds
     assert (spoiled.failed, spoiled.value) == (True, None)
-    assert spoiled.line.startswith("mean_e2el_ms <= 5000: not judged (2 of 52 requests were cut")
+    assert spoiled.line.startswith(
+        "mean_e2el_ms <= 5000: not judged (2 of 52 requests were cut"
+    )
     assert (good.failed, good.value) == (False, 100.0)
 
 
 def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
-    """One request in each of two stages: too few for any statistics; no counters, no health, no tokenizer."""
-    stages = [StageRecord(str(n), n, begun_mono_ns=(n - 1) * 500 * MS, ended_mono_ns=n * 500 * MS) for n in (1, 2)]
+    """One request in each of two stages: too few for any statistics; no counters, no health, no
+    tokenizer."""
+    stages = [
+        StageRecord(
+            str(n), n, begun_mono_ns=(n - 1) * 500 * MS, ended_mono_ns=n * 500 * MS
+        )
+        for n in (1, 2)
+    ]
     about = manifest(num_prompts=2, stages=stages, goodput=["ttft:500"])
-    staged = run_of(record(0), record(1, start_ms=500, stage=1), path=tmp_path / "staged", about=about)
+    staged = run_of(
+        record(0),
+        record(1, start_ms=500, stage=1),
+        path=tmp_path / "staged",
+        about=about,
+    )
     single = run_of(record(0), path=tmp_path / "single")
     for found in (staged, single):
         found.run.path.mkdir()
@@ -99,7 +149,10 @@ def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
             "markdown": markdown(found, reports.text),
             "page": page_of(found).text,
         }
-        page = run_view(RunFiles(tmp_path, {found.run.path.name: found.run.path}), found.run.path.name)
+        page = run_view(
+            RunFiles(tmp_path, {found.run.path.name: found.run.path}),
+            found.run.path.name,
+        )
         outputs |= {
             "picture": as_svg(found),
             "shared": shared_markdown(shared_run(found)),
@@ -113,14 +166,24 @@ def test_what_was_not_judged_is_praised_in_no_output(tmp_path: Path) -> None:
         assert page.style != GOOD
         assert found.verdict.headline.startswith("VALID as far as seen: ")
         assert {s.name: s.mark for s in arranged(found.verdict.checks)}["Same"] == "?"
-        verdict = msgspec.json.decode((found.run.path / "summary.json").read_bytes())["llama_load"]["verdict"]
-        same = next(statement for statement in verdict["statements"] if statement["name"] == "Same")
+        verdict = msgspec.json.decode((found.run.path / "summary.json").read_bytes())[
+            "llama_load"
+        ]["verdict"]
+        same = next(
+            statement
+            for statement in verdict["statements"]
+            if statement["name"] == "Same"
+        )
         assert same["ok"] is None and same["missing"]
 
 
 def test_each_check_without_a_value_is_marked_unknown() -> None:
     checks = [limited(name, None, "what is not known") for name in LIMITS]
-    assert {check.mark for check in checks} == {statement.mark for statement in arranged(checks)} == {"?"}
+    assert (
+        {check.mark for check in checks}
+        == {statement.mark for statement in arranged(checks)}
+        == {"?"}
+    )
     assert not any(line.lstrip().startswith("✓") for line in check_lines(checks, 80))
 
 

@@ -63,9 +63,11 @@ class Judge(LlamaUser):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_locustfile_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run, workers: int) -> None:
-    """Each record is published once, however its task treats the answer; a rejected one is a failure without latencies; open
-    records do not keep others from being sent."""
+def test_a_locustfile_rejects_answers(
+    llama_server: Server, tmp_path: Path, run_locust: Run, workers: int
+) -> None:
+    """Each record is published once, however its task treats the answer; a rejected one is a
+    failure without latencies; open records do not keep others from being sent."""
     (tmp_path / "judges.py").write_text(JUDGES)
     arguments = ("-u", "2", "--num-prompts", "36", "--fail-if", "failure_ratio>0.9")
     file = tmp_path / "judges.py"
@@ -73,18 +75,58 @@ def test_a_locustfile_rejects_answers(llama_server: Server, tmp_path: Path, run_
         done = run_locust(llama_server.url, *arguments, locustfile=file)
         assert "published once" in done.out
     else:
-        done = run_locust(llama_server.url, *arguments, "--processes", str(workers), locustfile=file)
+        done = run_locust(
+            llama_server.url, *arguments, "--processes", str(workers), locustfile=file
+        )
     assert done.code == 0, done.err
     rows = done.records.measured().table.to_pylist()
     assert len(rows) == 36
     wrong = [row for row in rows if row["status"] == "wrong_answer"]
-    assert Counter(row["status"] for row in rows) == {"ok": 36 - len(wrong), "wrong_answer": len(wrong)}
+    assert Counter(row["status"] for row in rows) == {
+        "ok": 36 - len(wrong),
+        "wrong_answer": len(wrong),
+    }
     assert {row["error"] for row in wrong} >= {"it is wrong: 4 tokens", "no good"}
-    assert all(row["ttft_ms"] is None and row["e2el_ms"] is None and not row["itl_ms"] for row in wrong)
-    assert all(row["output_tokens"] and row["first_token_mono_ns"] for row in wrong)  # what came is on record
+    assert all(
+        row["ttft_ms"] is None and row["e2el_ms"] is None and not row["itl_ms"]
+        for row in wrong
+    )
+    # what came is on record
+    assert all(row["output_tokens"] and row["first_token_mono_ns"] for row in wrong)
     assert {row["name"] for row in rows} >= {"with", "named", "Judge"}
     assert done.summary["failed"] == len(wrong) > 5
     assert "wrong answer" in done.out
+
+
+HOLDERS = """
+import gevent
+from locust import task
+from llama_load import LlamaUser
+
+class Holder(LlamaUser):
+    @task
+    def ask(self):
+        outer = self.chat("outer", max_tokens=2)
+        gevent.joinall([gevent.spawn(self.chat, "inner", max_tokens=2) for _ in range(3)])
+        outer.fail("rejected after the others")
+"""
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_users_that_hold_records_open_do_not_wait_for_each_other(
+    llama_server: Server, tmp_path: Path, run_locust: Run, processes: tuple[str, ...]
+) -> None:
+    """Two users hold an answer open and wait for six more requests, of which three are left. Whether
+    they can reject it before the run is over is a matter of moments."""
+    file = tmp_path / "holders.py"
+    file.write_text(HOLDERS)
+    arguments = ("-u", "2", "--num-prompts", "5", "--fail-if", "failure_ratio>0.9")
+    done = run_locust(llama_server.url, *arguments, *processes, locustfile=file)
+    assert done.code == 0, done.err
+    rows = done.records.measured().table.to_pylist()
+    counts = Counter(row["status"] for row in rows)
+    assert counts.total() == 5 and counts["ok"] >= 3
+    assert set(counts) <= {"ok", "wrong_answer"}
 
 
 LOADED = """
@@ -102,9 +144,12 @@ class Own(LlamaUser):
 """
 
 
-def test_a_data_set_rejects_answers(llama_server: Server, tmp_path: Path, run_locust: Run) -> None:
-    """Answers of a model of random weights are no JSON and none of two words, but all match '.'. The worker, which has not read the
-    data set, has imported before its first request what checks them: that takes a fifth of a second."""
+def test_a_data_set_rejects_answers(
+    llama_server: Server, tmp_path: Path, run_locust: Run
+) -> None:
+    """Answers of a model of random weights are no JSON and none of two words, but all match '.'.
+    The worker, which has not read the data set, has imported before its first request what checks
+    them: that takes a fifth of a second."""
     lines = [
         {"prompt": "Say something.", "expect": {"regex": "(?s)."}},
         {"prompt": "Yes or no?", "expect": {"one_of": ["yes", "no"]}},
@@ -112,14 +157,36 @@ def test_a_data_set_rejects_answers(llama_server: Server, tmp_path: Path, run_lo
         {"prompt": "No expectation"},
     ]
     file = tmp_path / "prompts.jsonl"
-    file.write_text("".join(json.dumps(line | {"output_tokens": 8}) + "\n" for line in lines))
+    file.write_text(
+        "".join(json.dumps(line | {"output_tokens": 8}) + "\n" for line in lines)
+    )
     (tmp_path / "own.py").write_text(LOADED)
-    arguments = ("-u", "2", "--num-prompts", "4", "--warmup", "0", "--ignore-eos", "--dataset-path", str(file), "--processes", "1")
+    arguments = (
+        "-u",
+        "2",
+        "--num-prompts",
+        "4",
+        "--warmup",
+        "0",
+        "--ignore-eos",
+        "--dataset-path",
+        str(file),
+        "--processes",
+        "1",
+    )
     done = run_locust(llama_server.url, *arguments, locustfile=tmp_path / "own.py")
     rows = sorted(done.records.table.to_pylist(), key=lambda row: row["prompt_index"])
     assert {row["name"] for row in rows} == {"checks loaded: True"}, done.err
-    assert [row["status"] for row in rows] == ["ok", "wrong_answer", "wrong_answer", "ok"]
-    assert [row["error"] for row in rows[1:3]] == ["the answer is none of the expected ones", "the answer is not valid JSON"]
+    assert [row["status"] for row in rows] == [
+        "ok",
+        "wrong_answer",
+        "wrong_answer",
+        "ok",
+    ]
+    assert [row["error"] for row in rows[1:3]] == [
+        "the answer is none of the expected ones",
+        "the answer is not valid JSON",
+    ]
     assert done.code == 1  # failure_ratio
     assert done.summary["llama_load"]["verdict"]["word"] == "FAILED"
 
@@ -127,9 +194,15 @@ def test_a_data_set_rejects_answers(llama_server: Server, tmp_path: Path, run_lo
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ("self.chat('x', top_k=5)", "self.chat() takes no 'top_k': a field of the body goes into extra={'top_k': …}"),
+        (
+            "self.chat('x', top_k=5)",
+            "self.chat() takes no 'top_k': a field of the body goes into extra={'top_k': …}",
+        ),
         ("self.vision('x', nam='y')", "self.vision() takes no 'nam'"),
-        ("a = self.chat('x', max_tokens=2); self.chat('y', max_tokens=2); a.fail('late')", "answer.fail() came too late"),
+        (
+            "a = self.chat('x', max_tokens=2); self.chat('y', max_tokens=2); a.fail('late')",
+            "answer.fail() came too late",
+        ),
     ],
 )
 def test_what_a_locustfile_cannot_do_ends_the_run_with_a_sentence(
@@ -138,12 +211,16 @@ def test_what_a_locustfile_cannot_do_ends_the_run_with_a_sentence(
     (tmp_path / "mine.py").write_text(
         f"from locust import task\nfrom llama_load import LlamaUser\n\nclass Mine(LlamaUser):\n    @task\n    def ask(self):\n        {call}\n"
     )
-    done = run_locust(llama_server.url, "--num-prompts", "8", locustfile=tmp_path / "mine.py")
+    done = run_locust(
+        llama_server.url, "--num-prompts", "8", locustfile=tmp_path / "mine.py"
+    )
     assert done.code == 2
     assert sentence in done.err
 
 
-@pytest.mark.parametrize("method", ["chat", "document", "vision", "complete", "embed", "rerank"])
+@pytest.mark.parametrize(
+    "method", ["chat", "document", "vision", "complete", "embed", "rerank"]
+)
 def test_every_call_can_be_named_and_is_typed(method: str) -> None:
     from llama_load import LlamaUser
 

@@ -1,4 +1,5 @@
-"""A run's controller and its watchers: what is counted, what ends a run, what they write into the manifest. No process."""
+"""A run's controller and its watchers: what is counted, what ends a run, what they write into the
+manifest. No process."""
 
 from __future__ import annotations
 
@@ -64,7 +65,14 @@ class Notes(Watcher):
 def test_watchers_are_called_in_the_order_of_a_run() -> None:
     notes = Notes()
     VirtualRun(staged("1:1,1:1"), users=1, watchers=lambda *_: [notes]).begin().over()
-    measured = ["before", "record 0", "after ['1']", "before", "record 1", "after ['1 (2)']"]
+    measured = [
+        "before",
+        "record 0",
+        "after ['1']",
+        "before",
+        "record 1",
+        "after ['1 (2)']",
+    ]
     assert notes.calls == ["start", *measured, "stop", "facts complete"]
 
 
@@ -85,7 +93,12 @@ def test_the_progress_counts_from_the_measurement_on() -> None:
     run.status = "ok"
     run.after(1)
     counts = run.controller.progress.counts()
-    assert (counts.phase, counts.done, counts.total, counts.in_flight) == ("measuring", 2, 6, 2)
+    assert (counts.phase, counts.done, counts.total, counts.in_flight) == (
+        "measuring",
+        2,
+        6,
+        2,
+    )
     assert (counts.failed, counts.output_tokens) == (0, 6)
 
 
@@ -110,29 +123,42 @@ def test_no_request_is_leased_after_the_end() -> None:
 
 
 def aborting(threshold: str) -> Callable[..., list[Watcher]]:
-    return lambda _run, controller: [AbortWatcher(controller, (parse_abort(threshold),))]
+    return lambda _run, controller: [
+        AbortWatcher(controller, (parse_abort(threshold),))
+    ]
 
 
-def test_a_threshold_ends_the_run_once_enough_requests_have_ended(capsys: Capture) -> None:
+def test_a_threshold_ends_the_run_once_enough_requests_have_ended(
+    capsys: Capture,
+) -> None:
     """20 requests of ten users take 2 s; it is looked every 2 s."""
     run = VirtualRun(requests=10_000, users=10, watchers=aborting("failure_ratio>0.5"))
     run.status = "http_500"
     run.begin().over()
     assert run.manifest.end == "aborted"
     assert run.manifest.aborted_by is not None
-    assert (run.manifest.aborted_by.text, run.manifest.aborted_by.value) == ("failure_ratio>0.5", 1.0)
+    assert (run.manifest.aborted_by.text, run.manifest.aborted_by.value) == (
+        "failure_ratio>0.5",
+        1.0,
+    )
     assert "--abort-if failure_ratio>0.5: 1 after" in capsys.readouterr().err
     assert run.elapsed_s <= 4.5
 
 
 def test_a_threshold_that_holds_ends_nothing() -> None:
-    run = VirtualRun(requests=60, users=10, watchers=aborting("p50_e2el_ms>1500")).begin().over()
+    run = (
+        VirtualRun(requests=60, users=10, watchers=aborting("p50_e2el_ms>1500"))
+        .begin()
+        .over()
+    )
     assert run.manifest.end == "complete"
     assert run.manifest.aborted_by is None
 
 
 def test_failures_of_the_warm_up_abort_nothing() -> None:
-    run = VirtualRun(requests=30, users=10, warmup=40, watchers=aborting("failure_ratio>0"))
+    run = VirtualRun(
+        requests=30, users=10, warmup=40, watchers=aborting("failure_ratio>0")
+    )
     run.status = "http_500"
     run.begin().after(4.05)
     run.status = "ok"
@@ -141,7 +167,10 @@ def test_failures_of_the_warm_up_abort_nothing() -> None:
 
 
 def test_records_of_workers_count_for_thresholds_like_those_of_this_process() -> None:
-    rows = [record(number, first_ms=300) for number in range(30)] + [failed(31), failed(32, kind="cancelled")]
+    rows = [record(number, first_ms=300) for number in range(30)] + [
+        failed(31),
+        failed(32, kind="cancelled"),
+    ]
     for batch in (False, True):
         run = VirtualRun(requests=60, users=0, watchers=aborting("failed>0")).begin()
         if batch:
@@ -149,38 +178,64 @@ def test_records_of_workers_count_for_thresholds_like_those_of_this_process() ->
         for each in [] if batch else rows:
             run.controller.add_record(each)
         run.after(2.1).over()
-        assert run.manifest.aborted_by is not None and run.manifest.aborted_by.value == 1
+        assert (
+            run.manifest.aborted_by is not None and run.manifest.aborted_by.value == 1
+        )
 
 
 # ---------------------------------------------------------------------- --until, --end-below
 
 
 def until(text: str) -> Callable[..., list[Watcher]]:
-    return lambda run, controller: [UntilWatcher(controller, parse_until(text), is_open=False, users=run.users, slots=None)]
+    return lambda run, controller: [
+        UntilWatcher(
+            controller, parse_until(text), is_open=False, users=run.users, slots=None
+        )
+    ]
 
 
 def test_a_run_ends_as_its_time_would_when_its_figure_is_known(capsys: Capture) -> None:
     """Answers of equal length: known at the second look, after 420 of the 5000 requests."""
-    run = VirtualRun(requests=5000, users=8, service_s=0.1, watchers=until("mean_e2el:20%")).begin().over()
+    run = (
+        VirtualRun(
+            requests=5000, users=8, service_s=0.1, watchers=until("mean_e2el:20%")
+        )
+        .begin()
+        .over()
+    )
     known = run.manifest.until
-    assert known is not None and known.ended_early and known.count >= 420 and known.within is not None and known.within <= 0.2
+    assert (
+        known is not None
+        and known.ended_early
+        and known.count >= 420
+        and known.within is not None
+        and known.within <= 0.2
+    )
     assert run.manifest.end == "time"
     assert len(run.measured) < 5000
     assert "--until: mean_e2el is" in capsys.readouterr().err
 
 
 def test_a_limit_that_comes_before_the_figure_is_known_says_so() -> None:
-    run = VirtualRun(requests=40, users=4, service_s=0.1, watchers=until("p99_ttft:5%")).begin().over()
+    run = (
+        VirtualRun(requests=40, users=4, service_s=0.1, watchers=until("p99_ttft:5%"))
+        .begin()
+        .over()
+    )
     assert run.manifest.end == "complete"
     assert run.manifest.until is not None and not run.manifest.until.ended_early
 
 
 def test_a_run_ends_with_the_first_miss_too_many(capsys: Capture) -> None:
-    """All miss 100 ms: of 20 requests 18 must not, so that the third decides. The two users' requests end together."""
+    """All miss 100 ms: of 20 requests 18 must not, so that the third decides. The two users'
+    requests end together."""
     watchers = lambda _, run: [EndBelowWatcher(run, [parse_slo("ttft:100")], 0.9, 20)]  # noqa: E731
     run = VirtualRun(requests=20, watchers=watchers).begin().over()
     assert run.manifest.end == "time"
-    assert run.manifest.ended_below == "3 of 20 requests missed the objectives: 90 % can no longer meet them"
+    assert (
+        run.manifest.ended_below
+        == "3 of 20 requests missed the objectives: 90 % can no longer meet them"
+    )
     assert run.measured == [0, 1, 2, 3]
     assert capsys.readouterr().err.count("--end-below: 3 of 20") == 1
 
@@ -193,13 +248,17 @@ def idle(run: VirtualRun, controller: Any) -> list[Watcher]:
 
 
 def test_a_run_without_a_request_is_aborted() -> None:
-    run = VirtualRun(requests=4, watchers=idle).begin(0).after(FIRST_REQUEST_WITHIN_S - 1)
+    run = (
+        VirtualRun(requests=4, watchers=idle).begin(0).after(FIRST_REQUEST_WITHIN_S - 1)
+    )
     assert run.controller.end_reason is None
     run.after(2)
     assert run.controller.end_reason == "stopped"
 
 
-def test_a_run_with_a_time_waits_for_its_first_request_a_little_longer_than_that() -> None:
+def test_a_run_with_a_time_waits_for_its_first_request_a_little_longer_than_that() -> (
+    None
+):
     run = VirtualRun(run_time_s=90, users=2, watchers=idle)
     run.prepared.load.model = LoadModel(hands_over=False)
     run.begin(0).after(89)
@@ -221,9 +280,14 @@ def test_a_run_whose_users_pause_for_long_goes_on_once_something_was_sent() -> N
 
 
 def test_the_rest_of_a_schedule_that_nobody_takes_ends_with_the_run_time() -> None:
-    """Two arrivals are scheduled, the worker's only user is busy with the first one until it is lost."""
+    """Two arrivals are scheduled, the worker's only user is busy with the first one until it is
+    lost."""
     model = LoadModel(rate_rps=1, process="constant", max_in_flight=1)
-    run = VirtualRun(model, requests=3, run_time_s=500, service_s=2, watchers=idle).begin(0).after(2)
+    run = (
+        VirtualRun(model, requests=3, run_time_s=500, service_s=2, watchers=idle)
+        .begin(0)
+        .after(2)
+    )
     run.dispatcher.leave("local")
     run.after(ARRIVALS_TAKEN_WITHIN_S + 4)
     assert run.controller.end_reason == "time"
@@ -231,7 +295,9 @@ def test_the_rest_of_a_schedule_that_nobody_takes_ends_with_the_run_time() -> No
 
 
 @pytest.mark.parametrize("can_look", [True, False])
-def test_a_run_ends_when_no_server_is_left(can_look: bool, capsys: Capture, tmp_path: Path) -> None:
+def test_a_run_ends_when_no_server_is_left(
+    can_look: bool, capsys: Capture, tmp_path: Path
+) -> None:
     address, ended = SimpleNamespace(url="http://h"), []
     server: Any = SimpleNamespace(
         target=SimpleNamespace(address=address), can_be_watched=can_look, has_ended=lambda: bool(ended), log=None,
@@ -253,7 +319,8 @@ def test_a_run_ends_when_no_server_is_left(can_look: bool, capsys: Capture, tmp_
 
 
 def counting(values: list[int | None]) -> Callable[..., list[Watcher]]:
-    """Servers that have processed so many prompt tokens at each reading; None: one did not answer."""
+    """Servers that have processed so many prompt tokens at each reading; None: one did not
+    answer."""
     left = iter(values)
 
     def read() -> ServerCounters | None:
@@ -264,13 +331,33 @@ def counting(values: list[int | None]) -> Callable[..., list[Watcher]]:
 
 
 def test_counters_of_stages_are_added_up_without_the_warm_ups() -> None:
-    run = VirtualRun(staged("1:1,1:1"), users=1, warmup=1, watchers=counting([100, 140, 150, 155])).begin().over()
-    assert [stage.counters and stage.counters.prompt_tokens for stage in run.manifest.stages] == [40, 5]
-    assert run.manifest.counters is not None and run.manifest.counters.prompt_tokens == 45
+    run = (
+        VirtualRun(
+            staged("1:1,1:1"),
+            users=1,
+            warmup=1,
+            watchers=counting([100, 140, 150, 155]),
+        )
+        .begin()
+        .over()
+    )
+    assert [
+        stage.counters and stage.counters.prompt_tokens for stage in run.manifest.stages
+    ] == [
+        40,
+        5,
+    ]
+    assert (
+        run.manifest.counters is not None and run.manifest.counters.prompt_tokens == 45
+    )
 
 
 def test_a_server_that_does_not_report_makes_the_sum_unknown() -> None:
-    run = VirtualRun(staged("1:1,1:1"), users=1, watchers=counting([100, 140, None])).begin().over()
+    run = (
+        VirtualRun(staged("1:1,1:1"), users=1, watchers=counting([100, 140, None]))
+        .begin()
+        .over()
+    )
     assert [stage.counters is None for stage in run.manifest.stages] == [False, True]
     assert run.manifest.counters is None
     assert run.manifest.server_changes == []
@@ -279,12 +366,16 @@ def test_a_server_that_does_not_report_makes_the_sum_unknown() -> None:
 def test_counters_that_fell_are_a_restart() -> None:
     run = VirtualRun(requests=1, watchers=counting([100, 40])).begin().over()
     assert run.manifest.counters is None
-    assert run.manifest.server_changes == ["restarted while requests were measured: its counters were reset"]
+    assert run.manifest.server_changes == [
+        "restarted while requests were measured: its counters were reset"
+    ]
 
 
 def test_what_is_in_flight_is_sampled_until_the_end(tmp_path: Any) -> None:
     watchers = lambda run, controller: [  # noqa: E731
-        LiveSampler(controller, run, ["http://127.0.0.1:1"], LiveTelemetry(tmp_path / "none"))
+        LiveSampler(
+            controller, run, ["http://127.0.0.1:1"], LiveTelemetry(tmp_path / "none")
+        )
     ]
     run = VirtualRun(requests=6, watchers=watchers).begin().after(0.6)
     assert run.controller.live.phase == "measuring"

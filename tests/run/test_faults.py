@@ -1,4 +1,5 @@
-"""Faults planted under a run: a client that stands still, disks that are full, folders that go away. No record is lost."""
+"""Faults planted under a run: a client that stands still, disks that are full, folders that go
+away. No record is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from llama_load.run_folder import RunWriter, load_run
-from tests.conftest import SHAREGPT, Finished, Program, Simulated, environment, locust_command, start_program
+from tests.conftest import (
+    SHAREGPT,
+    Finished,
+    Program,
+    Simulated,
+    environment,
+    locust_command,
+    start_program,
+)
 from tests.make_records import manifest, record
 from tests.swarms import own_port, wait_until
 
@@ -22,7 +31,9 @@ Run = Callable[..., Finished]
 
 def begin(host: str, folder: Path, *arguments: str) -> Program:
     """A run under way, in the folder above its run folder."""
-    return start_program(locust_command(host, folder, *arguments)[2:], folder.parent, environment())
+    return start_program(
+        locust_command(host, folder, *arguments)[2:], folder.parent, environment()
+    )
 
 
 def end(process: Program, folder: Path, timeout_s: float = 60) -> Finished:
@@ -35,11 +46,25 @@ def end(process: Program, folder: Path, timeout_s: float = 60) -> Finished:
 
 
 @pytest.mark.heavy
-def test_a_suspended_client_fails_no_request_that_was_answered_in_time(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Answers take 1 s and 0.2 s; the client is stopped for 5 s while six are under way, and 2 s are allowed."""
+def test_a_suspended_client_fails_no_request_that_was_answered_in_time(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Answers take 1 s and 0.2 s; the client is stopped for 5 s while six are under way, and 2 s
+    are allowed."""
     server = simulate("--first-token-ms", "1000", "--interval-ms", "20")
     folder = tmp_path / "run"
-    run = begin(server.url, folder, "-u", "6", "--num-prompts", "18", "--max-tokens", "10", "--first-token-timeout", "2")
+    run = begin(
+        server.url,
+        folder,
+        "-u",
+        "6",
+        "--num-prompts",
+        "18",
+        "--max-tokens",
+        "10",
+        "--first-token-timeout",
+        "2",
+    )
     wait_until(server.has_answered(7))
     time.sleep(0.5)
     run.send_signal(signal.SIGSTOP)
@@ -52,7 +77,8 @@ def test_a_suspended_client_fails_no_request_that_was_answered_in_time(simulate:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 60 KiB, too small for report.html. (Skipped loudly where mounting is not allowed: `-rs` shows it.)"""
+    """A file system of 60 KiB, too small for report.html. (Skipped loudly where mounting is not
+    allowed: `-rs` shows it.)"""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(place)]
@@ -74,22 +100,45 @@ def with_temp_folder(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("in_swarm", [ALONE, SWARM])
 def test_a_disk_that_stays_full_loses_nothing(
-    simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path, run_report: Run, in_swarm: bool
+    simulate: Callable[..., Simulated],
+    small_disk: Path,
+    tmp_path: Path,
+    run_report: Run,
+    in_swarm: bool,
 ) -> None:
-    """The run ends at once, without a traceback, with its block; all of it is in the temporary folder, and the sentence says so."""
+    """The run ends at once, without a traceback, with its block; all of it is in the temporary
+    folder, and the sentence says so."""
     server = simulate("--first-token-ms", "10", "--interval-ms", "1")
-    command = locust_command(server.url, small_disk / "run", "-u", "4", "--num-prompts", "120", "--max-tokens", "40")
+    command = locust_command(
+        server.url,
+        small_disk / "run",
+        "-u",
+        "4",
+        "--num-prompts",
+        "120",
+        "--max-tokens",
+        "40",
+    )
     command += ["--processes", "2", *own_port()] if in_swarm else []
     begun = time.monotonic()
     process = subprocess.run(
-        command, cwd=small_disk, env=with_temp_folder(tmp_path / "tmp"), capture_output=True, text=True, timeout=90, check=False
+        command,
+        cwd=small_disk,
+        env=with_temp_folder(tmp_path / "tmp"),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert process.returncode == 3, process.stderr
     assert time.monotonic() - begun < 60
     assert "Traceback" not in process.stderr
     assert "Successful requests:                     120" in process.stdout
     (folder,) = (tmp_path / "tmp").glob("llama-load-run-*")
-    assert f"No space left on device; the whole run is in {folder} instead" in process.stderr
+    assert (
+        f"No space left on device; the whole run is in {folder} instead"
+        in process.stderr
+    )
     measured = load_run(folder).records.measured()
     assert sorted(measured.strings("prompt_index")) == list(range(120))
     assert run_report(folder).code == 0
@@ -98,17 +147,42 @@ def test_a_disk_that_stays_full_loses_nothing(
 
 @pytest.mark.heavy
 def test_a_report_of_what_a_full_disk_lost_names_the_disk(
-    simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path, run_report: Run
+    simulate: Callable[..., Simulated],
+    small_disk: Path,
+    tmp_path: Path,
+    run_report: Run,
 ) -> None:
-    """The temporary folder is on the same disk. Every request has ended, and the block says so; a later report has what was
-    written, and says why the rest is missing: exactly where the disk had room for the manifest."""
+    """The temporary folder is on the same disk. Every request has ended, and the block says so; a
+    later report has what was written, and says why the rest is missing: exactly where the disk had
+    room for the manifest."""
     server = simulate("--first-token-ms", "10", "--interval-ms", "1")
     folder = small_disk / "run"
     (small_disk / "tmp").mkdir()
-    file = tmp_path / "chat.py"  # an environment variable would not do: Python looks for a folder that it can write to
-    file.write_text(f"import tempfile\n\ntempfile.tempdir = {str(small_disk / 'tmp')!r}\n{SHAREGPT.read_text()}")
-    command = locust_command(server.url, folder, "-u", "4", "--num-prompts", "120", "--max-tokens", "40", locustfile=file)
-    process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path)
+    # an environment variable would not do: Python looks for a folder that it can write to
+    file = tmp_path / "chat.py"
+    file.write_text(
+        f"import tempfile\n\ntempfile.tempdir = {str(small_disk / 'tmp')!r}\n{SHAREGPT.read_text()}"
+    )
+    command = locust_command(
+        server.url,
+        folder,
+        "-u",
+        "4",
+        "--num-prompts",
+        "120",
+        "--max-tokens",
+        "40",
+        locustfile=file,
+    )
+    process = subprocess.run(
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=tmp_path,
+    )
     assert process.returncode == 3, process.stderr
     assert "Successful requests:                     120" in process.stdout
     assert "records are in no file" in process.stderr
@@ -116,15 +190,22 @@ def test_a_report_of_what_a_full_disk_lost_names_the_disk(
     done = run_report(folder)
     assert done.code == 3
     said = " ".join(done.out.split())
-    assert "could not be written to disk" in said or "the run was killed, or its disk was full" in said
+    assert (
+        "could not be written to disk" in said
+        or "the run was killed, or its disk was full" in said
+    )
     assert "did not end" not in said
 
 
 @pytest.mark.heavy
-def test_a_run_whose_folder_is_removed_has_its_report(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_a_run_whose_folder_is_removed_has_its_report(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
     folder = tmp_path / "run"
-    run = begin(server.url, folder, "-u", "2", "--num-prompts", "20", "--max-tokens", "10")
+    run = begin(
+        server.url, folder, "-u", "2", "--num-prompts", "20", "--max-tokens", "10"
+    )
     wait_until((folder / "requests.arrows").exists)
     shutil.rmtree(folder)
     done = end(run, folder)
@@ -135,10 +216,14 @@ def test_a_run_whose_folder_is_removed_has_its_report(simulate: Callable[..., Si
 
 @pytest.mark.heavy
 def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Three runs at once with one --run-dir: one of them runs, the others end with 2 and a sentence before anything is sent."""
+    """Three runs at once with one --run-dir: one of them runs, the others end with 2 and a sentence
+    before anything is sent."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
     folder = tmp_path / "run"
-    runs = [begin(server.url, folder, "-u", "2", "--num-prompts", "11", "--warmup", "0") for _ in range(3)]
+    runs = [
+        begin(server.url, folder, "-u", "2", "--num-prompts", "11", "--warmup", "0")
+        for _ in range(3)
+    ]
     done = [end(run, folder) for run in runs]
     assert sorted(each.code for each in done) == [0, 2, 2], [each.err for each in done]
     for each in done:
@@ -154,7 +239,9 @@ def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
 ) -> None:
     server = simulate("--first-token-ms", "100", "--interval-ms", "5")
     folder = tmp_path / "run"
-    run = begin(server.url, folder, "-u", "2", "--num-prompts", "60", "--max-tokens", "10")
+    run = begin(
+        server.url, folder, "-u", "2", "--num-prompts", "60", "--max-tokens", "10"
+    )
     wait_until((folder / "requests.arrows").exists)
     asked = run_report(folder)
     assert "this is a snapshot" in asked.out, asked.err
@@ -163,8 +250,11 @@ def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
     assert len(done.records.measured()) == 60
 
 
-def test_a_folder_that_is_read_only_is_reported(small_disk: Path, run_report: Run) -> None:
-    """A killed run on a disk that has become read-only: its block is printed, the sentence says that nothing was changed."""
+def test_a_folder_that_is_read_only_is_reported(
+    small_disk: Path, run_report: Run
+) -> None:
+    """A killed run on a disk that has become read-only: its block is printed, the sentence says
+    that nothing was changed."""
     folder = small_disk / "run"
     writer = RunWriter(folder, manifest(end="running", num_prompts=2))
     writer.append([record(0), record(1)])
@@ -178,7 +268,8 @@ def test_a_folder_that_is_read_only_is_reported(small_disk: Path, run_report: Ru
 
 
 def test_a_disk_that_is_full_at_the_very_end(small_disk: Path, run_report: Run) -> None:
-    """The table fits and the reports do not: the block is printed, what is there stays, nothing half is left."""
+    """The table fits and the reports do not: the block is printed, what is there stays, nothing
+    half is left."""
     folder = small_disk / "run"
     writer = RunWriter(folder, manifest(end="complete", num_prompts=1))
     writer.append([record(0)])
@@ -195,7 +286,40 @@ def test_a_disk_that_is_full_at_the_very_end(small_disk: Path, run_report: Run) 
     assert "Traceback" not in done.err
     assert sorted(file.name for file in folder.iterdir()) == before
     (small_disk / "ballast").unlink()
-    subprocess.run(["mount", "-o", "remount,size=200k", str(small_disk)], check=True)  # still too small for report.html
+    # still too small for report.html
+    subprocess.run(["mount", "-o", "remount,size=200k", str(small_disk)], check=True)
     again = run_report(folder)
     assert (folder / "summary.json").is_file() and (folder / "report.md").is_file()
-    assert again.code == 3 and "report.html" in again.err and "Traceback" not in again.err
+    assert (
+        again.code == 3 and "report.html" in again.err and "Traceback" not in again.err
+    )
+
+
+BROKEN = """
+import llama_load.swarm.lifecycle as lifecycle
+from locust import task
+from llama_load import LlamaUser, ShareGPT
+
+def breaks(*_):
+    raise AttributeError("broken")
+
+lifecycle.LocalRun.__init__ = breaks
+
+class User(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        self.chat()
+"""
+
+
+def test_a_run_that_breaks_before_it_begins_ends(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """An error of ours after the preflight: Locust waited for users that never came."""
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    done = run_locust(simulate().url, "-u", "1", "--num-prompts", "3", locustfile=file)
+    assert done.code == 3
+    assert "the run could not be prepared: AttributeError('broken')" in done.err

@@ -10,9 +10,12 @@ from llama_load.run.in_thread import PAGE_THREADS, in_page_thread, in_thread
 
 
 def test_downloads_do_not_keep_records_waiting() -> None:
-    """A dozen readers of slow disks wait for each other, and the writer of records for none of them."""
+    """A dozen readers of slow disks wait for each other, and the writer of records for none of
+    them."""
     may_end = threading.Event()
-    reading = [gevent.spawn(in_page_thread, may_end.wait) for _ in range(3 * PAGE_THREADS)]
+    reading = [
+        gevent.spawn(in_page_thread, may_end.wait) for _ in range(3 * PAGE_THREADS)
+    ]
     try:
         with gevent.Timeout(20):
             assert in_thread(lambda: "written") == "written"

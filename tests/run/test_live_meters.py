@@ -18,7 +18,13 @@ def gpu(source: str, number: str, watts: float, **labels: str) -> list[LiveSerie
 
 
 def test_a_gpu_seen_twice_is_shown_once_and_those_of_two_machines_have_names() -> None:
-    one = [*gpu("gpus", "0", 300, uuid="GPU-a"), *gpu("http://x/metrics", "0", 301, uuid="GPU-a")]
+    one = [
+        *gpu("gpus", "0", 300, uuid="GPU-a"),
+        *gpu("http://x/metrics", "0", 301, uuid="GPU-a"),
+    ]
     assert present_values(one) == {"GPU power (W): GPU 0": 300}
     two = present_values([*one, *gpu("http://y/metrics", "0", 200, uuid="GPU-b")])
-    assert two == {"GPU power (W): GPU 0 of gpus": 300, "GPU power (W): GPU 0 of http://y/metrics": 200}
+    assert two == {
+        "GPU power (W): GPU 0 of gpus": 300,
+        "GPU power (W): GPU 0 of http://y/metrics": 200,
+    }

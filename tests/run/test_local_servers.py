@@ -1,4 +1,5 @@
-"""Runs against servers on this machine: what they are made of, their logs, and what happens when one dies."""
+"""Runs against servers on this machine: what they are made of, their logs, and what happens when
+one dies."""
 
 from __future__ import annotations
 
@@ -18,14 +19,34 @@ from tests.swarms import wait_until
 Run = Callable[..., Finished]
 
 
-def test_a_run_keeps_what_the_server_says_of_itself(run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path) -> None:
-    """Its description in summary.json and in the block, its log in the run folder; secrets in neither."""
-    spec = ServerSpec(model=str(tiny_model), args=("-np", "2", "-c", "4096", "-b", "512"), api_key="s3cret-of-ours")
+def test_a_run_keeps_what_the_server_says_of_itself(
+    run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
+) -> None:
+    """Its description in summary.json and in the block, its log in the run folder; secrets in
+    neither."""
+    spec = ServerSpec(
+        model=str(tiny_model),
+        args=("-np", "2", "-c", "4096", "-b", "512"),
+        api_key="s3cret-of-ours",
+    )
     with serving(spec, tmp_path / "server") as server:
-        done = run_locust(server.url, "--num-prompts", "4", "--max-tokens", "4", "--api-key", "s3cret-of-ours")
+        done = run_locust(
+            server.url,
+            "--num-prompts",
+            "4",
+            "--max-tokens",
+            "4",
+            "--api-key",
+            "s3cret-of-ours",
+        )
     assert done.code == 0, done.err
     (described,) = done.summary["llama_load"]["servers"]
-    assert (described["quantization"], described["slots"], described["batch"], described["threads"]) == ("all F32", 2, 512, 1)
+    assert (
+        described["quantization"],
+        described["slots"],
+        described["batch"],
+        described["threads"],
+    ) == ("all F32", 2, 512, 1)
     assert described["n_params"] > 10**5
     assert described["is_ours"]
     assert described["start_s"] > 0
@@ -35,7 +56,11 @@ def test_a_run_keeps_what_the_server_says_of_itself(run_locust: Callable[..., Fi
     assert "listening on" in (kept / "server.log").read_text()
     assert "KV buffer size" in (kept / "memory.log").read_text()
     assert "embedded_server" in (kept / "command").read_text()
-    assert not any(b"s3cret-of-ours" in file.read_bytes() for file in done.folder.rglob("*") if file.is_file())
+    assert not any(
+        b"s3cret-of-ours" in file.read_bytes()
+        for file in done.folder.rglob("*")
+        if file.is_file()
+    )
     assert "started by llama-load serve" in done.out
     assert "CPU_Mapped" in done.out
 
@@ -68,21 +93,42 @@ def test_a_server_that_dies_ends_the_run_with_its_last_words(
         killer = threading.Thread(target=kill)
         killer.start()
         done = run_locust(
-            server.url, "--num-prompts", "3000", "--max-tokens", "100", "-t", "90s", "--server-grace", "1", folder=folder
+            server.url,
+            "--num-prompts",
+            "3000",
+            "--max-tokens",
+            "100",
+            "-t",
+            "90s",
+            "--server-grace",
+            "1",
+            folder=folder,
         )
         killer.join()
     assert done.code == 3, done.err
     assert done.manifest["end"] == "server"
-    check = next(check for check in done.summary["llama_load"]["verdict"]["checks"] if check["name"] == "server_endings")
-    assert check["text"] == "the companion sleep ended (killed by SIGKILL), so the server was stopped"
+    check = next(
+        check
+        for check in done.summary["llama_load"]["verdict"]["checks"]
+        if check["name"] == "server_endings"
+    )
+    assert (
+        check["text"]
+        == "the companion sleep ended (killed by SIGKILL), so the server was stopped"
+    )
     assert done.summary["llama_load"]["verdict"]["word"] == "INCOMPLETE"
     assert "no server is left; the run ends" in done.err
     assert "It ended: the companion sleep" in done.out
 
 
-def test_a_replica_that_dies_does_not_end_the_run(simulate: Callable[..., Simulated], tmp_path: Path, run_locust: Run) -> None:
-    """Its requests fail and are counted, the gap is named, and the other one's figures are there."""
-    lost, kept = (simulate("--first-token-ms", "20", "--interval-ms", "5") for _ in range(2))
+def test_a_replica_that_dies_does_not_end_the_run(
+    simulate: Callable[..., Simulated], tmp_path: Path, run_locust: Run
+) -> None:
+    """Its requests fail and are counted, the gap is named, and the other one's figures are
+    there."""
+    lost, kept = (
+        simulate("--first-token-ms", "20", "--interval-ms", "5") for _ in range(2)
+    )
     process = listening_process(parse_url(lost.url).resolved())
     assert process is not None
 
@@ -92,7 +138,16 @@ def test_a_replica_that_dies_does_not_end_the_run(simulate: Callable[..., Simula
 
     killer = threading.Thread(target=kill)
     killer.start()
-    flags = ("-u", "4", "--num-prompts", "80", "--max-tokens", "4", "--server-grace", "0")
+    flags = (
+        "-u",
+        "4",
+        "--num-prompts",
+        "80",
+        "--max-tokens",
+        "4",
+        "--server-grace",
+        "0",
+    )
     done = run_locust(f"{lost.url},{kept.url}", *flags)
     killer.join()
     assert done.manifest["end"] == "complete", done.err
@@ -102,4 +157,7 @@ def test_a_replica_that_dies_does_not_end_the_run(simulate: Callable[..., Simula
     assert done.summary["failed"] > 0
     checks = done.summary["llama_load"]["verdict"]["checks"]
     (change,) = (check["text"] for check in checks if check["name"] == "server_changes")
-    assert f"{lost.url}: its process ended during the run and was not started again until its end" in change
+    assert (
+        f"{lost.url}: its process ended during the run and was not started again until its end"
+        in change
+    )

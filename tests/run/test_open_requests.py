@@ -8,7 +8,8 @@ from llama_load.run.patience import TURNS, wait_until_none
 
 
 def test_patience_ends_with_progress_and_not_with_time() -> None:
-    """A record every 150 turns, each of which may take an hour: all 20 are waited for. One that never comes costs 200 turns."""
+    """A record every 150 turns, each of which may take an hour: all 20 are waited for. One that
+    never comes costs 200 turns."""
     turns = 0
 
     def turn(_: float) -> None:

@@ -1,4 +1,5 @@
-"""The phases of a run: who is sent when, what ends them, and what the manifest keeps of them. No process, no waiting."""
+"""The phases of a run: who is sent when, what ends them, and what the manifest keeps of them. No
+process, no waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def test_the_warm_up_has_ended_before_the_first_measured_request() -> None:
     run = VirtualRun(requests=4, warmup=3).begin().over()
     warm_ns = [end_ns for lease, _, end_ns in run.sent if lease.warmup]
     assert len(warm_ns) == 3
-    assert max(warm_ns) <= min(start_ns for lease, start_ns, _ in run.sent if not lease.warmup)
+    assert max(warm_ns) <= min(
+        start_ns for lease, start_ns, _ in run.sent if not lease.warmup
+    )
 
 
 def test_what_is_going_on_is_named() -> None:
@@ -49,7 +52,9 @@ def test_a_run_time_counts_from_the_first_measured_request() -> None:
     assert run.controller.end_reason == "time"
     assert run.elapsed_s == pytest.approx(7.5, abs=0.2)
     assert run.sending() == 2
-    assert run.manifest.cut_mono_ns == pytest.approx(run.begun_ns + 7.5 * NS_PER_S, abs=0.1 * NS_PER_S)
+    assert run.manifest.cut_mono_ns == pytest.approx(
+        run.begun_ns + 7.5 * NS_PER_S, abs=0.1 * NS_PER_S
+    )
 
 
 def test_a_number_of_requests_ends_a_run_before_its_time() -> None:
@@ -60,7 +65,8 @@ def test_a_number_of_requests_ends_a_run_before_its_time() -> None:
 
 
 def test_the_time_of_a_measurement_that_has_ended_ends_nothing_later() -> None:
-    """The first stage's two requests are answered after 2 s; its 5 s do not end the second stage."""
+    """The first stage's two requests are answered after 2 s; its 5 s do not end the second
+    stage."""
     run = VirtualRun(staged("1:2,1"), requests=8, run_time_s=5).begin().over()
     assert len(run.of_stage(1)) >= 5
 
@@ -70,13 +76,16 @@ def test_a_stage_without_enough_requests_for_its_time_ends_with_the_last_one() -
     first, second = run.manifest.stages
     assert (first.is_timed, second.is_timed) == (False, False)
     assert first.ended_mono_ns is not None and second.begun_mono_ns is not None
-    assert first.ended_mono_ns - (first.begun_mono_ns or 0) == pytest.approx(2 * NS_PER_S, abs=0.1 * NS_PER_S)
+    assert first.ended_mono_ns - (first.begun_mono_ns or 0) == pytest.approx(
+        2 * NS_PER_S, abs=0.1 * NS_PER_S
+    )
     assert first.ended_mono_ns <= second.begun_mono_ns
     assert run.manifests_written == 2
 
 
 def test_a_stage_that_ends_by_time_completes_what_is_in_flight() -> None:
-    """Two users, 3.5 s, requests of 1 s: eight are sent, and all of them answered; figures end with the time."""
+    """Two users, 3.5 s, requests of 1 s: eight are sent, and all of them answered; figures end with
+    the time."""
     run = VirtualRun(staged("2:3.5s")).begin().over()
     (stage,) = run.manifest.stages
     assert stage.is_timed
@@ -95,12 +104,20 @@ def test_the_level_of_each_stage_is_reached_and_never_exceeded() -> None:
 
 
 def test_a_spike_has_no_pause_and_one_warm_up() -> None:
-    """Two users, six, two, for 3 s each: as soon as the time of a stage is over, requests belong to the next one."""
-    run = VirtualRun(staged("spike:2-6:3s"), users=6, warmup=1, service_s=0.4).begin().over()
+    """Two users, six, two, for 3 s each: as soon as the time of a stage is over, requests belong to
+    the next one."""
+    run = (
+        VirtualRun(staged("spike:2-6:3s"), users=6, warmup=1, service_s=0.4)
+        .begin()
+        .over()
+    )
     assert [most_at_once(run.of_stage(number)) for number in range(3)] == [2, 6, 2]
     assert sum(lease.warmup for lease, _, _ in run.sent) == 1
     before, spike, after = run.manifest.stages
-    assert before.ended_mono_ns == spike.begun_mono_ns and spike.ended_mono_ns == after.begun_mono_ns
+    assert (
+        before.ended_mono_ns == spike.begun_mono_ns
+        and spike.ended_mono_ns == after.begun_mono_ns
+    )
     assert all(stage.is_timed for stage in run.manifest.stages)
 
 
@@ -116,21 +133,38 @@ def test_a_ramp_of_users_grows_with_time() -> None:
 
 def test_an_open_loop_keeps_its_schedule() -> None:
     """One request every 0.5 s, although each takes 3 s: the users do not hold it up."""
-    run = VirtualRun(LoadModel(rate_rps=2, process="constant"), requests=8, service_s=3).begin(0).over()
+    run = (
+        VirtualRun(LoadModel(rate_rps=2, process="constant"), requests=8, service_s=3)
+        .begin(0)
+        .over()
+    )
     starts_ns = sorted(start_ns for _, start_ns, _ in run.sent)
-    assert [later - earlier for earlier, later in zip(starts_ns, starts_ns[1:], strict=False)] == [NS_PER_S // 2] * 7
+    assert [
+        later - earlier
+        for earlier, later in zip(starts_ns, starts_ns[1:], strict=False)
+    ] == [NS_PER_S // 2] * 7
     assert all(lease.scheduled_ns == start_ns for lease, start_ns, _ in run.sent)
 
 
 def test_the_first_arrival_is_not_late() -> None:
-    """A trace's first arrival is at its very beginning: the measurement begins later than its lease takes to come, 0.2 s here."""
+    """A trace's first arrival is at its very beginning: the measurement begins later than its lease
+    takes to come, 0.2 s here."""
     model = LoadModel(arrivals=[Arrival(0.0), Arrival(0.1)])
-    run = VirtualRun(model, requests=2, warmup=2, service_s=0.1, delivery_s=0.2).begin(0).over()
-    assert [lease.scheduled_ns == start_ns for lease, start_ns, _ in run.sent if not lease.warmup] == [True, True]
+    run = (
+        VirtualRun(model, requests=2, warmup=2, service_s=0.1, delivery_s=0.2)
+        .begin(0)
+        .over()
+    )
+    assert [
+        lease.scheduled_ns == start_ns
+        for lease, start_ns, _ in run.sent
+        if not lease.warmup
+    ] == [True, True]
 
 
 def test_a_limit_queues_arrivals() -> None:
-    """Four a second for two users of 1 s: the last of 8 waits 1.5 s, and says when the limit let it go."""
+    """Four a second for two users of 1 s: the last of 8 waits 1.5 s, and says when the limit let it
+    go."""
     model = LoadModel(rate_rps=4, process="constant", max_in_flight=2)
     run = VirtualRun(model, requests=8).begin(0).over()
     assert most_at_once(run.sent) == 2
@@ -152,15 +186,26 @@ def test_a_limit_drops_arrivals() -> None:
 
 def test_a_time_limit_of_a_schedule_says_how_many_were_scheduled_before_it() -> None:
     """Two a second, 3.2 s: six of a hundred."""
-    run = VirtualRun(LoadModel(rate_rps=2, process="constant"), requests=100, run_time_s=3.2).begin(0).over()
+    run = (
+        VirtualRun(
+            LoadModel(rate_rps=2, process="constant"), requests=100, run_time_s=3.2
+        )
+        .begin(0)
+        .over()
+    )
     assert run.controller.end_reason == "time"
     assert run.manifest.due == 6
     assert len(run.sent) == 6
 
 
 def test_a_soak_whose_last_window_has_no_late_arrival_is_whole() -> None:
-    """4.3 requests a second for 2 s are 8 arrivals: the last window ends after the last of them, and is complete all the same."""
-    run = VirtualRun(staged("soak:4.3/s:2s", process="constant"), service_s=0.1).begin(0).over()
+    """4.3 requests a second for 2 s are 8 arrivals: the last window ends after the last of them,
+    and is complete all the same."""
+    run = (
+        VirtualRun(staged("soak:4.3/s:2s", process="constant"), service_s=0.1)
+        .begin(0)
+        .over()
+    )
     assert len(run.measured) == 8
     assert all(stage.ended_mono_ns is not None for stage in run.manifest.stages)
 
@@ -170,8 +215,16 @@ def test_a_run_that_is_stopped_names_the_stages_that_did_not_end() -> None:
     run.controller.stopping("interrupted")
     run.after(3).over()
     assert run.manifest.end == "interrupted"
-    assert [stage.ended_mono_ns is not None for stage in run.manifest.stages] == [True, False, False]
-    assert [stage.begun_mono_ns is not None for stage in run.manifest.stages] == [True, True, False]
+    assert [stage.ended_mono_ns is not None for stage in run.manifest.stages] == [
+        True,
+        False,
+        False,
+    ]
+    assert [stage.begun_mono_ns is not None for stage in run.manifest.stages] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_stage_that_is_stopped_in_the_middle_ends_no_stage_behind_it() -> None:
@@ -247,9 +300,25 @@ def test_a_schedule_waits_until_all_workers_have_joined() -> None:
     assert len(run.sent) == 1
 
 
+def test_the_time_of_a_run_does_not_go_on_while_no_worker_has_joined() -> None:
+    """Until the clock of a worker is known it gets no requests: over a slow network a short run would
+    end before its first one."""
+    run = VirtualRun(run_time_s=2, users=0)
+    run.dispatcher.ledger.expect("late")
+    run.begin().after(5)
+    assert not run.dispatcher.assigner.measuring
+    run.dispatcher.ledger.join("late")
+    run.after(1)
+    assert run.dispatcher.assigner.measuring
+    run.over()
+    assert run.elapsed_s == pytest.approx(7, abs=0.2)
+
+
 def test_arrivals_that_nobody_takes_are_given_up_only_after_the_last_one() -> None:
     model = LoadModel(rate_rps=1, process="constant", max_in_flight=1)
-    run = VirtualRun(model, requests=4, service_s=1000, run_time_s=2000).begin(0).after(2)
+    run = (
+        VirtualRun(model, requests=4, service_s=1000, run_time_s=2000).begin(0).after(2)
+    )
     run.controller.give_up_arrivals()
     assert run.controller.end_reason is None
     run.after(3)
@@ -269,20 +338,40 @@ def test_only_the_stage_in_which_a_worker_was_lost_is_marked() -> None:
 
 
 def test_a_warm_up_hands_its_slots_over_one_by_one() -> None:
-    """Four users: from the first measured request to the end of the last one, four requests are in flight."""
-    run = VirtualRun(LoadModel(hands_over=True), users=4, requests=12, warmup=4, filling=8).begin().over()
+    """Four users: from the first measured request to the end of the last one, four requests are in
+    flight."""
+    run = (
+        VirtualRun(
+            LoadModel(hands_over=True), users=4, requests=12, warmup=4, filling=8
+        )
+        .begin()
+        .over()
+    )
     measured = [sent for sent in run.sent if not sent[0].warmup]
     assert sorted(lease.index for lease, _, _ in measured) == list(range(12))
-    first_ns, last_ns = min(start_ns for _, start_ns, _ in measured), max(end_ns for _, _, end_ns in measured)
+    first_ns, last_ns = (
+        min(start_ns for _, start_ns, _ in measured),
+        max(end_ns for _, _, end_ns in measured),
+    )
     at_ns = first_ns + 1
     while at_ns < last_ns:
-        assert sum(start_ns <= at_ns < (end_ns or at_ns + 1) for _, start_ns, end_ns in run.sent) == 4
+        assert (
+            sum(
+                start_ns <= at_ns < (end_ns or at_ns + 1)
+                for _, start_ns, end_ns in run.sent
+            )
+            == 4
+        )
         at_ns += NS_PER_S // 4
     assert run.controller.end_reason == "complete"
 
 
-@pytest.mark.parametrize(("requests", "run_time_s", "left_s"), [(8, None, 2.0), (None, 6.0, 4.0)])
-def test_the_time_left_is_that_of_the_limit_or_of_the_pace(requests: int | None, run_time_s: float | None, left_s: float) -> None:
+@pytest.mark.parametrize(
+    ("requests", "run_time_s", "left_s"), [(8, None, 2.0), (None, 6.0, 4.0)]
+)
+def test_the_time_left_is_that_of_the_limit_or_of_the_pace(
+    requests: int | None, run_time_s: float | None, left_s: float
+) -> None:
     """After 2 s of 6: 4 s. After four of eight requests in 2 s: 2 s."""
     run = VirtualRun(requests=requests, run_time_s=run_time_s).begin().after(2)
     assert run.controller.progress.counts().left_s == pytest.approx(left_s, abs=0.1)
@@ -300,5 +389,8 @@ def test_weights_choose_the_workload_of_an_arrival() -> None:
     drawn = drawn_by_weight({"slow": 1, "fast": 3}, seed=7)
     names = [drawn(number) for number in range(4000)]
     assert names.count("slow") == pytest.approx(1000, rel=0.1)
-    assert names == [drawn_by_weight({"slow": 1, "fast": 3}, seed=7)(number) for number in range(4000)]
+    assert names == [
+        drawn_by_weight({"slow": 1, "fast": 3}, seed=7)(number)
+        for number in range(4000)
+    ]
     assert drawn_by_weight({"only": 2}, seed=7)(5) == "only"

@@ -1,4 +1,5 @@
-"""When probes are sent: on the idle server, while requests are measured, and at no other time. No process, no waiting."""
+"""When probes are sent: on the idle server, while requests are measured, and at no other time. No
+process, no waiting."""
 
 from __future__ import annotations
 
@@ -30,8 +31,13 @@ from tests.virtual_run import VirtualRun, staged
 def test_one_probe_in_each_interval() -> None:
     times = list(islice(probe_times_s(0.5, 3), 1000))
     assert [int(at // 2) for at in times] == list(range(1000))
-    assert times == list(islice(probe_times_s(0.5, 3), 1000)) != list(islice(probe_times_s(0.5, 4), 1000))
-    # Every moment of an interval is as likely: the mean of 1000 places has a standard deviation of 2 / sqrt(12 000) s.
+    assert (
+        times
+        == list(islice(probe_times_s(0.5, 3), 1000))
+        != list(islice(probe_times_s(0.5, 4), 1000))
+    )
+    # Every moment of an interval is as likely: the mean of 1000 places has a standard deviation of
+    # 2 / sqrt(12 000) s.
     assert sum(at % 2 for at in times) / 1000 == pytest.approx(1, abs=0.08)
 
 
@@ -40,12 +46,15 @@ class Server:
 
     def __init__(self, run: VirtualRun) -> None:
         self.time = run.time
-        self.sent: list[tuple[str, int, int, int | None]] = []  # name, server, start and scheduled, ns
+        # name, server, start and scheduled, ns
+        self.sent: list[tuple[str, int, int, int | None]] = []
         self.kept: list[RequestRecord] = []
         self.takes_s, self.is_cut, self.ends = 0.1, False, 0
         self.most_in_flight = self.in_flight = 0
 
-    def send(self, number: int, replica: int, name: str, scheduled_ns: int | None) -> RequestRecord:
+    def send(
+        self, number: int, replica: int, name: str, scheduled_ns: int | None
+    ) -> RequestRecord:
         begun_ns = self.time.now_ns
         self.sent.append((name, replica, begun_ns, scheduled_ns))
         self.in_flight += 1
@@ -54,7 +63,12 @@ class Server:
         while self.time.now_ns < begun_ns + self.takes_s * NS_PER_S and not self.is_cut:
             self.time.sleep(0.01)
         self.in_flight -= 1
-        return record(number, start_ms=begun_ns / MS, name=name, status="cancelled" if self.is_cut else "ok")
+        return record(
+            number,
+            start_ms=begun_ns / MS,
+            name=name,
+            status="cancelled" if self.is_cut else "ok",
+        )
 
     def close(self) -> None:
         self.is_cut = True
@@ -81,7 +95,9 @@ class Probed:
             self.server = Server(run)
             server: Any = self.server
             journal: Any = SimpleNamespace(add=server.kept.append, close=lambda: 0)
-            self.prober = Prober(controller, rate, 1, servers, sender=server, journal=journal)
+            self.prober = Prober(
+                controller, rate, 1, servers, sender=server, journal=journal
+            )
             self.edges = Edges(server)
             return [self.prober, self.edges]
 
@@ -92,11 +108,19 @@ class Probed:
 
 
 def test_ten_probes_alone_between_warmup_and_load() -> None:
-    """Both users send their warm-up first. One probe at a time; the first is discarded; then the counters are read."""
+    """Both users send their warm-up first. One probe at a time; the first is discarded; then the
+    counters are read."""
     probed = Probed(requests=20, warmup=2)
     probed.run.begin().over()
-    assert [name for name, *_ in probed.server.sent[:11]] == [SETTLING, *[ALONE] * 9, BESIDE]
-    warmups, measured = ([sent for sent in probed.run.sent if sent[0].warmup is flag] for flag in (True, False))
+    assert [name for name, *_ in probed.server.sent[:11]] == [
+        SETTLING,
+        *[ALONE] * 9,
+        BESIDE,
+    ]
+    warmups, measured = (
+        [sent for sent in probed.run.sent if sent[0].warmup is flag]
+        for flag in (True, False)
+    )
     alone = probed.server.sent[:10]
     assert max(end_ns for _, _, end_ns in warmups) <= alone[0][2]
     assert alone[-1][2] + NS_PER_S // 10 <= min(start_ns for _, start_ns, _ in measured)
@@ -120,12 +144,21 @@ def test_warmups_of_later_stages_are_not_probed() -> None:
     """Each stage has a warm-up of 3 s and a measurement of 6 s; only the first has probes alone."""
     probed = Probed(rate=10.0, model=staged("1:6,2:12"), users=2, warmup=3)
     probed.run.begin().over()
-    assert Counter(name for name, *_ in probed.server.sent) == {SETTLING: 1, ALONE: 9, BESIDE: len(probed.sent(BESIDE))}
+    assert Counter(name for name, *_ in probed.server.sent) == {
+        SETTLING: 1,
+        ALONE: 9,
+        BESIDE: len(probed.sent(BESIDE)),
+    }
     stages = probed.run.manifest.stages
     spans = [(stage.begun_mono_ns, stage.ended_mono_ns) for stage in stages]
     for _, _, begun_ns, _ in probed.sent(BESIDE):
-        assert any(begun and ended and begun <= begun_ns <= ended for begun, ended in spans)
-    assert all(sum(begun <= each[2] < ended for each in probed.sent(BESIDE)) > 50 for begun, ended in spans)
+        assert any(
+            begun and ended and begun <= begun_ns <= ended for begun, ended in spans
+        )
+    assert all(
+        sum(begun <= each[2] < ended for each in probed.sent(BESIDE)) > 50
+        for begun, ended in spans
+    )
 
 
 def test_probes_do_not_wait_for_each_other() -> None:
@@ -143,20 +176,30 @@ def test_probes_do_not_wait_for_each_other() -> None:
 def test_servers_are_probed_in_turn() -> None:
     probed = Probed(servers=3, requests=60)
     probed.run.begin().over()
-    assert Counter(replica for _, replica, *_ in probed.sent(ALONE)) == {0: 9, 1: 9, 2: 9}
+    assert Counter(replica for _, replica, *_ in probed.sent(ALONE)) == {
+        0: 9,
+        1: 9,
+        2: 9,
+    }
     turns = [replica for _, replica, *_ in probed.sent(BESIDE)]
-    assert all(later == (earlier + 1) % 3 for earlier, later in zip(turns, turns[1:], strict=False))
+    assert all(
+        later == (earlier + 1) % 3
+        for earlier, later in zip(turns, turns[1:], strict=False)
+    )
 
 
 def test_a_server_that_hangs_does_not_hold_up_the_run() -> None:
-    """The probes alone end after 30 s, those in flight at the end of a measurement after 5 s, and the last are cut."""
+    """The probes alone end after 30 s, those in flight at the end of a measurement after 5 s, and
+    the last are cut."""
     probed = Probed(requests=4)
     hung = 1000.0
     probed.run.begin()
     probed.server.takes_s = hung
     probed.run.after(31)
     assert probed.run.sent  # the load has begun
-    assert probed.server.kept[-1].name == SETTLING or probed.server.kept[-1].name == ALONE
+    assert (
+        probed.server.kept[-1].name == SETTLING or probed.server.kept[-1].name == ALONE
+    )
     assert probed.server.kept[-1].status == "cancelled"
     probed.run.after(10)
     assert probed.run.controller.end_reason == "complete"
@@ -168,7 +211,8 @@ def test_a_server_that_hangs_does_not_hold_up_the_run() -> None:
 
 
 def test_a_process_that_stood_still_sends_no_burst() -> None:
-    """The clock jumps by 10 s: twenty probes whose time has passed, of which only the newest is sent."""
+    """The clock jumps by 10 s: twenty probes whose time has passed, of which only the newest is
+    sent."""
     probed = Probed(requests=60)
     probed.run.begin().after(3)
     before = len(probed.sent(BESIDE))
@@ -180,20 +224,36 @@ def test_a_process_that_stood_still_sends_no_burst() -> None:
 
 
 @pytest.mark.parametrize(("busy", "for_nobody"), [(1, 0), (2, 1)])
-def test_probes_are_no_requests_of_users_who_hung_up(busy: int, for_nobody: int) -> None:
-    """A user hung up a second ago and a probe is in flight: a server that works on two has one too many."""
+def test_probes_are_no_requests_of_users_who_hung_up(
+    busy: int, for_nobody: int
+) -> None:
+    """A user hung up a second ago and a probe is in flight: a server that works on two has one too
+    many."""
     at_work = [busy]
     ledger = SimpleNamespace(requests_under_way=list)
-    run: Any = SimpleNamespace(clock=RunClock(), dispatcher=SimpleNamespace(ledger=ledger))
+    run: Any = SimpleNamespace(
+        clock=RunClock(), dispatcher=SimpleNamespace(ledger=ledger)
+    )
     target = Target(parse_url("http://127.0.0.1:1"), "openai", None)
     watcher = HangUpsWatcher(
-        run, [target], lambda _: False, lambda _: WorkCount(at_work[0], is_all=True), lambda _: True, probes=lambda _: 1
+        run,
+        [target],
+        lambda _: False,
+        lambda _: WorkCount(at_work[0], is_all=True),
+        lambda _: True,
+        probes=lambda _: 1,
     )
     ended_ms = run.clock.now_ns() / MS - 1000
-    watcher.add_record(replace(record(0, start_ms=ended_ms - 140), status=ABORTED, host=target.address.url))
+    watcher.add_record(
+        replace(
+            record(0, start_ms=ended_ms - 140), status=ABORTED, host=target.address.url
+        )
+    )
     watcher.look()
     at_work[0] = 0
     watcher.stop()
     writer: Any = SimpleNamespace(manifest=manifest())
     watcher.facts(writer)
-    assert [check.freeing.most_at_work for check in writer.manifest.hang_ups] == [for_nobody]
+    assert [check.freeing.most_at_work for check in writer.manifest.hang_ups] == [
+        for_nobody
+    ]

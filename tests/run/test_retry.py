@@ -1,4 +1,5 @@
-"""--retry: requests that a server refuses as overloaded are sent again, counted, and timed from their first try."""
+"""--retry: requests that a server refuses as overloaded are sent again, counted, and timed from
+their first try."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def test_pauses_grow_up_to_a_limit_with_jitter() -> None:
     [
         ("3", 3),
         ("99999999999999999", LONGEST_RETRY_AFTER_S),
-        pytest.param(formatdate(time() + 7200, usegmt=True), LONGEST_RETRY_AFTER_S, id="in two hours"),
+        pytest.param(
+            formatdate(time() + 7200, usegmt=True),
+            LONGEST_RETRY_AFTER_S,
+            id="in two hours",
+        ),
         pytest.param(formatdate(time() - 7200, usegmt=True), 0, id="two hours ago"),
         ("soon", 0),
         ("-5", 0),
@@ -43,7 +48,13 @@ def test_a_pause_ends_when_the_run_is_cut() -> None:
     """Else the end of the run would wait for it."""
     nothing: Any = None
     client = LeaseClient(
-        link=nothing, settings=nothing, targets=(), beginning=None, measuring=nothing, more_users=nothing, heard=nothing
+        link=nothing,
+        settings=nothing,
+        targets=(),
+        beginning=None,
+        measuring=nothing,
+        more_users=nothing,
+        heard=nothing,
     )
     assert client.pause(0.001)
     client.cancel_unsent()
@@ -53,20 +64,34 @@ def test_a_pause_ends_when_the_run_is_cut() -> None:
 def test_refused_requests_are_sent_again_and_timed_from_the_first_try(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
-    """Every third request is refused. All succeed in the end; the time of refused tries and pauses is part of TTFT and has its
-    own part."""
-    server = simulate("--fault", "status", "--status", "503", "--fault-every", "3", "--interval-ms", "1")
+    """Every third request is refused. All succeed in the end; the time of refused tries and pauses
+    is part of TTFT and has its own part."""
+    server = simulate(
+        "--fault",
+        "status",
+        "--status",
+        "503",
+        "--fault-every",
+        "3",
+        "--interval-ms",
+        "1",
+    )
     done = run_locust(server.url, "-u", "4", "--num-prompts", "20", "--retry", "9")
     assert done.code == 0, done.err
     summary, records = done.summary["llama_load"], done.records.measured()
     assert (done.summary["completed"], done.summary["failed"]) == (20, 0)
-    tries, ttft, waited = (records.numbers(name) for name in ("tries", "ttft_ms", "retry_ms"))
+    tries, ttft, waited = (
+        records.numbers(name) for name in ("tries", "ttft_ms", "retry_ms")
+    )
     again = tries > 1
     assert summary["retried_requests"] == again.sum() > 0
     assert summary["retries"] == (tries - 1).sum()
     assert (ttft[again] > waited[again]).all()
     assert (waited[again] >= FIRST_S * 1e3 / 2).all()
-    assert records.numbers("retry_ms")[~again].size == 0 or not records.has("retry_ms")[~again].any()
+    assert (
+        records.numbers("retry_ms")[~again].size == 0
+        or not records.has("retry_ms")[~again].any()
+    )
     part = summary["time_parts"]["total"]["parts"]["earlier_tries"]
     assert part["sum_ms"] == pytest.approx(waited[again].sum(), abs=0.1)
     assert any(check["name"] == "retries" for check in summary["verdict"]["checks"])
@@ -75,9 +100,12 @@ def test_refused_requests_are_sent_again_and_timed_from_the_first_try(
 def test_a_run_that_is_cut_cancels_what_waits_for_its_next_try(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
-    """The server refuses everything for longer than the run: at its end the requests are cancelled at once, not failed."""
+    """The server refuses everything for longer than the run: at its end the requests are cancelled
+    at once, not failed."""
     server = simulate("--fault", "status", "--status", "429")
-    done = run_locust(server.url, "-u", "3", "-t", "1s", "--warmup", "0", "--retry", "1000")
+    done = run_locust(
+        server.url, "-u", "3", "-t", "1s", "--warmup", "0", "--retry", "1000"
+    )
     assert set(done.records.strings("status")) == {"cancelled"}
     assert len(done.records) == 3
     assert (done.records.numbers("tries") > 1).all()
@@ -87,7 +115,16 @@ def test_without_tries_left_a_request_fails_as_overloaded_and_the_hint_names_the
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     server = simulate("--fault", "status", "--status", "429")
-    done = run_locust(server.url, "-u", "2", "--num-prompts", "2", "--warmup", "0", LLAMA_LOAD_RETRY="1")
+    done = run_locust(
+        server.url,
+        "-u",
+        "2",
+        "--num-prompts",
+        "2",
+        "--warmup",
+        "0",
+        LLAMA_LOAD_RETRY="1",
+    )
     (failure,) = done.summary["llama_load"]["failures"]
     assert (failure["kind"], failure["count"]) == ("overloaded", 2)
     assert "--retry" in failure["hint"]

@@ -35,7 +35,9 @@ class Case:
         self.now_s = 100.0
         self.again: dict[str, Server] = {}
         run: Any = SimpleNamespace(clock=RunClock(lambda: round(self.now_s * 1e9)))
-        self.watch: Any = ServersWatcher(run, servers, 10.0, lambda old: self.again.get(old.name, old))
+        self.watch: Any = ServersWatcher(
+            run, servers, 10.0, lambda old: self.again.get(old.name, old)
+        )
 
     def at(self, seconds: float) -> bool:
         self.now_s = 100.0 + seconds
@@ -68,7 +70,9 @@ def test_a_server_that_is_started_again_in_time_goes_on_and_its_gap_is_named() -
     assert case.at(111)
 
 
-@pytest.mark.parametrize("other", [Server("b"), Server("b", can_be_watched=False)], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(
+    "other", [Server("b"), Server("b", can_be_watched=False)], ids=["here", "elsewhere"]
+)
 def test_one_of_several_does_not_end_the_run(other: Server) -> None:
     lost = Server("a", is_gone=True)
     case = Case(lost, other)

@@ -1,4 +1,5 @@
-"""Runs in stages: each level exactly kept, its own warm-up and prompts, a block and a row a stage, thresholds of stages for CI."""
+"""Runs in stages: each level exactly kept, its own warm-up and prompts, a block and a row a stage,
+thresholds of stages for CI."""
 
 from __future__ import annotations
 
@@ -31,14 +32,30 @@ def most_in_flight(records: Records) -> int:
     return int(np.cumsum([step for _, step in sorted(steps)]).max())
 
 
-def test_levels_on_the_real_server(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
-    """Three levels with their own amounts. Every record knows its stage; prompts are fresh in each, also those of
-    the warm-ups; a barrier is between; block, table, JSON and Markdown agree; a threshold of a stage that comes true
-    is exit code 1 and a failure in the JUnit file."""
+def test_levels_on_the_real_server(
+    llama_server: Server, run_locust: Run, tmp_path: Path
+) -> None:
+    """Three levels with their own amounts. Every record knows its stage; prompts are fresh in each,
+    also those of the warm-ups; a barrier is between; block, table, JSON and Markdown agree; a
+    threshold of a stage that comes true is exit code 1 and a failure in the JUnit file."""
     junit = tmp_path / "ci" / "thresholds.xml"
-    flags = ["--stages", "1:3,2:8,4:12", "--max-tokens", "6", "--warmup", "2", "--junit", str(junit)]
+    flags = [
+        "--stages",
+        "1:3,2:8,4:12",
+        "--max-tokens",
+        "6",
+        "--warmup",
+        "2",
+        "--junit",
+        str(junit),
+    ]
     flags += ["--cache-prompt", "off"]  # the server has had prompts of other tests
-    flags += ["--fail-if", "mean_ttft_ms{stage=4}>0.001", "--fail-if", "median_ttft_ms{stage=1}>60000"]
+    flags += [
+        "--fail-if",
+        "mean_ttft_ms{stage=4}>0.001",
+        "--fail-if",
+        "completed{stage=1}<3",
+    ]
     done = run_locust(llama_server.url, *flags)
     assert done.code == 1, done.err + done.out
     records = done.records
@@ -57,14 +74,28 @@ def test_levels_on_the_real_server(llama_server: Server, run_locust: Run, tmp_pa
         assert figures["users"] == figures["peak_in_flight"] == level
         assert figures["mean_ttft_ms"] == pytest.approx(own.numbers("ttft_ms").mean())
         # A dagger is there where the machine was too busy for a stage's figures to be the server's.
-        assert re.search(rf"\| tiny \| c={level} († )?\| ", (done.folder / "report.md").read_text().replace("**", ""))
-    assert records.where(records.equals("warmup", True)).strings("stage") == [0, 0, 1, 1, 2, 2]
+        assert re.search(
+            rf"\| tiny \| c={level} († )?\| ",
+            (done.folder / "report.md").read_text().replace("**", ""),
+        )
+    assert records.where(records.equals("warmup", True)).strings("stage") == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
     titles = [line.strip("=- ") for line in done.out.splitlines() if "Stage" in line]
     assert titles == ["Stage 1", "Stage 2", "Stage 4", "Stages"]
     assert done.out.count(" Serving Benchmark Result ") == 3
-    assert all(len(line.rstrip()) <= 80 for line in done.report_lines)
+    assert [line for line in done.report_lines if len(line.rstrip()) > 80] == []
     suite = ET.parse(junit).getroot()
-    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    failed = [
+        case.get("name")
+        for case in suite.iter("testcase")
+        if case.find("failure") is not None
+    ]
     assert failed == ["mean_ttft_ms{stage=4} <= 0.001"]
 
 
@@ -85,8 +116,12 @@ def test_the_same_prompts_in_every_stage(llama_server: Server, run_locust: Run) 
     )
     assert done.code == 0, done.err + done.out
     measured = done.records.measured()
-    first, second = (measured.where(measured.equals("stage", stage)) for stage in (0, 1))
-    assert sorted(first.strings("prompt_sha256")) == sorted(second.strings("prompt_sha256"))
+    first, second = (
+        measured.where(measured.equals("stage", stage)) for stage in (0, 1)
+    )
+    assert sorted(first.strings("prompt_sha256")) == sorted(
+        second.strings("prompt_sha256")
+    )
     assert not measured.numbers("cached_tokens").any()
     assert "prompts: the same in every stage" in done.out
 
@@ -107,8 +142,11 @@ class Chat(LlamaUser):
 """
 
 
-def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
-    """No pause in between; who crosses the end of a stage is in none of its figures, and counted."""
+def test_a_spike_from_a_shape_in_the_locustfile(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """No pause in between; who crosses the end of a stage is in none of its figures, and
+    counted."""
     (tmp_path / "spike.py").write_text(SPIKE)
     server = simulate(*QUICK)
     done = run_locust(server.url, locustfile=tmp_path / "spike.py")
@@ -119,10 +157,14 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
         own = measured.where(measured.equals("stage", number))
         assert most_in_flight(own) == level
         figures = done.summary["llama_load"]["by_stage"][stages[number]["name"]]
-        inside = own.where(own.instants("ended_mono_ns") <= stages[number]["ended_mono_ns"])
+        inside = own.where(
+            own.instants("ended_mono_ns") <= stages[number]["ended_mono_ns"]
+        )
         assert figures["completed"] == len(inside.ok())
         # The last stage begins when at most two requests of the spike are left in flight.
-        assert figures["duration"] == pytest.approx(1) or (number == 2 and 0.5 < figures["duration"] < 1)
+        assert figures["duration"] == pytest.approx(1) or (
+            number == 2 and 0.5 < figures["duration"] < 1
+        )
         assert figures["crossing"] == len(own) - len(inside)
     assert int(done.records.equals("warmup", True).sum()) == 1
     received = sorted(entry["received_mono_ns"] for entry in read_log(server.log))[1:]
@@ -131,7 +173,9 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
 
 
 @pytest.mark.heavy
-def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+def test_users_in_a_long_wait_hold_up_no_stage(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
     """Each of them sends one request and then waits for an hour: others come in their place."""
     file = tmp_path / "slow.py"
     file.write_text(
@@ -140,27 +184,51 @@ def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated
     )
     done = run_locust(simulate(*QUICK).url, "--stages", "2:4,3:6", locustfile=file)
     assert done.code == 0, done.err + done.out
-    assert [stage["completed"] for stage in done.summary["llama_load"]["by_stage"].values()] == [4, 6]
+    assert [
+        stage["completed"] for stage in done.summary["llama_load"]["by_stage"].values()
+    ] == [
+        4,
+        6,
+    ]
 
 
 @pytest.mark.heavy
-def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """One request at a time over three workers, then four, then a rate: never more in flight at the server, and hardly a pause."""
+def test_stages_in_a_swarm_are_as_exact(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """One request at a time over three workers, then four, then a rate: never more in flight at the
+    server, and hardly a pause."""
     server = simulate(*QUICK)
     arguments = ("--stages", "1:9,4:30,40/s:20", "--max-tokens", "4")
     with swarm(tmp_path / "s", server.url, 3, *arguments) as running:
         done = running.finish()
     assert done.code == 0, done.err + done.out
     assert indices_of(done) == list(range(59))
-    stages = dict(zip(done.records.strings("request_id"), done.records.strings("stage"), strict=True))
+    stages = dict(
+        zip(
+            done.records.strings("request_id"),
+            done.records.strings("stage"),
+            strict=True,
+        )
+    )
     for stage, level in ((0, 1), (1, 4)):
-        own = [entry for entry in read_log(server.log) if stages[entry["request_id"]] == stage]
-        steps = [(entry["received_mono_ns"], 1) for entry in own] + [(entry["sent_mono_ns"][-1], -1) for entry in own]
+        own = [
+            entry
+            for entry in read_log(server.log)
+            if stages[entry["request_id"]] == stage
+        ]
+        steps = [(entry["received_mono_ns"], 1) for entry in own] + [
+            (entry["sent_mono_ns"][-1], -1) for entry in own
+        ]
         assert int(np.cumsum([step for _, step in sorted(steps)]).max()) == level
     measured = done.records.measured()
     assert len(set(measured.strings("worker"))) == 3
-    assert measured.where(measured.equals("stage", 0)).numbers("client_queue_ms").size == 9
-    assert np.isnan(measured.where(measured.equals("stage", 1)).numbers("client_queue_ms")).all()
+    assert (
+        measured.where(measured.equals("stage", 0)).numbers("client_queue_ms").size == 9
+    )
+    assert np.isnan(
+        measured.where(measured.equals("stage", 1)).numbers("client_queue_ms")
+    ).all()
     rate = done.summary["llama_load"]["by_stage"]["40/s"]
     assert (rate["users"], rate["rate_rps"]) == (None, 40)
 
@@ -172,22 +240,40 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
 ) -> None:
     """Only that one: the worker that is left reaches the level of the next alone."""
     server = simulate(*QUICK)
-    with swarm(tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20") as running:
+    with swarm(
+        tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20"
+    ) as running:
         wait_until(server.has_answered(60))
         running.workers[0].send_signal(how)
         done = running.finish()
     assert done.code == (3 if how == signal.SIGKILL else 0)
     assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
     report = (running.run_dir / "report.md").read_text()
-    assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]
+    assert [
+        "†" in line
+        for line in report.splitlines()
+        if line.startswith("| simulated | c=")
+    ] == [
+        True,
+        False,
+    ]
     assert "† 8: 1 of the workers were lost during the stage" in report
 
 
-def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:
-    """Every twentieth request fails: whichever stage has them stands in the table with a mark, and no figure of it is bold. Which one
-    it is, and whether a busy machine spoils another, depends on the time: at least two rows without a mark are ranked."""
+def test_a_failing_stage_is_marked_and_never_the_best(
+    simulate: Callable[..., Simulated], run_locust: Run
+) -> None:
+    """Every twentieth request fails: whichever stage has them stands in the table with a mark, and
+    no figure of it is bold. Which one it is, and whether a busy machine spoils another, depends on
+    the time: two rows without marks are ranked."""
     done = run_locust(
-        *(simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url, "--stages", "1:8,2:20,3:6", "--max-tokens", "4"),
+        *(
+            simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url,
+            "--stages",
+            "1:8,2:20,3:6",
+            "--max-tokens",
+            "4",
+        ),
         *("--input-len", "32"),
         locustfile=bundled("locustfiles/synthetic.py"),
     )
@@ -198,7 +284,8 @@ def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Si
     assert len(rows) == 3
     assert marked
     assert not any("**" in row for row in marked)
-    assert len(rows) - len(marked) < 2 or any("**" in row for row in rows)
+    clean = [row for row in rows if "†" not in row and "!" not in row]
+    assert len(clean) < 2 or any("**" in row for row in rows)
     assert "requests failed" in report
 
 
@@ -211,8 +298,16 @@ def test_a_run_that_is_stopped_in_a_stage_is_incomplete(
         "class Quits(LlamaUser):\n    @task\n    def ask(self):\n"
         "        if self.chat('x', max_tokens=2).record.stage == 1:\n            gevent.spawn(self.environment.runner.quit)\n"
     )
-    done = run_locust(simulate(*QUICK).url, "--stages", "1:2,2:50,4:50", locustfile=tmp_path / "quits.py")
+    done = run_locust(
+        simulate(*QUICK).url,
+        "--stages",
+        "1:2,2:50,4:50",
+        locustfile=tmp_path / "quits.py",
+    )
     assert done.code == 3, done.err + done.out
-    checks: dict[str, Any] = {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
+    checks: dict[str, Any] = {
+        check["name"]: check
+        for check in done.summary["llama_load"]["verdict"]["checks"]
+    }
     assert checks["missing_stages"]["value"] == 2
     assert "stages that did not end: 2, 4" in done.out

@@ -1,4 +1,5 @@
-"""Who may write a run folder, what a report of a running one does, and folders in which files are not what they should be."""
+"""Who may write a run folder, what a report of a running one does, and folders in which files are
+not what they should be."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def finished(folder: Path, *indices: int) -> Path:
     return folder
 
 
-def test_a_report_of_a_running_folder_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_a_running_folder_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It prints what there is, and the run goes on as if nobody had looked."""
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
@@ -73,9 +76,15 @@ def test_the_lock_dies_with_its_process(tmp_path: Path, run_report: Report) -> N
         "running(Path(sys.argv[1]), 0, 1)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     folder = tmp_path / "run"
-    killed = subprocess.run([sys.executable, "-c", code, str(folder)], check=False, env=environment() | {"PYTHONPATH": "."})
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        check=False,
+        env=environment() | {"PYTHONPATH": "."},
+    )
     assert killed.returncode == -signal.SIGKILL
-    (folder / f"{MANIFEST}.0123abcd.part").write_text("{")  # it was just writing its manifest
+    (folder / f"{MANIFEST}.0123abcd.part").write_text(
+        "{"
+    )  # it was just writing its manifest
     done = run_report(folder)
     assert "snapshot" not in done.out
     assert len(done.records) == 2
@@ -92,7 +101,10 @@ def test_reports_at_once_all_end_well(tmp_path: Path) -> None:
     reports = [start_program(command, tmp_path, environment()) for _ in range(4)]
     for each in reports:
         out, err = each.communicate(timeout=60)
-        assert (each.wait(), "Successful requests:                     2" in out) == (3, True), err
+        assert (each.wait(), "Successful requests:                     2" in out) == (
+            3,
+            True,
+        ), err
         assert err == ""
     assert sorted(file.name for file in folder.iterdir()) == sorted(
         [MANIFEST, TABLE, "summary.json", "summary.txt", "report.md", "report.html"]
@@ -131,7 +143,9 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_folder_that_is_removed_during_the_run_is_written_again(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_during_the_run_is_written_again(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
     for file in folder.iterdir():
@@ -142,8 +156,11 @@ def test_a_folder_that_is_removed_during_the_run_is_written_again(tmp_path: Path
     assert load_run(folder).records.strings("request_id") == ["r0", "r1", "r2"]
 
 
-def test_a_folder_that_cannot_be_made_again_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is where the folder was: the run is in the temporary folder, and the sentence says where."""
+def test_a_folder_that_cannot_be_made_again_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is where the folder was: the run is in the temporary folder, and the sentence says
+    where."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
@@ -159,14 +176,21 @@ def test_a_folder_that_cannot_be_made_again_is_replaced(tmp_path: Path, monkeypa
 def test_what_the_disk_refuses_goes_to_a_spool_and_into_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two records on the disk, two in the temporary folder; the message says how to add them if the process dies now."""
+    """Two records on the disk, two in the temporary folder; the message says how to add them if the
+    process dies now."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
-    with file_size_limit((folder / JOURNAL).stat().st_size + 100), pytest.raises(OSError, match="File too large"):
+    with (
+        file_size_limit((folder / JOURNAL).stat().st_size + 100),
+        pytest.raises(OSError, match="File too large"),
+    ):
         writer.append([record(2)])
     real, size = os.write, (folder / JOURNAL).stat().st_size
-    monkeypatch.setattr("os.write", lambda fd, data: _refuse() if os.fstat(fd).st_size == size else real(fd, data))
+    monkeypatch.setattr(
+        "os.write",
+        lambda fd, data: _refuse() if os.fstat(fd).st_size == size else real(fd, data),
+    )
     writer.append([record(2)], anywhere=True)
     writer.append([record(3)], anywhere=True)
     monkeypatch.undo()
@@ -175,7 +199,12 @@ def test_what_the_disk_refuses_goes_to_a_spool_and_into_the_table(
     run = writer.finish()
     assert sorted(run.records.strings("request_id")) == ["r0", "r1", "r2", "r3"]
     assert run.manifest.damaged == []
-    assert sorted(load_run(folder).records.strings("request_id")) == ["r0", "r1", "r2", "r3"]
+    assert sorted(load_run(folder).records.strings("request_id")) == [
+        "r0",
+        "r1",
+        "r2",
+        "r3",
+    ]
     assert not spool.exists()
 
 
@@ -183,11 +212,14 @@ def _refuse() -> int:
     raise OSError(28, "No space left on device")
 
 
-def test_the_spool_of_a_killed_run_is_brought_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spool_of_a_killed_run_is_brought_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / "run"
     writer = running(folder, 0)
-    (folder / JOURNAL).rename(tmp_path / "kept")  # the next journal cannot be made: something has its name
+    # the next journal cannot be made: something has its name
+    (folder / JOURNAL).rename(tmp_path / "kept")
     writer.release()
     (folder / JOURNAL).mkdir()
     writer.append([record(1)], anywhere=True)
@@ -199,8 +231,11 @@ def test_the_spool_of_a_killed_run_is_brought_in(tmp_path: Path, monkeypatch: py
     assert load_run(folder).records.strings("request_id") == ["r0", "r1"]
 
 
-def test_what_no_disk_takes_is_in_the_report_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no temporary folder either: records wait in memory for the table. Where that cannot be written, they are counted."""
+def test_what_no_disk_takes_is_in_the_report_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no temporary folder either: records wait in memory for the table. Where that cannot
+    be written, they are counted."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     writer = running(tmp_path / "run", 0)
     writer.keep(to_batch([record(1), record(2)]))
@@ -214,8 +249,11 @@ def test_what_no_disk_takes_is_in_the_report_all_the_same(tmp_path: Path, monkey
     assert len(load_run(tmp_path / "run").records) == 3
 
 
-def test_a_later_report_names_the_disk_that_lost_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else is to blame: every request has ended. The table is refused, the smaller manifest is not."""
+def test_a_later_report_names_the_disk_that_lost_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else is to blame: every request has ended. The table is refused, the smaller manifest
+    is not."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
@@ -252,11 +290,15 @@ def test_files_that_are_not_what_they_should_be_end_in_a_sentence(
     assert code in (0, 2, 3)
     assert err.count("\n") <= 1
     assert "Traceback" not in err
-    assert code == 0 or err or name == TABLE  # without its table the run is reported as one without records
+    # without its table the run is reported as one without records
+    assert code == 0 or err or name == TABLE
 
 
-def test_a_flipped_byte_among_the_values_of_the_table_is_noticed(tmp_path: Path) -> None:
-    """Pages carry checksums: a flip is an error, not another figure. The footer (schema and positions) has none."""
+def test_a_flipped_byte_among_the_values_of_the_table_is_noticed(
+    tmp_path: Path,
+) -> None:
+    """Pages carry checksums: a flip is an error, not another figure. The footer (schema and
+    positions) has none."""
     folder = finished(tmp_path / "run", 0, 1, 2, 3)
     table = folder / TABLE
     data = table.read_bytes()

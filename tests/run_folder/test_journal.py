@@ -24,13 +24,18 @@ PER_BATCH = 3
 
 @cache
 def healthy() -> tuple[bytes, list[int]]:
-    """A journal of 8 batches, and where its frames begin (the schema's first) and the last one ends."""
+    """A journal of 8 batches, and where its frames begin (the schema's first) and the last one
+    ends."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "j")
         for number in range(BATCHES):
-            journal.append(to_batch([record(number * PER_BATCH + place) for place in range(PER_BATCH)]))
+            journal.append(
+                to_batch(
+                    [record(number * PER_BATCH + place) for place in range(PER_BATCH)]
+                )
+            )
         journal.close()
         data = (Path(folder) / "j").read_bytes()
     begins = [at for at in range(len(data)) if data.startswith(MARKER, at)]
@@ -42,7 +47,11 @@ def ids(table: pa.Table) -> list[str]:
 
 
 def of_batches(numbers: list[int]) -> list[str]:
-    return [f"r{number * PER_BATCH + place}" for number in numbers for place in range(PER_BATCH)]
+    return [
+        f"r{number * PER_BATCH + place}"
+        for number in numbers
+        for place in range(PER_BATCH)
+    ]
 
 
 def damaged(data: bytes, kind: str, place: float, size: int, junk: bytes) -> bytes:
@@ -64,29 +73,43 @@ def damaged(data: bytes, kind: str, place: float, size: int, junk: bytes) -> byt
     st.binary(min_size=1, max_size=200),
 )
 @settings(max_examples=100)
-def test_every_batch_that_is_not_damaged_itself_is_read(kind: str, place: float, size: int, junk: bytes) -> None:
-    """In batches, their headers and the schema: every batch whose bytes are still there is read, in order, and no other; what
-    remains of the others is named."""
+def test_every_batch_that_is_not_damaged_itself_is_read(
+    kind: str, place: float, size: int, junk: bytes
+) -> None:
+    """In batches, their headers and the schema: every batch whose bytes are still there is read, in
+    order, and no other; what remains of the others is named."""
     data, frames = healthy()
     hurt = damaged(data, kind, place, size, junk)
     spans = zip(frames[1:-1], frames[2:], strict=True)
     contents = parse(hurt)
-    assert ids(contents.table) == of_batches([number for number, (begin, end) in enumerate(spans) if data[begin:end] in hurt])
-    read = sum(end - begin for begin, end in zip(frames, frames[1:], strict=False) if data[begin:end] in hurt)
+    assert ids(contents.table) == of_batches(
+        [number for number, (begin, end) in enumerate(spans) if data[begin:end] in hurt]
+    )
+    read = sum(
+        end - begin
+        for begin, end in zip(frames, frames[1:], strict=False)
+        if data[begin:end] in hurt
+    )
     assert contents.unreadable_bytes == len(hurt) - read
 
 
 @given(st.binary(max_size=400), st.integers(0, 3))
 def test_anything_at_all_is_read_without_an_exception(data: bytes, kind: int) -> None:
-    """Noise, alone and behind what journals of today and of before begin with; all of it is damage."""
-    beginning = [b"", MARKER, b"\xff\xff\xff\xff", schema().serialize().to_pybytes()][kind]
+    """Noise, alone and behind what journals of today and of before begin with; all of it is
+    damage."""
+    beginning = [b"", MARKER, b"\xff\xff\xff\xff", schema().serialize().to_pybytes()][
+        kind
+    ]
     contents = parse(beginning + data)
     assert contents.table.num_rows == 0
 
 
 def test_a_healthy_journal_has_no_gap() -> None:
     contents = parse(healthy()[0])
-    assert (contents.gaps, ids(contents.table)) == ([], of_batches(list(range(BATCHES))))
+    assert (contents.gaps, ids(contents.table)) == (
+        [],
+        of_batches(list(range(BATCHES))),
+    )
 
 
 def test_an_arrow_stream_without_frames_is_no_journal() -> None:
@@ -97,7 +120,9 @@ def test_an_arrow_stream_without_frames_is_no_journal() -> None:
     assert (parse(data).table.num_rows, parse(data).gaps) == (0, [(0, len(data))])
 
 
-def test_a_journal_that_was_removed_is_read_by_the_process_that_writes_it(tmp_path: Path) -> None:
+def test_a_journal_that_was_removed_is_read_by_the_process_that_writes_it(
+    tmp_path: Path,
+) -> None:
     journal = Journal(tmp_path / "j")
     journal.append(to_batch([record(0)]))
     (tmp_path / "j").unlink()
@@ -114,9 +139,12 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_the_report_names_the_damage_and_the_journal_stays(tmp_path: Path, killed: bool) -> None:
-    """A flipped byte in the second of three batches, of a run that was killed and of one that ends: the other two are in the
-    table, the verdict is INCOMPLETE with a sentence, and the journal is still there after the report."""
+def test_the_report_names_the_damage_and_the_journal_stays(
+    tmp_path: Path, killed: bool
+) -> None:
+    """A flipped byte in the second of three batches, of a run that was killed and of one that ends:
+    the other two are in the table, the verdict is INCOMPLETE with a sentence, and the journal is
+    still there after the report."""
     folder = tmp_path / "run"
     writer = RunWriter(folder, manifest(end="running", num_prompts=2))
     for number in range(3):
@@ -135,7 +163,11 @@ def test_the_report_names_the_damage_and_the_journal_stays(tmp_path: Path, kille
     assert not run.recovered
     assert run.records.strings("request_id") == ["r0", "r2"]
     assert read_journal(journal).table.num_rows == 2
-    checks = [check for check in analyze(run).verdict.checks if check.name == "damaged_records"]
+    checks = [
+        check
+        for check in analyze(run).verdict.checks
+        if check.name == "damaged_records"
+    ]
     assert [check.word for check in checks if not check.ok] == ["INCOMPLETE"]
     assert "requests.arrows is damaged in 1 place (" in checks[0].text
     assert ("1 record is missing" in checks[0].text) == (not killed)

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from llama_load.run_folder.journal import Journal
-from llama_load.run_folder.probe_file import PROBE_JOURNAL, PROBES, ProbeJournal, load_probes, write_probes
+from llama_load.run_folder.probe_file import (
+    PROBE_JOURNAL,
+    PROBES,
+    ProbeJournal,
+    load_probes,
+    write_probes,
+)
 from tests.make_records import record
 
 
@@ -29,7 +35,9 @@ def test_probes_are_read_while_the_run_goes_on_and_afterwards(tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == [PROBES]
 
 
-def test_what_the_disk_refuses_is_written_with_the_next_probe_or_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_disk_refuses_is_written_with_the_next_probe_or_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = ProbeJournal(tmp_path)
     journal.add(record(0))
     append = Journal.append
@@ -48,7 +56,8 @@ def test_what_the_disk_refuses_is_written_with_the_next_probe_or_counted(tmp_pat
 
 
 def test_damage_costs_the_damaged_probes_alone(tmp_path: Path) -> None:
-    """A flipped byte of the journal costs one probe; a table that cannot be read costs all, without an exception."""
+    """A flipped byte of the journal costs one probe; a table that cannot be read costs all, without
+    an exception."""
     journal = ProbeJournal(tmp_path)
     for number in range(3):
         journal.add(record(number))

@@ -29,28 +29,69 @@ def server_of(name: str, command: tuple[str, ...] = ()) -> ServerDescription:
     return described(ServerDescription(url="http://x"), command, log_of(name))
 
 
-def buffers(device: str, model_mib: float = 0.0, kv_mib: float = 0.0, compute_mib: float = 0.0) -> Buffers:
-    return Buffers(device=device, model_mib=model_mib, kv_mib=kv_mib, compute_mib=compute_mib)
+def buffers(
+    device: str, model_mib: float = 0.0, kv_mib: float = 0.0, compute_mib: float = 0.0
+) -> Buffers:
+    return Buffers(
+        device=device, model_mib=model_mib, kv_mib=kv_mib, compute_mib=compute_mib
+    )
 
 
 def test_a_log_of_llama_server() -> None:
-    """At the level of ours: model, slots, threads, KV cache, buffers, breakdown, what the fit did."""
+    """At the level of ours: model, slots, threads, KV cache, buffers, breakdown, what the fit
+    did."""
     log, facts = log_of("llama_server.log"), server_of("llama_server.log")
     assert (facts.model, facts.quantization, facts.n_params, facts.model_bytes) == (
         *("llama-load-demo", "all F32", 5_170_000),
         round(19.72 * 2**20),
     )
-    assert (facts.slots, facts.context, facts.context_per_slot, facts.batch, facts.micro_batch) == (2, 4096, 2048, 2048, 512)
-    assert (facts.threads, facts.threads_batch, facts.flash_attention, facts.kv_types) == (1, 1, "enabled", "K f16, V f16")
-    assert facts.buffers == [buffers("CPU_Mapped", 19.72), buffers("CPU", kv_mib=8.0, compute_mib=10.57)]
+    assert (
+        facts.slots,
+        facts.context,
+        facts.context_per_slot,
+        facts.batch,
+        facts.micro_batch,
+    ) == (
+        2,
+        4096,
+        2048,
+        2048,
+        512,
+    )
+    assert (
+        facts.threads,
+        facts.threads_batch,
+        facts.flash_attention,
+        facts.kv_types,
+    ) == (
+        1,
+        1,
+        "enabled",
+        "K f16, V f16",
+    )
+    assert facts.buffers == [
+        buffers("CPU_Mapped", 19.72),
+        buffers("CPU", kv_mib=8.0, compute_mib=10.57),
+    ]
     assert facts.memory_lines[0].startswith("| memory breakdown [MiB] |")
-    assert [line.split() for line in facts.memory_lines[1:]] == ["| - Host | 38 = 19 + 8 + 10 |".split()]
+    assert [line.split() for line in facts.memory_lines[1:]] == [
+        "| - Host | 38 = 19 + 8 + 10 |".split()
+    ]
     assert facts.fit_lines[-1] == "successfully fit params to free device memory"
     assert any("KV buffer size" in line for line in log.memory_lines)
     by_api = ServerDescription(url="http://x", model="m", slots=7, quantization="Q8")
-    server = described(by_api, ("llama-server", "-c", "1", "-np", "3", "-ngl", "9"), log)
-    # The API knows the slots, the log the context and the quantization; the command line what neither has.
-    assert (server.model, server.slots, server.context, server.quantization, server.n_gpu_layers) == ("m", 7, 4096, "all F32", "9")
+    server = described(
+        by_api, ("llama-server", "-c", "1", "-np", "3", "-ngl", "9"), log
+    )
+    # The API knows the slots, the log the context and the quantization; the command line what
+    # neither has.
+    assert (
+        server.model,
+        server.slots,
+        server.context,
+        server.quantization,
+        server.n_gpu_layers,
+    ) == ("m", 7, 4096, "all F32", "9")
 
 
 def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:
@@ -60,21 +101,45 @@ def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:
 
 def test_what_a_fit_only_tried_is_not_counted() -> None:
     """At the debug level the log has the buffers of the trial, too."""
-    assert log_of("llama_server_debug.log").buffers == log_of("llama_server.log").buffers
+    assert (
+        log_of("llama_server_debug.log").buffers == log_of("llama_server.log").buffers
+    )
 
 
 def test_a_log_of_llama_cpp_python_with_rpc_workers() -> None:
     server = server_of("llama_cpp_python_rpc.log")
     assert (server.layers_offloaded, server.layers) == (3, 3)
-    assert [worker.address for worker in server.rpc] == log_of("llama_cpp_python_rpc.log").rpc_seen
+    assert [worker.address for worker in server.rpc] == log_of(
+        "llama_cpp_python_rpc.log"
+    ).rpc_seen
     assert [worker.model_mib for worker in server.rpc] == [8.0, 5.86]
 
 
 def test_a_log_with_gpus_and_an_unused_worker() -> None:
     server = server_of("two_gpus.log", ("llama-server", "--rpc", "mlbox.local:50052"))
-    assert (server.build, server.quantization, server.n_params) == ("b7003-596a297cb", "Q4_K - Medium", 30_530_000_000)
-    assert (server.layers_offloaded, server.layers, server.slots, server.context_per_slot) == (49, 49, 4, 131072)
-    assert [line.split()[2] for line in server.memory_lines] == ["breakdown", "RPC0", "CUDA0", "CUDA1", "Host"]
+    assert (server.build, server.quantization, server.n_params) == (
+        "b7003-596a297cb",
+        "Q4_K - Medium",
+        30_530_000_000,
+    )
+    assert (
+        server.layers_offloaded,
+        server.layers,
+        server.slots,
+        server.context_per_slot,
+    ) == (
+        49,
+        49,
+        4,
+        131072,
+    )
+    assert [line.split()[2] for line in server.memory_lines] == [
+        "breakdown",
+        "RPC0",
+        "CUDA0",
+        "CUDA1",
+        "Host",
+    ]
     assert log_of("two_gpus.log").rpc_seen == ["mlbox.local:50052"]
     assert server.devices == ["CUDA", "CPU"]
     assert server.rpc_unused == ["mlbox.local:50052"]
@@ -83,7 +148,11 @@ def test_a_log_with_gpus_and_an_unused_worker() -> None:
 
 def test_a_log_of_2024() -> None:
     server = server_of("year_2024.log")
-    assert (server.build, server.quantization, server.model) == ("b9-f702a90", "Q4_K - Small", "DeepSeek-Coder-V2-Instruct")
+    assert (server.build, server.quantization, server.model) == (
+        "b9-f702a90",
+        "Q4_K - Small",
+        "DeepSeek-Coder-V2-Instruct",
+    )
     assert [worker.address for worker in server.rpc] == ["localhost:50052"]
     assert server.buffers[1] == buffers("CUDA0", 5434.38, 1536.0, 672.01)
 
@@ -105,7 +174,18 @@ WORDS = st.sampled_from(
             "٣",
             "\x1b[31m",
         ),
-        *("| memory breakdown [MiB] |", "|   - ", " | ", " = ", " + (", ")", " + ", "n_slots = ", "offloaded 1/", " layers to GPU"),
+        *(
+            "| memory breakdown [MiB] |",
+            "|   - ",
+            " | ",
+            " = ",
+            " + (",
+            ")",
+            " + ",
+            "n_slots = ",
+            "offloaded 1/",
+            " layers to GPU",
+        ),
         *(
             "print_info: file size   = ",
             " GiB",
@@ -120,7 +200,11 @@ WORDS = st.sampled_from(
 )
 
 
-@given(st.lists(st.lists(WORDS | st.text(max_size=5), max_size=12).map("".join), max_size=12))
+@given(
+    st.lists(
+        st.lists(WORDS | st.text(max_size=5), max_size=12).map("".join), max_size=12
+    )
+)
 def test_any_text_is_read(lines: list[str]) -> None:
     """Never an error, and the report's lines hold no control characters."""
     server = described(ServerDescription(url="http://x"), ("a",), read_log(lines))
@@ -128,37 +212,95 @@ def test_any_text_is_read(lines: list[str]) -> None:
 
 
 def test_a_hostile_line_is_read_in_linear_time() -> None:
-    """Half a second for each line of 500 brackets: a quarter of an hour for the log that is read of a server."""
+    """Half a second for each line of 500 brackets: a quarter of an hour for the log that is read of
+    a server."""
     begun_s = time.process_time()
-    read_log(["x[" * 125 + "]" * 250, "[" * 500, "[]" * 250, " " * 499 + "x", "x " * 250] * 20)
+    read_log(
+        ["x[" * 125 + "]" * 250, "[" * 500, "[]" * 250, " " * 499 + "x", "x " * 250]
+        * 20
+    )
     assert time.process_time() - begun_s < 2
 
 
 def test_commands_of_the_servers() -> None:
     """A `;` between RPC workers is what was meant, not what the server understands."""
-    facts = read_command(("llama-server", "-m", "a.gguf", "-ngl", "99", "-t=8", "--rpc", "a:1;b:2", "-ctk", "q8_0", "-b", "x"))
-    own = {"model": "a.gguf", "n_gpu_layers": "99", "threads": 8, "rpc": ["a:1", "b:2"], "kv_types": "K q8_0"}
+    facts = read_command(
+        (
+            "llama-server",
+            "-m",
+            "a.gguf",
+            "-ngl",
+            "99",
+            "-t=8",
+            "--rpc",
+            "a:1;b:2",
+            "-ctk",
+            "q8_0",
+            "-b",
+            "x",
+        )
+    )
+    own = {
+        "model": "a.gguf",
+        "n_gpu_layers": "99",
+        "threads": 8,
+        "rpc": ["a:1", "b:2"],
+        "kv_types": "K q8_0",
+    }
     nothing = {"rpc": [], "context_shift": False}
     assert facts == nothing | own
     served = read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16"))
     assert served == nothing | {"model": "Qwen/Qwen3-0.6B", "slots": 16}
-    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf"))["model"] == "a.gguf"
+    assert (
+        read_command(
+            ("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf")
+        )["model"]
+        == "a.gguf"
+    )
     assert read_command(()) == nothing
-    wrapped = ("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4")
+    wrapped = (
+        "numactl",
+        "-m",
+        "0",
+        "taskset",
+        "-c",
+        "3",
+        "/opt/llama-server",
+        "-t",
+        "4",
+    )
     assert read_command(wrapped) == nothing | {"threads": 4}
 
 
 def test_a_worker_lost_to_a_semicolon_is_unused() -> None:
     """The server took the address "a:1;b:2" for a:1."""
-    log = ["load_tensors: RPC0[a:1] model buffer size = 8.00 MiB", "load_tensors: CPU model buffer size = 1.00 MiB"]
-    server = described(ServerDescription(url="http://x"), ("llama-server", "--rpc", "a:1;b:2"), read_log(log))
+    log = [
+        "load_tensors: RPC0[a:1] model buffer size = 8.00 MiB",
+        "load_tensors: CPU model buffer size = 1.00 MiB",
+    ]
+    server = described(
+        ServerDescription(url="http://x"),
+        ("llama-server", "--rpc", "a:1;b:2"),
+        read_log(log),
+    )
     assert server.rpc_unused == ["b:2"]
 
 
 def test_last_words_name_the_cause_and_skip_a_debuggers_output(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    lines = ["request 1", "/build/ggml/src/ggml-rpc/ggml-rpc.cpp:569: Remote RPC server crashed or returned malformed response"]
-    log.write_text("\n".join([*lines, *(f"#{number}  0x00 in frame ()" for number in range(60)), "[Inferior 1 detached]"]))
+    lines = [
+        "request 1",
+        "/build/ggml/src/ggml-rpc/ggml-rpc.cpp:569: Remote RPC server crashed or returned malformed response",
+    ]
+    log.write_text(
+        "\n".join(
+            [
+                *lines,
+                *(f"#{number}  0x00 in frame ()" for number in range(60)),
+                "[Inferior 1 detached]",
+            ]
+        )
+    )
     words = last_words(log)
     assert words.startswith(f"an RPC worker was lost; {log} ends with:\nrequest 1\n")
     assert "frame" not in words
@@ -178,7 +320,10 @@ def test_the_ends_of_a_large_log_are_enough(tmp_path: Path) -> None:
     log.write_text("print_info: file type   = Q8_0\n" + "request\n" * 2**20 + table)
     read = read_log_file(log)
     assert read.facts["quantization"] == "Q8_0"
-    assert read.memory_table == ["| memory breakdown [MiB] | total |", "|   - Host | 9 = 1 + 2 + 6 |"]
+    assert read.memory_table == [
+        "| memory breakdown [MiB] | total |",
+        "|   - Host | 9 = 1 + 2 + 6 |",
+    ]
 
 
 def test_the_kernels_figures_of_connections_to_workers() -> None:
@@ -189,7 +334,9 @@ def test_the_kernels_figures_of_connections_to_workers() -> None:
         "0 0 127.0.0.1:58703 127.0.0.1:58233\n\t bbr rtt:0.5/0.07 bytes_sent:1 bytes_received:2\nnonsense\n"
     )
     endpoints = {"localhost:58233": {"127.0.0.1:58233"}, "gone:1": set()}
-    assert read_ss(text, endpoints) == {"localhost:58233": Traffic(6197150, 528614, 0.002)}
+    assert read_ss(text, endpoints) == {
+        "localhost:58233": Traffic(6197150, 528614, 0.002)
+    }
 
 
 def test_texts_in_a_verbose_log_are_not_kept(tmp_path: Path) -> None:
@@ -203,14 +350,21 @@ def test_texts_in_a_verbose_log_are_not_kept(tmp_path: Path) -> None:
     ]
     log.write_text("\n".join(["I loaded", *quoting, "E failed"]))
     assert "zebra" not in last_words(log)
-    write_server_files(tmp_path, [ServerFiles(ends_of(log), ("one",), "llama-server -m x")])
+    write_server_files(
+        tmp_path, [ServerFiles(ends_of(log), ("one",), "llama-server -m x")]
+    )
     kept = (tmp_path / "server" / "server.log").read_text().splitlines()
     assert (kept[0], kept[-1], len(kept)) == ("I loaded", "E failed", 6)
     assert not any("zebra" in line for line in kept)
 
 
-def test_each_of_several_servers_has_a_folder_and_a_long_log_loses_its_middle(tmp_path: Path) -> None:
-    write_server_files(tmp_path, [ServerFiles(command="a"), ServerFiles(("x" * 2**19 + "y" * 10, "z" * 2**19))])
+def test_each_of_several_servers_has_a_folder_and_a_long_log_loses_its_middle(
+    tmp_path: Path,
+) -> None:
+    write_server_files(
+        tmp_path,
+        [ServerFiles(command="a"), ServerFiles(("x" * 2**19 + "y" * 10, "z" * 2**19))],
+    )
     assert (tmp_path / "server" / "1" / "command").read_text() == "a\n"
     text = (tmp_path / "server" / "2" / "server.log").read_text()
     assert text.endswith("z\n")
@@ -225,13 +379,31 @@ def test_tabs_in_last_words_are_spaces(tmp_path: Path) -> None:
 
 
 def test_a_draft_model_is_apart_from_the_model() -> None:
-    """One log describes both; layers, sizes, buffers and breakdown of the draft model stand in a part of their own."""
+    """One log describes both; layers, sizes, buffers and breakdown of the draft model stand in a
+    part of their own."""
     server = server_of("draft_model.log", ("llama-server", "-md", "draft.gguf"))
-    assert (server.layers_offloaded, server.layers, server.model_bytes) == (0, 9, round(143.48 * 2**20))
-    assert server.buffers == [buffers("CPU_Mapped", 143.48), buffers("CPU", kv_mib=32.0, compute_mib=pytest.approx(19.07))]
+    assert (server.layers_offloaded, server.layers, server.model_bytes) == (
+        0,
+        9,
+        round(143.48 * 2**20),
+    )
+    assert server.buffers == [
+        buffers("CPU_Mapped", 143.48),
+        buffers("CPU", kv_mib=32.0, compute_mib=pytest.approx(19.07)),
+    ]
     assert server.draft is not None
-    assert (server.draft.layers, server.draft.model_bytes, server.draft.quantization) == (1, round(14.23 * 2**20), "all F32")
-    assert "Draft model:     14.2 MiB, all F32, 1 layer" in "\n".join(server_lines([server]))
+    assert (
+        server.draft.layers,
+        server.draft.model_bytes,
+        server.draft.quantization,
+    ) == (
+        1,
+        round(14.23 * 2**20),
+        "all F32",
+    )
+    assert "Draft model:     14.2 MiB, all F32, 1 layer" in "\n".join(
+        server_lines([server])
+    )
 
 
 def test_buffers_of_a_draft_model_are_shown_as_such() -> None:
@@ -245,8 +417,15 @@ def test_buffers_of_a_draft_model_are_shown_as_such() -> None:
     ]
     server = described(ServerDescription(url="http://x"), (), read_log(lines))
     assert server.draft is not None
-    assert [server.buffers[0].model_mib, server.draft.buffers[0].model_mib] == [100.0, 10.0]
-    assert (server.slots, len(server.memory_lines), server.memory_is_forecast) == (2, 2, False)
+    assert [server.buffers[0].model_mib, server.draft.buffers[0].model_mib] == [
+        100.0,
+        10.0,
+    ]
+    assert (server.slots, len(server.memory_lines), server.memory_is_forecast) == (
+        2,
+        2,
+        False,
+    )
     text = "\n".join(server_lines([server]))
     assert "CPU, draft      10.0" in text
 
@@ -261,7 +440,11 @@ def test_the_breakdown_of_a_fit_is_a_forecast() -> None:
 
 def test_a_log_of_json_lines() -> None:
     server = server_of("jsonl.log")
-    assert (server.model, server.quantization, server.slots) == ("llama-load-demo", "all F32", 2)
+    assert (server.model, server.quantization, server.slots) == (
+        "llama-load-demo",
+        "all F32",
+        2,
+    )
     assert server.memory_lines[-1].endswith("|")
 
 
@@ -277,7 +460,10 @@ def test_context_shifts_are_counted() -> None:
     assert "shifted 4 times" in " ".join(" ".join(server_lines([server])).split())
 
 
-@pytest.mark.parametrize(("asked", "shown"), [(2048, "instead of the 2048 of --image-max-tokens, by"), (-1, "tokens each, by")])
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [(2048, "instead of the 2048 of --image-max-tokens, by"), (-1, "tokens each, by")],
+)
 def test_images_that_a_micro_batch_caps_are_reported(asked: int, shown: str) -> None:
     """The text of llama.cpp b11434, from the program."""
     line = f"0.00.1 W srv    load_model: cap image_max_tokens (original={asked}) to 512 (n_ubatch = 512) because of attention"
@@ -286,7 +472,9 @@ def test_images_that_a_micro_batch_caps_are_reported(asked: int, shown: str) -> 
     text = " ".join(" ".join(server_lines([server])).split())
     assert "Images: capped at 512 tokens each" in text
     assert shown in text
-    assert "Images" not in "".join(server_lines([described(ServerDescription(url="http://x"), (), read_log([]))]))
+    assert "Images" not in "".join(
+        server_lines([described(ServerDescription(url="http://x"), (), read_log([]))])
+    )
 
 
 def test_a_build_for_cpus_offloads_nothing() -> None:
@@ -298,8 +486,13 @@ def test_a_build_for_cpus_offloads_nothing() -> None:
 def test_a_semicolon_in_a_real_log() -> None:
     """llama-server names one device after both addresses, and uses the first."""
     first, second = "127.0.0.1:33501", "127.0.0.1:33502"
-    server = server_of("rpc_semicolon.log", ("llama-server", "--rpc", f"{first};{second}"))
-    assert [(worker.address, worker.model_mib) for worker in server.rpc] == [(first, 13.87), (second, 0.0)]
+    server = server_of(
+        "rpc_semicolon.log", ("llama-server", "--rpc", f"{first};{second}")
+    )
+    assert [(worker.address, worker.model_mib) for worker in server.rpc] == [
+        (first, 13.87),
+        (second, 0.0),
+    ]
     assert server.rpc_unused == [second]
 
 
@@ -313,6 +506,22 @@ def test_the_models_of_a_router_are_apart() -> None:
     assert sum("[35499]" in line for line in log.memory_lines) > 5
 
 
+def test_wakes_of_a_server_that_sleeps_are_counted() -> None:
+    """Lines of b11434 with --sleep-idle-seconds 2; the model's load follows each wake."""
+    lines = """
+0.02.902.805 I que    start_loop: entering sleeping state
+0.02.903.179 I srv  handle_sleep: server is entering sleeping state
+0.10.698.812 I que    start_loop: exiting sleeping state
+0.10.698.822 I srv  handle_sleep: server is exiting sleeping state
+0.10.700.000 I system_info: n_threads = 1 (n_threads_batch = 1) / 2
+0.13.903.179 I srv  handle_sleep: server is entering sleeping state
+""".splitlines()
+    server = described(ServerDescription(url="http://x"), (), read_log(lines))
+    assert server.wakes == 1
+    text = " ".join(" ".join(server_lines([server])).split())
+    assert "1 time it woke during the run" in text
+
+
 def test_evictions_of_a_router_are_counted() -> None:
     log = [
         "srv unload_lru: models_max limit reached, removing LRU name=tiny",
@@ -320,4 +529,6 @@ def test_evictions_of_a_router_are_counted() -> None:
     ]
     server = described(ServerDescription(url="http://x"), (), read_log(log))
     assert server.evictions == 2
-    assert "2 times since its start a model was unloaded" in " ".join(" ".join(server_lines([server])).split())
+    assert "2 times since its start a model was unloaded" in " ".join(
+        " ".join(server_lines([server])).split()
+    )

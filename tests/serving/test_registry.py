@@ -1,4 +1,5 @@
-"""The registry of started servers where there is no place for it: containers, users without a home folder."""
+"""The registry of started servers where there is no place for it: containers, users without a home
+folder."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from llama_load.serving import registry
 
 
 @pytest.fixture(params=["no home", "a home that cannot be written"])
-def homeless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def homeless(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if request.param == "no home":
 
@@ -25,8 +28,8 @@ def homeless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
 
 @pytest.mark.usefixtures("homeless")
 def test_without_a_place_no_server_is_known_and_nothing_fails() -> None:
-    """A load test looks for its server's entry, a supervisor removes its own; an entry that cannot be written is an OSError,
-    which the supervisor reports; logs go to the temporary folder."""
+    """A load test looks for its server's entry, a supervisor removes its own; an entry that cannot
+    be written is an OSError, which the supervisor reports; logs go to the temporary folder."""
     entry = registry.Entry(1, 1, 0.0, ("llama-server",), "")
     assert registry.find(1) is None
     assert registry.ending_of(entry) == ""

@@ -13,7 +13,9 @@ from llama_load.cli.serve_command import split_server_flags
 from llama_load.serving.embedded_flags import apply_flags
 
 
-def test_what_is_no_gguf_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_gguf_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A README given as the model."""
     readme = tmp_path / "README.md"
     readme.write_text("# A model")
@@ -21,7 +23,9 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert f"{readme} is not a GGUF file" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before the process becomes the server."""
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF")
@@ -34,13 +38,25 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_stands_after_the_dashes_is_the_servers() -> None:
-    assert split_server_flags(["serve", "vllm", "--", "--x", "--", "1"]) == (["serve", "vllm"], ["--x", "--", "1"])
-    assert split_server_flags(["demo", "--", "-u", "1"]) == (["demo", "--", "-u", "1"], [])
+    assert split_server_flags(["serve", "vllm", "--", "--x", "--", "1"]) == (
+        ["serve", "vllm"],
+        ["--x", "--", "1"],
+    )
+    assert split_server_flags(["demo", "--", "-u", "1"]) == (
+        ["demo", "--", "-u", "1"],
+        [],
+    )
 
 
 def test_flags_of_the_simulated_server_in_ms_set_seconds() -> None:
-    given = command_parser().parse_args(["serve", "--simulated", "--first-token-ms", "200", "--stall-s", "3"])
-    assert (given.first_token_s, given.stall_s, "interval_s" in given) == (0.2, 3.0, False)
+    given = command_parser().parse_args(
+        ["serve", "--simulated", "--first-token-ms", "200", "--stall-s", "3"]
+    )
+    assert (given.first_token_s, given.stall_s, "interval_s" in given) == (
+        0.2,
+        3.0,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,10 +68,15 @@ def test_flags_of_the_simulated_server_in_ms_set_seconds() -> None:
         (("llama-server", "--vision"), "--vision is for the embedded server"),
         (("vllm", "--simulated"), "--simulated has no model"),
         (("llama-server", "--rpc", "a:1;b:2"), "several with commas between them"),
-        (("llama-server", "--program", "/no/server"), "there is no program '/no/server'"),
+        (
+            ("llama-server", "--program", "/no/server"),
+            "there is no program '/no/server'",
+        ),
     ],
 )
-def test_what_serve_cannot_do_is_one_sentence(arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_serve_cannot_do_is_one_sentence(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", "--port", "0", *arguments]) == 2
     error = capsys.readouterr().err
     assert says in error
@@ -79,9 +100,21 @@ def test_a_cold_start_drops_the_model_from_the_page_cache(
 
 def test_flags_of_llama_server_set_the_embedded_ones_parameters() -> None:
     params = xllamacpp.CommonParams()
-    apply_flags(params, ["-tb", "3", "-t", "2", "-fa", "off", "-ctv", "q8_0", "-ub=64", "--no-warmup"], xllamacpp)
-    assert (params.cpuparams.n_threads, params.cpuparams_batch.n_threads, params.n_ubatch, params.warmup) == (2, 3, 64, False)
-    assert params.flash_attn_type == xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    apply_flags(
+        params,
+        ["-tb", "3", "-t", "2", "-fa", "off", "-ctv", "q8_0", "-ub=64", "--no-warmup"],
+        xllamacpp,
+    )
+    assert (
+        params.cpuparams.n_threads,
+        params.cpuparams_batch.n_threads,
+        params.n_ubatch,
+        params.warmup,
+    ) == (2, 3, 64, False)
+    assert (
+        params.flash_attn_type
+        == xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
     assert params.cache_type_v == xllamacpp.ggml_type.GGML_TYPE_Q8_0
     for wrong in (["-t"], ["-t", "x"], ["-ctk", "none"], ["--mlock"]):
         with pytest.raises(SystemExit, match=wrong[0]):

@@ -12,7 +12,9 @@ import pytest
 from llama_load.swarm import alive_file
 
 
-def test_a_loop_that_hangs_does_not_renew_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_loop_that_hangs_does_not_renew_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "alive"
     assert alive_file.keep_alive_file() is None
     monkeypatch.setenv(alive_file.VARIABLE, str(file))

@@ -1,4 +1,5 @@
-"""A worker's clock on the master's axis: exact to what is claimed, whatever the clocks and the network do."""
+"""A worker's clock on the master's axis: exact to what is claimed, whatever the clocks and the
+network do."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ SECOND = 1000 * MS
 
 
 def test_a_clock_is_known_once_readings_agree() -> None:
-    """While a machine is busy every answer takes another time, and the best of them may still be lopsided."""
+    """While a machine is busy every answer takes another time, and the best of them may still be
+    lopsided."""
     clock = WorkerClock()
-    for number, round_trip_ms in enumerate((400, 220, 300, 140, 90, 200, 60, 30, 250, 10, 11)):
+    for number, round_trip_ms in enumerate(
+        (400, 220, 300, 140, 90, 200, 60, 30, 250, 10, 11)
+    ):
         clock.add(number, number, number + round_trip_ms * MS)
         assert not clock.is_known
     clock.add(50, 50, 50 + 12 * MS)
@@ -30,7 +34,8 @@ def test_a_clock_is_taken_as_it_is_in_the_end() -> None:
 
 
 def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
-    """As long as no drift is known it may be 500 ppm: after 1000 s a reading of 1 ms is worth 501 ms."""
+    """As long as no drift is known it may be 500 ppm: after 1000 s a reading of 1 ms is worth 501
+    ms."""
     clock = WorkerClock()
     clock.add(0, 0, 2 * MS)
     clock.add(10 * SECOND, 10 * SECOND, 10 * SECOND + 20 * MS)
@@ -40,8 +45,9 @@ def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
 
 
 def test_a_clock_that_has_jumped_is_read_again() -> None:
-    """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts. Nobody
-    knows when in between: the uncertainty of that time is the whole jump."""
+    """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a
+    poorer reading counts. Nobody knows when in between: the uncertainty of that time is the whole
+    jump."""
     clock = WorkerClock()
     clock.add(0, 0, MS // 5)
     clock.add(60 * SECOND, 55 * SECOND, 60 * SECOND + 50 * MS)
@@ -51,14 +57,19 @@ def test_a_clock_that_has_jumped_is_read_again() -> None:
     assert clock.at(30 * SECOND).uncertainty_ns > 5 * SECOND
 
 
-def worst_error_ms(drift: float, silence_s: float, delays_ms: float, seed: int) -> tuple[float, float]:
-    """A worker whose clock runs faster by `drift`, is asked every 2 s, except for a silence; records are made all the time, and shifted
-    when the next answer has come. The largest error, and the largest one by which an error exceeds what was claimed for it, ms."""
+def worst_error_ms(
+    drift: float, silence_s: float, delays_ms: float, seed: int
+) -> tuple[float, float]:
+    """A worker whose clock runs faster by `drift`, is asked every 2 s, except for a silence;
+    records are made all the time, and shifted when the next answer has come. The largest error, and
+    the largest one by which an error exceeds what was claimed for it, ms."""
     random = np.random.default_rng(seed)
     clock, worst, beyond = WorkerClock(), 0.0, -1e9
 
     def offset_ns(master_ns: float) -> float:
-        return 864_000 * SECOND - drift * master_ns  # and a machine that was started ten days later
+        return (
+            864_000 * SECOND - drift * master_ns
+        )  # and a machine that was started ten days later
 
     now_s, waiting = 0.0, list[float]()
     while now_s < 300:
@@ -75,7 +86,10 @@ def worst_error_ms(drift: float, silence_s: float, delays_ms: float, seed: int) 
             made_ns = made_s * SECOND
             reading = clock.at(round(made_ns - offset_ns(made_ns)))
             error = abs(reading.offset_ns - offset_ns(made_ns)) / MS
-            worst, beyond = max(worst, error), max(beyond, error - reading.uncertainty_ns / MS)
+            worst, beyond = (
+                max(worst, error),
+                max(beyond, error - reading.uncertainty_ns / MS),
+            )
         waiting.clear()
     return worst, beyond
 
@@ -83,8 +97,9 @@ def worst_error_ms(drift: float, silence_s: float, delays_ms: float, seed: int) 
 @pytest.mark.parametrize("drift", [0.0, 50e-6, -500e-6])
 @pytest.mark.parametrize("delays_ms", [0.05, 3.0])
 def test_no_error_is_larger_than_claimed(drift: float, delays_ms: float) -> None:
-    """Clocks that drift apart by up to 500 ppm, a worker that is cut off for 29 s, answers that are fast or late and lopsided. (With
-    the newest offset for all records, and 20 ppm assumed, the error was 14 ms, and 0.6 ms was claimed.)"""
+    """Clocks that drift apart by up to 500 ppm, a worker that is cut off for 29 s, answers that are
+    fast or late and lopsided. (With the newest offset for all records, and 20 ppm assumed, the
+    error was 14 ms, and 0.6 ms was claimed.)"""
     for seed in range(10):
         worst, beyond = worst_error_ms(drift, 29, delays_ms, seed)
         assert beyond < 0.01
@@ -92,7 +107,8 @@ def test_no_error_is_larger_than_claimed(drift: float, delays_ms: float) -> None
 
 
 def test_a_record_keeps_its_latencies() -> None:
-    """One shift for all its instants, that of its middle; the drift over half its duration is part of what is claimed."""
+    """One shift for all its instants, that of its middle; the drift over half its duration is part
+    of what is claimed."""
     clock = WorkerClock()
     for second in range(0, 100, 2):
         at = second * SECOND

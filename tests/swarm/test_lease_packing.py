@@ -1,4 +1,5 @@
-"""Leases in messages: what the turns of a conversation share travels once, and every prompt arrives as it was."""
+"""Leases in messages: what the turns of a conversation share travels once, and every prompt arrives
+as it was."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from llama_load.dispatch.leases import Lease
 from llama_load.swarm import lease_packing
 from llama_load.swarm.lease_packing import pack_leases, unpack_leases
 from llama_load.workloads.agent import Agent
-from llama_load.workloads.prompt import AgentShape, Image, Message, PlanRequest, Prompt, Traffic
+from llama_load.workloads.prompt import (
+    AgentShape,
+    Image,
+    Message,
+    PlanRequest,
+    Prompt,
+    Traffic,
+)
 from llama_load.workloads.recorded import Conversations
 
 PICTURE = Image(b"data:image/png;base64,QUJD", "00", 1, 1)
@@ -41,7 +49,8 @@ def leases(prompts: Sequence[Prompt | None]) -> list[Lease]:
     """A conversation begins where none of the prompt before follows."""
     begins = [True, *(before is None or not before.more for before in prompts[:-1])]
     return [
-        Lease(i, False, "w", prompt, i, follows=not first) for i, (prompt, first) in enumerate(zip(prompts, begins, strict=True))
+        Lease(i, False, "w", prompt, i, follows=not first)
+        for i, (prompt, first) in enumerate(zip(prompts, begins, strict=True))
     ]
 
 
@@ -53,14 +62,29 @@ def size(sent: Sequence[Lease]) -> int:
     return sum(map(len, pack_leases(sent)))
 
 
-def test_every_kind_of_conversation_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded agents with sub-agents, generated ones, a reset context, images in two turns, requests without a prompt; in
-    many messages, too."""
-    first = Prompt("look", more=3, images=(PICTURE,), messages=(Message("user", "look", (PICTURE,)),))
+def test_every_kind_of_conversation_arrives_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recorded agents with sub-agents, generated ones, a reset context, images in two turns,
+    requests without a prompt; in many messages, too."""
+    first = Prompt(
+        "look",
+        more=3,
+        images=(PICTURE,),
+        messages=(Message("user", "look", (PICTURE,)),),
+    )
     shown = (*first.added, Message("assistant", "a cat"))
-    second = Prompt("again", more=2, history=shown, images=(PICTURE, PICTURE), messages=(Message("user", "again", (PICTURE,)),))
+    second = Prompt(
+        "again",
+        more=2,
+        history=shown,
+        images=(PICTURE, PICTURE),
+        messages=(Message("user", "again", (PICTURE,)),),
+    )
     reset = Prompt("anew", more=1, resets=True)
-    other_tools = Prompt("last", history=(*reset.added, Message("assistant", "x")), fields={"tools": [1]})
+    other_tools = Prompt(
+        "last", history=(*reset.added, Message("assistant", "x")), fields={"tools": [1]}
+    )
     talks = [
         *Conversations().plan(wanted(60)).measured,
         *Agent().plan(wanted(40, rounds=4, sub_agents=2)).measured,
@@ -84,5 +108,8 @@ def test_every_kind_of_conversation_arrives_as_it_was(monkeypatch: pytest.Monkey
 
 
 def test_a_conversation_of_twice_as_many_turns_takes_twice_the_bytes() -> None:
-    short, long = (size(leases(Agent().plan(wanted(1, rounds=rounds)).measured)) for rounds in (30, 60))
+    short, long = (
+        size(leases(Agent().plan(wanted(1, rounds=rounds)).measured))
+        for rounds in (30, 60)
+    )
     assert 1.8 < long / short < 2.2

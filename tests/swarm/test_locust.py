@@ -15,26 +15,46 @@ import pytest
 from llama_load.serving.launch import Server
 from llama_load.wire.local_ports import free_port
 from tests import web_client
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_program, start_program
+from tests.conftest import (
+    REPOSITORY,
+    SHAREGPT,
+    Finished,
+    Simulated,
+    environment,
+    run_program,
+    start_program,
+)
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
 
 
-def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
-    """Exactly the text that README shows."""
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(from locust import .*?)```", readme, re.DOTALL)
-    assert len(code.strip().splitlines()) <= 16
+def test_the_locustfile_of_the_guide_runs_as_it_stands(
+    llama_server: Server, run_locust: Run, tmp_path: Path
+) -> None:
+    """Exactly the text that docs/guide.md shows."""
+    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from locust import .*?)```", guide, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 18
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", locustfile=tmp_path / "mine.py")
+    done = run_locust(
+        llama_server.url,
+        "-u",
+        "2",
+        "--num-prompts",
+        "6",
+        locustfile=tmp_path / "mine.py",
+    )
     assert done.code in (0, 1), done.err
     assert done.summary["completed"] == 6
     assert "Traceback" not in done.err
 
 
-def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Server, run_locust: Run, tmp_path: Path) -> None:
-    """Counted together to exactly --num-prompts, separated by workload; self.client calls stay Locust's own."""
+def test_two_classes_with_own_prompts_weights_and_http_calls(
+    llama_server: Server, run_locust: Run, tmp_path: Path
+) -> None:
+    """Counted together to exactly --num-prompts, separated by workload; self.client calls stay
+    Locust's own."""
     (tmp_path / "two.py").write_text(
         """
 from locust import constant, events, task
@@ -72,7 +92,16 @@ class Short(LlamaUser):
         encoding="utf-8",
     )
     stats = tmp_path / "stats"
-    done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "30", "--csv", str(stats), locustfile=tmp_path / "two.py")
+    done = run_locust(
+        llama_server.url,
+        "-u",
+        "4",
+        "--num-prompts",
+        "30",
+        "--csv",
+        str(stats),
+        locustfile=tmp_path / "two.py",
+    )
     assert done.code in (0, 1), done.err
     assert "Traceback" not in done.err
     measured = done.records.measured()
@@ -80,21 +109,35 @@ class Short(LlamaUser):
     assert set(done.summary["llama_load"]["by_workload"]) == {"sharegpt", "Short"}
     assert {"sharegpt", "greeting"} <= set(measured.values_of("name"))
     assert "SEEN 31 30" in done.out
-    requests = list(csv.DictReader((tmp_path / "stats_requests.csv").open(encoding="utf-8")))
+    requests = list(
+        csv.DictReader((tmp_path / "stats_requests.csv").open(encoding="utf-8"))
+    )
     assert [row["request_id"] for row in requests] == done.records.strings("request_id")
-    rows = {(row["Name"], row["Type"]): row for row in csv.DictReader((tmp_path / "stats_stats.csv").open())}
-    requests_made = sum(int(row["Request Count"]) for (_, kind), row in rows.items() if kind in ("chat", "completions"))
+    rows = {
+        (row["Name"], row["Type"]): row
+        for row in csv.DictReader((tmp_path / "stats_stats.csv").open())
+    }
+    requests_made = sum(
+        int(row["Request Count"])
+        for (_, kind), row in rows.items()
+        if kind in ("chat", "completions")
+    )
     assert requests_made == 30
     health = int(rows["/health", "GET"]["Request Count"])
     assert int(rows["Aggregated", ""]["Request Count"]) == 30 + health
     chats = measured.where(measured.equals("name", "sharegpt"))
     assert int(rows["sharegpt", "TTFT"]["Request Count"]) == len(chats)
-    assert int(rows["sharegpt", "ITL"]["Request Count"]) == len(chats.lists("itl_ms")[1])
-    assert float(rows["sharegpt", "TTFT"]["Average Response Time"]) == pytest.approx(chats.numbers("ttft_ms").mean(), rel=0.01)
+    assert int(rows["sharegpt", "ITL"]["Request Count"]) == len(
+        chats.lists("itl_ms")[1]
+    )
+    assert float(rows["sharegpt", "TTFT"]["Average Response Time"]) == pytest.approx(
+        chats.numbers("ttft_ms").mean(), rel=0.01
+    )
 
 
 def test_folding_is_the_same_as_logging_each() -> None:
-    """Against Locust's own StatsEntry.log, value by value. (In a separate process: importing Locust patches the world.)"""
+    """Against Locust's own StatsEntry.log, value by value. (In a separate process: importing Locust
+    patches the world.)"""
     code = """
 from locust.stats import RequestStats
 from llama_load.swarm.locust_stats import log_many
@@ -112,7 +155,9 @@ assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_reque
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_the_web_ui_starts_shows_and_stops_runs(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
     """Two runs from the form, each in its own folder; the second is stopped by the button."""
     url, port = simulate("--interval-ms", "5").url, free_port()
     command = ["locust", "-f", str(SHAREGPT), *web_ui(port)]
@@ -121,19 +166,35 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     ui = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: web_client.get(ui, timeout=10).ok)
-        form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
-        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        form = {
+            "user_count": "3",
+            "spawn_rate": "3",
+            "host": url,
+            "num_prompts": "9",
+            "max_tokens": "5",
+        }
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=30).json()["success"]
         wait_until((tmp_path / "ui" / "summary.json").exists)
-        names = {(row["name"], row["method"]) for row in web_client.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
-        assert {("sharegpt", "chat"), ("sharegpt", "TTFT"), ("sharegpt", "TPOT"), ("sharegpt", "ITL")} <= names
+        names = {
+            (row["name"], row["method"])
+            for row in web_client.get(f"{ui}/stats/requests", timeout=30).json()[
+                "stats"
+            ]
+        }
+        assert {
+            ("sharegpt", "chat"),
+            ("sharegpt", "TTFT"),
+            ("sharegpt", "TPOT"),
+            ("sharegpt", "ITL"),
+        } <= names
         form |= {"num_prompts": "", "max_tokens": "50"}
-        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=30).json()["success"]
         wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
         time.sleep(0.3)
         assert web_client.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}
-        web_client.post(f"{ui}/swarm", data=form, timeout=5)
+        web_client.post(f"{ui}/swarm", data=form, timeout=30)
         time.sleep(0.5)
         assert process.poll() is None, "a wrong form field must not end the web UI"
     finally:
@@ -149,12 +210,35 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     assert "Traceback" not in out
 
 
-@pytest.mark.parametrize("load", [("-u", "2"), ("--request-rate", "20")], ids=["closed", "open"])
-def test_autostart_keeps_the_run_time(simulate: Callable[..., Simulated], tmp_path: Path, load: tuple[str, ...]) -> None:
-    """With -t 1 it ends after a second, and with --autoquit Locust too. It never ended, and a rate was refused for having no end."""
+@pytest.mark.parametrize(
+    "load", [("-u", "2"), ("--request-rate", "20")], ids=["closed", "open"]
+)
+def test_autostart_keeps_the_run_time(
+    simulate: Callable[..., Simulated], tmp_path: Path, load: tuple[str, ...]
+) -> None:
+    """With -t 1 it ends after a second, and with --autoquit Locust too. It never ended, and a rate
+    was refused for having no end."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "5")
-    command = ["locust", "-f", str(SHAREGPT), *web_ui(free_port()), "--run-dir", str(tmp_path / "run")]
-    command += ["--host", server.url, "--autostart", "--autoquit", "0", "-t", "1s", "--max-tokens", "2", *load]
+    command = [
+        "locust",
+        "-f",
+        str(SHAREGPT),
+        *web_ui(free_port()),
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
+    command += [
+        "--host",
+        server.url,
+        "--autostart",
+        "--autoquit",
+        "0",
+        "-t",
+        "1s",
+        "--max-tokens",
+        "2",
+        *load,
+    ]
     ended = run_program(command, tmp_path, environment())
     done = Finished(ended.returncode, ended.stdout, ended.stderr, tmp_path / "run")
     assert done.manifest["run_time_s"] == 1.0, done.err
@@ -162,29 +246,50 @@ def test_autostart_keeps_the_run_time(simulate: Callable[..., Simulated], tmp_pa
     assert done.summary["completed"] > 0
 
 
-def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
-    """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long all of them take."""
+@pytest.mark.heavy
+def test_a_ramp_of_locusts_is_obeyed(
+    simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
+) -> None:
+    """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long
+    all of them take."""
     server = simulate("--first-token-ms", "90", "--interval-ms", "10")
-    done = run_locust(server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2")
+    done = run_locust(
+        server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2"
+    )
     assert done.code == 0, done.err
     assert 4 <= done.summary["llama_load"]["peak_in_flight"] <= 20
     assert done.manifest["ramp_s"] == 20.0
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [40]
 
 
-def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """From two users to five: five are in flight, and the most that was asked for is what the run is said to be of."""
-    server, port = simulate("--first-token-ms", "90", "--interval-ms", "10"), free_port()
+def test_edit_in_the_web_ui_changes_the_limit(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """From two users to five: five are in flight, and the most that was asked for is what the run
+    is said to be of."""
+    server, port = (
+        simulate("--first-token-ms", "90", "--interval-ms", "10"),
+        free_port(),
+    )
     command = ["locust", "-f", str(SHAREGPT), *web_ui(port)]
     command += ["--run-dir", str(tmp_path / "ui"), "--host", server.url]
     process = start_program(command, tmp_path, environment())
     ui = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: web_client.get(ui, timeout=10).ok)
-        form = {"user_count": "2", "spawn_rate": "2", "host": server.url, "max_tokens": "2"}
-        assert web_client.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        form = {
+            "user_count": "2",
+            "spawn_rate": "2",
+            "host": server.url,
+            "max_tokens": "2",
+        }
+        assert web_client.post(f"{ui}/swarm", data=form, timeout=30).json()["success"]
         wait_until(server.has_answered(10))
-        assert web_client.post(f"{ui}/swarm", data=form | {"user_count": "5", "spawn_rate": "5"}, timeout=5).json()["success"]
+        assert web_client.post(
+            f"{ui}/swarm",
+            data=form | {"user_count": "5", "spawn_rate": "5"},
+            timeout=30,
+        ).json()["success"]
         wait_until(server.has_answered(60))
         assert web_client.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui" / "summary.json").exists)
@@ -193,7 +298,11 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
         out = "".join(process.communicate(timeout=20))
     done = Finished(0, out, "", tmp_path / "ui")
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
-    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["llama_load"]["peak_in_flight"]) == (5, 5, 5)
+    assert (
+        done.manifest["users"],
+        done.summary["max_concurrency"],
+        done.summary["llama_load"]["peak_in_flight"],
+    ) == (5, 5, 5)
 
 
 AWKWARD = """
@@ -213,30 +322,76 @@ class Talker(LlamaUser):
 @pytest.mark.parametrize(
     ("body", "flags", "code", "sentence"),
     [
-        ("self.chat()", ["--num-prompts", "3"], 2, "has no workload to take a prompt from"),
-        ("self.chat('x', extra={'foo': object()})", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
-        ("self.complete([{'role': 'user', 'content': 'x'}])", ["--num-prompts", "3"], 2, "only be sent to the chat endpoint"),
+        (
+            "self.chat()",
+            ["--num-prompts", "3"],
+            2,
+            "has no workload to take a prompt from",
+        ),
+        (
+            "self.chat('x', extra={'foo': object()})",
+            ["--num-prompts", "3"],
+            2,
+            "cannot be sent as JSON",
+        ),
+        (
+            "self.complete([{'role': 'user', 'content': 'x'}])",
+            ["--num-prompts", "3"],
+            2,
+            "only be sent to the chat endpoint",
+        ),
         ("self.chat('x', max_tokens=2, name=7)", ["--num-prompts", "3"], 0, ""),
-        ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 1, ""),
-        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=2), range(3))", ["--num-prompts", "9"], 0, ""),
-        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=5000), range(3))", ["-t", "1s", "--warmup", "0"], 3, ""),
+        (
+            "self.chat('x', max_tokens=2); raise RuntimeError('boom')",
+            ["--num-prompts", "3"],
+            1,
+            "",
+        ),
+        (
+            "Pool().map(lambda n: self.chat(f'x{n}', max_tokens=2), range(3))",
+            ["--num-prompts", "9"],
+            0,
+            "",
+        ),
+        (
+            "Pool().map(lambda n: self.chat(f'x{n}', max_tokens=5000), range(3))",
+            ["-t", "1s", "--warmup", "0"],
+            3,
+            "",
+        ),
     ],
 )
 def test_awkward_tasks_end_the_run_with_every_request_on_record(
-    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path, body: str, flags: list[str], code: int, sentence: str
+    simulate: Callable[..., Simulated],
+    run_locust: Run,
+    tmp_path: Path,
+    body: str,
+    flags: list[str],
+    code: int,
+    sentence: str,
 ) -> None:
-    """None of them hangs; what was asked for is on record; what can never work is said in a sentence."""
+    """None of them hangs; what was asked for is on record; what can never work is said in a
+    sentence."""
     (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
-    done = run_locust(simulate("--interval-ms", "2").url, "-u", "2", *flags, locustfile=tmp_path / "awkward.py")
+    done = run_locust(
+        simulate("--interval-ms", "2").url,
+        "-u",
+        "2",
+        *flags,
+        locustfile=tmp_path / "awkward.py",
+    )
     assert done.code == code, done.err
     assert sentence in done.err
     if code == 0:
         assert done.summary["completed"] == int(flags[1])
     if code == 3:
-        assert done.summary["llama_load"]["cancelled"] == 2  # -u, however many each user asks for at once
+        # -u, however many each user asks for at once
+        assert done.summary["llama_load"]["cancelled"] == 2
 
 
-def test_flags_become_values_once_before_a_headless_run(run_locust: Run, tmp_path: Path) -> None:
+def test_flags_become_values_once_before_a_headless_run(
+    run_locust: Run, tmp_path: Path
+) -> None:
     (tmp_path / "counted.py").write_text(
         AWKWARD.format(body="self.chat('x')")
         + """
@@ -247,7 +402,9 @@ read = lifecycle.read_options
 lifecycle.read_options = lambda namespace: print("flags are read", file=sys.stderr) or read(namespace)
 """
     )
-    done = run_locust("http://127.0.0.1:1", "--num-prompts", "3", locustfile=tmp_path / "counted.py")
+    done = run_locust(
+        "http://127.0.0.1:1", "--num-prompts", "3", locustfile=tmp_path / "counted.py"
+    )
     assert done.code == 2
     assert "cannot reach" in done.err
     assert done.err.count("flags are read") == 1
@@ -256,12 +413,20 @@ lifecycle.read_options = lambda namespace: print("flags are read", file=sys.stde
 def test_an_impatient_locustfile_makes_failures_not_repeats(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
-    """A gevent.Timeout of the user's own around a slow answer is a failure of the class client_timeout."""
+    """A gevent.Timeout of the user's own around a slow answer is a failure of the class
+    client_timeout."""
     body = "with gevent.Timeout(0.1, False): self.chat('x', max_tokens=2)"
     (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
-    done = run_locust(simulate("--first-token-ms", "500").url, "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    done = run_locust(
+        simulate("--first-token-ms", "500").url,
+        "--num-prompts",
+        "4",
+        locustfile=tmp_path / "awkward.py",
+    )
     assert done.code == 1, done.err
-    assert [(f["kind"], f["count"]) for f in done.summary["llama_load"]["failures"]] == [("client_timeout", 4)]
+    assert [
+        (f["kind"], f["count"]) for f in done.summary["llama_load"]["failures"]
+    ] == [("client_timeout", 4)]
 
 
 def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
@@ -272,7 +437,14 @@ def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
         "\n@events.llm_request.add_listener\ndef on_request(record, **_):\n    raise RescheduleTask\n"
     )
     (tmp_path / "awkward.py").write_text(text)
-    done = run_locust(simulate().url, "-u", "2", "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    done = run_locust(
+        simulate().url,
+        "-u",
+        "2",
+        "--num-prompts",
+        "4",
+        locustfile=tmp_path / "awkward.py",
+    )
     assert (done.code, done.summary["completed"]) == (0, 4), done.err
 
 
@@ -280,14 +452,23 @@ def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
 def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
-    """Users ramped down in mid-request give their prompts back; the end comes from the last record, then Locust quits again."""
+    """Users ramped down in mid-request give their prompts back; the end comes from the last record,
+    then Locust quits again."""
     text = AWKWARD.format(body="self.chat('x', max_tokens=20)") + (
         "\nclass Shape(LoadTestShape):\n    def tick(self):\n        t = self.get_run_time()\n"
         "        return (4, 4) if t < 2 else (1, 4) if t < 30 else None\n"
     )
     (tmp_path / "awkward.py").write_text(text)
     csv_flags = ("--csv", str(tmp_path / "stats"))
-    done = run_locust(simulate().url, "--num-prompts", "20", *csv_flags, locustfile=tmp_path / "awkward.py")
+    done = run_locust(
+        simulate().url,
+        "--num-prompts",
+        "20",
+        *csv_flags,
+        locustfile=tmp_path / "awkward.py",
+    )
     assert done.code == 0, done.err
     assert done.summary["completed"] == 20
-    assert sorted(set(done.records.measured().numbers("prompt_index"))) == list(range(20))
+    assert sorted(set(done.records.measured().numbers("prompt_index"))) == list(
+        range(20)
+    )

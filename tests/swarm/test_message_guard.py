@@ -1,4 +1,5 @@
-"""A malformed message costs itself and nothing else: the master hears every worker afterwards, and names the peer once."""
+"""A malformed message costs itself and nothing else: the master hears every worker afterwards, and
+names the peer once."""
 
 from __future__ import annotations
 
@@ -26,15 +27,27 @@ def stats() -> dict[str, Any]:
     entries.log_request("POST", "chat", 12.5, 100)
     entries.log_request("POST", "chat", None, 100)
     entries.log_error("POST", "chat", ValueError("x"))
-    body = {"stats": entries.serialize_stats(), "errors": entries.serialize_errors(), "stats_total": entries.total.serialize()}
-    return body | {"user_classes_count": {"Chat": 3}, "user_count": 3, "a_listeners": {"own": [1]}}
+    body = {
+        "stats": entries.serialize_stats(),
+        "errors": entries.serialize_errors(),
+        "stats_total": entries.total.serialize(),
+    }
+    return body | {
+        "user_classes_count": {"Chat": 3},
+        "user_count": 3,
+        "a_listeners": {"own": [1]},
+    }
 
 
 GOOD: dict[str, Any] = {
     "client_ready": "2.47.0",
     "locustfile": {"version": "2.47.0"},
     "client_stopped": None,
-    "heartbeat": {"state": "running", "current_cpu_usage": 12.5, "current_memory_usage": 1000},
+    "heartbeat": {
+        "state": "running",
+        "current_cpu_usage": 12.5,
+        "current_memory_usage": 1000,
+    },
     "stats": stats(),
     "spawning": None,
     "spawning_complete": {"user_classes_count": {"Chat": 3}, "user_count": 3},
@@ -44,11 +57,22 @@ GOOD: dict[str, Any] = {
     messages.HELLO: {"pid": 1, "machine": None},
     messages.REFUSE: {"sentence": "no"},
     messages.ABORT: RUN | {"sentence": "no"},
-    messages.REPORT: RUN | {"started": [[False, 1]], "ended": [[False, 0, False]], "wants": {"Chat": 3}},
+    messages.REPORT: RUN
+    | {"started": [[False, 1]], "ended": [[False, 0, False]], "wants": {"Chat": 3}},
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
-    messages.PONG: RUN | {"asked_ns": 1, "worker_ns": -5, "delivered": 0, "holds": [[False, 3]], "wants": {"Chat": 2}},
-    messages.FLUSHED: RUN | {"batches": 1, "open": [[False, 1]], "gave_up": False, "health": {"worker": "w"}},
+    messages.TOKENS: RUN | {"answers": [[0, 0, 5, bytes(8)]]},
+    messages.PONG: RUN
+    | {
+        "asked_ns": 1,
+        "worker_ns": -5,
+        "delivered": 0,
+        "holds": [[False, 3]],
+        "held_open": [[False, 3]],
+        "wants": {"Chat": 2},
+    },
+    messages.FLUSHED: RUN
+    | {"batches": 1, "open": [[False, 1]], "gave_up": False, "health": {"worker": "w"}},
 }
 WRONG = (None, 5, 5.5, "x", b"x", {}, [], [5], {"run": 5}, {5: 5})
 
@@ -56,9 +80,18 @@ WRONG = (None, 5, 5.5, "x", b"x", {}, [], [5], {"run": 5}, {5: 5})
 def variants(kind: str) -> list[Any]:
     """Bodies that are wrong as a whole, or in one field."""
     body = GOOD[kind]
-    found = [wrong for wrong in WRONG if not (wrong == body or (isinstance(wrong, str) and isinstance(body, str)))]
+    found = [
+        wrong
+        for wrong in WRONG
+        if not (wrong == body or (isinstance(wrong, str) and isinstance(body, str)))
+    ]
     if isinstance(body, dict):
-        found += [{**body, name: wrong} for name in body for wrong in (None, 5.5, "x", [5], {"x": "x"}) if name != "a_listeners"]
+        found += [
+            {**body, name: wrong}
+            for name in body
+            for wrong in (None, 5.5, "x", [5], {"x": "x"})
+            if name != "a_listeners"
+        ]
         found += [{**body, "wants": {"Chat": -1}}] if "wants" in body else []
     return [each for each in found if not is_good(kind, each)]
 
@@ -77,15 +110,23 @@ def test_every_message_has_a_body_that_is_checked() -> None:
         assert is_good(kind, body), kind
         for wrong in (5, [], [5], {5: 5}):
             assert not is_good(kind, wrong), (kind, wrong)
-    for wrong_kind, field in (("heartbeat", "current_cpu_usage"), ("stats", "stats_total"), (messages.PONG, "worker_ns")):
+    for wrong_kind, field in (
+        ("heartbeat", "current_cpu_usage"),
+        ("stats", "stats_total"),
+        (messages.PONG, "worker_ns"),
+    ):
         for wrong in ("x", None, [5], 2**70):
             if not (field == "current_cpu_usage" and wrong == 2**70):
-                assert not is_good(wrong_kind, GOOD[wrong_kind] | {field: wrong}), (field, wrong)
+                assert not is_good(wrong_kind, GOOD[wrong_kind] | {field: wrong}), (
+                    field,
+                    wrong,
+                )
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2**63])
 def test_locust_gets_no_number_that_it_cannot_count_with(wrong: float) -> None:
-    """int(inf) ended the greenlets that keep its history and print its table. What a locustfile's listeners add is their own."""
+    """int(inf) ended the greenlets that keep its history and print its table. What a locustfile's
+    listeners add is their own."""
     entry = stats()["stats_total"]
     for changed in ({"last_request_timestamp": wrong}, {"response_times": {wrong: 1}}):
         assert not is_good("stats", stats() | {"stats_total": entry | changed})
@@ -93,7 +134,9 @@ def test_locust_gets_no_number_that_it_cannot_count_with(wrong: float) -> None:
     assert is_good("stats", stats() | {"a_listeners": wrong})
 
 
-def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_tells_other_messages_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two copies of one version, of which one was changed."""
     messages.fingerprint.cache_clear()
     mine = messages.fingerprint()
@@ -104,17 +147,26 @@ def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_fingerprint_is_of_names_and_types_alone() -> None:
-    """Without docstrings (-OO) it is the same. (Python 3.13 indents them unlike 3.11: its workers were refused.)"""
+    """Without docstrings (-OO) it is the same. (Python 3.13 indents them unlike 3.11: its workers
+    were refused.)"""
     code = "from llama_load.swarm.messages import fingerprint; print(fingerprint())"
-    other = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True)
+    other = subprocess.run(
+        [sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True
+    )
     messages.fingerprint.cache_clear()
     assert other.stdout.strip() == messages.fingerprint()
 
 
-def test_nonsense_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker with the key sends every message with every wrong body, and the messages of a master;
-    then a good worker finishes the run. (`heartbeat` with None made the master deaf for good.)"""
-    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_SWARM_KEY": KEY})
+def test_nonsense_ends_nothing(
+    tmp_path: Path, simulate: Callable[..., Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with the key sends every message with every wrong body, and the messages of a
+    master; then a good worker finishes the run. (`heartbeat` with None made the master deaf for
+    good.)"""
+    monkeypatch.setattr(
+        "tests.swarms.environment",
+        lambda: environment() | {"LLAMA_LOAD_SWARM_KEY": KEY},
+    )
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
@@ -122,7 +174,16 @@ def test_nonsense_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated
         for kind in GOOD:
             for body in variants(kind):
                 bad.say(kind, body)
-        for kind in (*messages.TO_WORKER, "spawn", "ack", "stop", "reconnect", "update_user_class", "\x1b[31m", "x" * 10_000):
+        for kind in (
+            *messages.TO_WORKER,
+            "spawn",
+            "ack",
+            "stop",
+            "reconnect",
+            "update_user_class",
+            "\x1b[31m",
+            "x" * 10_000,
+        ):
             bad.say(kind, {"run": "x"})
         bad.say("logs", {"worker_id": "another", "logs": []})
         bad.say(messages.HELLO, GOOD[messages.HELLO])
@@ -136,8 +197,11 @@ def test_nonsense_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated
     assert "\x1b" not in done.err
 
 
-def test_a_worker_that_leaves_before_the_test_ends_nothing(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
-    """Locust quits in the greenlet that receives messages when its last worker does: the master never heard another one."""
+def test_a_worker_that_leaves_before_the_test_ends_nothing(
+    tmp_path: Path, simulate: Callable[..., Simulated]
+) -> None:
+    """Locust quits in the greenlet that receives messages when its last worker does: the master
+    never heard another one."""
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:
@@ -150,8 +214,12 @@ def test_a_worker_that_leaves_before_the_test_ends_nothing(tmp_path: Path, simul
     assert done.code == 0, done.err
 
 
-def test_a_test_whose_workers_have_all_stopped_goes_on_with_the_next(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
-    """Locust regards such a test as stopped, though nobody stops it: it started no users for the next worker, and did not end."""
+@pytest.mark.heavy
+def test_a_test_whose_workers_have_all_stopped_goes_on_with_the_next(
+    tmp_path: Path, simulate: Callable[..., Simulated]
+) -> None:
+    """Locust regards such a test as stopped, though nobody stops it: it started no users for the
+    next worker, and did not end."""
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:

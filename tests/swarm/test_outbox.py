@@ -35,8 +35,11 @@ class _Acknowledging(_Batch):
 
 
 def test_an_acknowledgement_during_spooling_is_no_fault(tmp_path: Path) -> None:
-    """It removes a batch from what the thread iterates: that ended in RuntimeError, and nothing more was spooled."""
-    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True)
+    """It removes a batch from what the thread iterates: that ended in RuntimeError, and nothing
+    more was spooled."""
+    outbox = Outbox(
+        tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True
+    )
     for index in range(4):
         outbox.append([record(index)])
     for number, batch in outbox._unacknowledged.items():
@@ -48,14 +51,24 @@ def test_an_acknowledgement_during_spooling_is_no_fault(tmp_path: Path) -> None:
     assert outbox.all_spooled
 
 
-def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: Path) -> None:
-    """Its spool holds every record that the master lacks: what is in neither was not sent. A spool that was cut short by kill -9
-    leaves the rest in doubt."""
+def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(
+    tmp_path: Path,
+) -> None:
+    """Its spool holds every record that the master lacks: what is in neither was not sent. A spool
+    that was cut short by kill -9 leaves the rest in doubt."""
     from llama_load.observed.losses import LostWorker
 
     for is_complete, doubtful in ((False, [3, 4]), (True, [])):
-        folder = run_of(tmp_path / f"run{is_complete}", record(0), lost=[LostWorker("w1", [2, 3, 4]), LostWorker("w2", [7])])
-        outbox = Outbox(tmp_path / f"spool{is_complete}", SpoolManifest("w1", 0), lambda number, data: True)
+        folder = run_of(
+            tmp_path / f"run{is_complete}",
+            record(0),
+            lost=[LostWorker("w1", [2, 3, 4]), LostWorker("w2", [7])],
+        )
+        outbox = Outbox(
+            tmp_path / f"spool{is_complete}",
+            SpoolManifest("w1", 0),
+            lambda number, data: True,
+        )
         outbox.append([record(2)])
         outbox.spool(0)
         if is_complete:
@@ -66,27 +79,47 @@ def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: 
 
 
 def test_a_workers_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
-    """Leases come, are sent and end, and the master acknowledges their records: after 600 requests a worker keeps what it kept after
-    200, in its leases and in its records."""
+    """Leases come, are sent and end, and the master acknowledges their records: after 600 requests
+    a worker keeps what it kept after 200, in its leases and in its records."""
 
     def nothing(*_: Any) -> None:
         pass
 
-    link: Any = SimpleNamespace(want=nothing, started=nothing, give_back=nothing, ended=nothing, abort=nothing)
-    client = LeaseClient(
-        link=link, settings=link, targets=[link], beginning=None, measuring=nothing, more_users=nothing, heard=nothing
+    link: Any = SimpleNamespace(
+        want=nothing, started=nothing, give_back=nothing, ended=nothing, abort=nothing
     )
-    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True)
+    client = LeaseClient(
+        link=link,
+        settings=link,
+        targets=[link],
+        beginning=None,
+        measuring=nothing,
+        more_users=nothing,
+        heard=nothing,
+    )
+    outbox = Outbox(
+        tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True
+    )
     sizes = []
     for index in range(600):
-        client.receive([Lease(index, False, "sharegpt", unasked=True), Lease(10_000 + index, False, "sharegpt", follows=True)])
+        client.receive(
+            [
+                Lease(index, False, "sharegpt", unasked=True),
+                Lease(10_000 + index, False, "sharegpt", follows=True),
+            ]
+        )
         ticket = client.take("sharegpt")
         client.done(ticket, record(index))
         client.done(client.follow(ticket), record(10_000 + index))
         outbox.append([record(index), record(10_000 + index)])
-        assert outbox.acknowledged([index + 1]) == [(False, index), (False, 10_000 + index)]
+        assert outbox.acknowledged([index + 1]) == [
+            (False, index),
+            (False, 10_000 + index),
+        ]
         if index in (199, 599):
-            sizes.append(contained(client._queues, outbox._unacknowledged, vars(client.link)))
+            sizes.append(
+                contained(client._queues, outbox._unacknowledged, vars(client.link))
+            )
     assert sizes[1] <= sizes[0] and client.in_flight == 0
 
 
@@ -114,9 +147,15 @@ print(grown, psutil.Process().memory_info().rss - before)
 
 
 def test_the_memory_of_an_overload_is_given_back() -> None:
-    """A worker whose master was behind kept 14 KiB for each batch that had waited, to the end of its life. In a process of its own:
-    that of the tests has another memory pool."""
-    done = subprocess.run([sys.executable, "-c", OVERLOAD], check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    """A worker whose master was behind kept 14 KiB for each batch that had waited, to the end of
+    its life. In a process of its own: that of the tests has another memory pool."""
+    done = subprocess.run(
+        [sys.executable, "-c", OVERLOAD],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
     grown, kept = map(int, done.stdout.split())
     assert grown > 8_000_000
     assert kept < grown / 2

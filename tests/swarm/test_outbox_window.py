@@ -17,7 +17,9 @@ class Link:
         self.sent: list[int] = []
         self.is_open = True
         self.now_s = 0.0
-        self.outbox = Outbox(tmp_path / "spool", SpoolManifest("w"), self.send, lambda: self.now_s)
+        self.outbox = Outbox(
+            tmp_path / "spool", SpoolManifest("w"), self.send, lambda: self.now_s
+        )
 
     def send(self, number: int, data: bytes) -> bool:
         if self.is_open:
@@ -59,8 +61,11 @@ def test_nothing_is_sent_again_while_disconnected(tmp_path: Path) -> None:
     assert link.sent == [1, 2, 3, 1, 3, 4, 5]
 
 
-def test_a_batch_without_an_answer_is_sent_again_less_and_less_often(tmp_path: Path) -> None:
-    """After 5 s, then 10, 20, 40 and 60. (Every 5 s fed a master that was too slow with what it had already.)"""
+def test_a_batch_without_an_answer_is_sent_again_less_and_less_often(
+    tmp_path: Path,
+) -> None:
+    """After 5 s, then 10, 20, 40 and 60. (Every 5 s fed a master that was too slow with what it had
+    already.)"""
     link = Link(tmp_path)
     link.append(1)
     times = []
@@ -69,7 +74,9 @@ def test_a_batch_without_an_answer_is_sent_again_less_and_less_often(tmp_path: P
         link.outbox.send_waiting()
         if len(link.sent) > len(times) + 1:
             times.append(link.now_s)
-    gaps = [later - earlier for earlier, later in zip([0.0, *times], times, strict=False)]
+    gaps = [
+        later - earlier for earlier, later in zip([0.0, *times], times, strict=False)
+    ]
     assert gaps == [RESEND_AFTER_S + 1, 11, 21, 41, 61]
 
 

@@ -1,4 +1,5 @@
-"""Workers that come and go in the middle of a run: Locust's dispatcher and a runner that notes what it starts."""
+"""Workers that come and go in the middle of a run: Locust's dispatcher and a runner that notes what
+it starts."""
 
 from __future__ import annotations
 
@@ -33,17 +34,27 @@ class Runner:
         self._users_dispatcher.new_dispatch(user_count, spawn_rate)
         for spread in self._users_dispatcher:
             gevent.sleep(self.takes_s)
-            self.users = {worker: sum(users.values()) for worker, users in spread.items()}
+            self.users = {
+                worker: sum(users.values()) for worker, users in spread.items()
+            }
 
 
-def test_every_worker_that_comes_or_goes_moves_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second and the third change, too; none while users are being started, and none after the end of the test."""
+def test_every_worker_that_comes_or_goes_moves_the_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second and the third change, too; none while users are being started, and none after the
+    end of the test."""
     monkeypatch.setattr(rebalancing, "LOOK_EVERY_S", 0.001)
     nodes = {name: WorkerNode(name) for name in "abcd"}
     dispatcher = rebalancing.Dispatcher([nodes["a"], nodes["b"]], [Chat])
     runner = Runner(dispatcher)
-    options, events = SimpleNamespace(enable_rebalancing=True), SimpleNamespace(test_stopping=EventHook())
-    environment: Any = SimpleNamespace(runner=runner, parsed_options=options, dispatcher_class=None, events=events)
+    options, events = (
+        SimpleNamespace(enable_rebalancing=True),
+        SimpleNamespace(test_stopping=EventHook()),
+    )
+    environment: Any = SimpleNamespace(
+        runner=runner, parsed_options=options, dispatcher_class=None, events=events
+    )
     runner.start(12, 12.0)
     rebalancing.Rebalancer(environment)
     assert environment.dispatcher_class is rebalancing.Dispatcher
@@ -71,3 +82,11 @@ def test_every_worker_that_comes_or_goes_moves_the_users(monkeypatch: pytest.Mon
     events.test_stopping.fire(environment=environment)
     gevent.sleep(0.3)
     assert runner.users == {"b": 4, "c": 4, "d": 4}
+
+
+def test_a_worker_that_says_twice_that_it_is_ready_is_one_worker() -> None:
+    dispatcher = rebalancing.Dispatcher([WorkerNode("a"), WorkerNode("b")], [Chat])
+    dispatcher.add_worker(WorkerNode("b"))
+    runner = Runner(dispatcher)
+    runner.start(12, 12.0)
+    assert runner.users == {"a": 6, "b": 6}

@@ -9,7 +9,8 @@ from llama_load.web.run_files import RunFiles
 
 
 def test_a_large_json_file_of_others_is_not_decoded(tmp_path: Path) -> None:
-    """As everywhere else: decoded it takes up to twenty times its size, and the list of runs reads one of each."""
+    """As everywhere else: decoded it takes up to twenty times its size, and the list of runs reads
+    one of each."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text('{"label": "x"}')

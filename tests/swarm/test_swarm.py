@@ -22,9 +22,24 @@ from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.serving.simulated import read_log
 from llama_load.wire.local_ports import free_port
 from tests import web_client
-from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command, start_program
+from tests.conftest import (
+    SHAREGPT,
+    Finished,
+    Simulated,
+    environment,
+    locust_command,
+    start_program,
+)
 from tests.scripted_server import ScriptedServer
-from tests.swarms import Swarm, indices_of, own_port, prompts_of, slow_link, swarm, wait_until
+from tests.swarms import (
+    Swarm,
+    indices_of,
+    own_port,
+    prompts_of,
+    slow_link,
+    swarm,
+    wait_until,
+)
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
@@ -32,11 +47,26 @@ QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 @pytest.mark.heavy
 @pytest.mark.parametrize("workers", [2, 5])
 def test_the_same_prompts_at_any_number_of_workers(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path, workers: int
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+    workers: int,
 ) -> None:
-    """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the union of all records."""
+    """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the
+    union of all records."""
     server = simulate(*QUICK)
-    arguments = ["--num-prompts", "60", "-u", "10", "--warmup", "3", "--max-tokens", "12", "--seed", "5"]
+    arguments = [
+        "--num-prompts",
+        "60",
+        "-u",
+        "10",
+        "--warmup",
+        "3",
+        "--max-tokens",
+        "12",
+        "--seed",
+        "5",
+    ]
     arguments += ["--metric-percentiles", "50,90"]
     alone = run_locust(server.url, *arguments, folder=tmp_path / "alone")
     expected = prompts_of(alone)
@@ -51,19 +81,41 @@ def test_the_same_prompts_at_any_number_of_workers(
     assert len(set(measured.strings("worker"))) == workers
     assert done.summary["completed"] == 60
     for p in (50, 90):
-        assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(np.percentile(measured.numbers("ttft_ms"), p))
-        assert done.summary[f"p{p}_itl_ms"] == pytest.approx(np.percentile(measured.lists("itl_ms")[1], p), rel=1e-5)
-    # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take its uncertainty).
+        assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(
+            np.percentile(measured.numbers("ttft_ms"), p)
+        )
+        assert done.summary[f"p{p}_itl_ms"] == pytest.approx(
+            np.percentile(measured.lists("itl_ms")[1], p), rel=1e-5
+        )
+    # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take
+    # its uncertainty).
     warmup = records.where(records.equals("warmup", True))
-    uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
-    assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
+    uncertainty = (
+        max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
+    )
+    assert (
+        measured.instants("started_mono_ns").min()
+        >= warmup.instants("ended_mono_ns").max() - uncertainty
+    )
     assert done.summary["llama_load"]["peak_in_flight"] <= 10
     assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
 
 
 @pytest.mark.heavy
-def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 3, "--num-prompts", "9", "-u", "2", "--max-tokens", "4") as running:
+def test_fewer_users_than_workers(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    with swarm(
+        tmp_path / "s",
+        simulate(*QUICK).url,
+        3,
+        "--num-prompts",
+        "9",
+        "-u",
+        "2",
+        "--max-tokens",
+        "4",
+    ) as running:
         done = running.finish()
     assert done.code == 0, done.err
     assert indices_of(done) == list(range(9))
@@ -112,49 +164,100 @@ def report(environment, **_):
 
 
 @pytest.mark.portable
-def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Every prompt is sent once, by both. Nothing holds up a worker's loop for 100 ms, from the moment it says that it is ready:
-    above all it imports nothing heavy there. Nobody imports pandas."""
+def test_processes_of_one_command(
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+) -> None:
+    """Every prompt is sent once, by both. Nothing holds up a worker's loop for 100 ms, from the
+    moment it says that it is ready: above all it imports nothing heavy there. Nobody imports
+    pandas."""
     file = tmp_path / "watched.py"
     file.write_text(WATCHED)
-    arguments = ["--processes", "2", *own_port(), "--num-prompts", "80", "-u", "40", "--max-tokens", "6"]
+    arguments = [
+        "--processes",
+        "2",
+        *own_port(),
+        "--num-prompts",
+        "80",
+        "-u",
+        "40",
+        "--max-tokens",
+        "6",
+    ]
     done = run_locust(simulate(*QUICK).url, *arguments, locustfile=file)
     assert done.code == 0, done.err
     assert indices_of(done) == list(range(80))
     assert len(set(done.records.measured().strings("worker"))) == 2
-    (master,) = (json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json"))
-    workers = [json.loads(each.read_text()) for each in tmp_path.glob("WorkerRunner-*.json")]
+    (master,) = (
+        json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json")
+    )
+    workers = [
+        json.loads(each.read_text()) for each in tmp_path.glob("WorkerRunner-*.json")
+    ]
     assert len(workers) == 2
     assert not any(each["pandas"] for each in (master, *workers))
     for each in workers:
         assert 0 < each["blocked_ms"] < 100
-        assert not [name for name in each["imported"] if name.split(".")[0] in ("numpy", "pyarrow", "rich", "locust", "llama_load")]
+        assert not [
+            name
+            for name in each["imported"]
+            if name.split(".")[0]
+            in ("numpy", "pyarrow", "rich", "locust", "llama_load")
+        ]
 
 
 @pytest.mark.heavy
-def test_a_master_whose_workers_do_not_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Exit code 3 and a sentence. (Locust's own limit ends with 1, which is that of a failed threshold.)"""
+def test_a_master_whose_workers_do_not_come(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Exit code 3 and a sentence. (Locust's own limit ends with 1, which is that of a failed
+    threshold.)"""
     arguments = ("--num-prompts", "5", "--expect-workers-max-wait", "4")
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2) as running:
+    with swarm(
+        tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2
+    ) as running:
         done = running.finish()
     assert done.code == 3
-    assert "1 of 2 workers connected within 4 s (--expect-workers-max-wait); nothing was sent" in done.err
+    assert (
+        "1 of 2 workers connected within 4 s (--expect-workers-max-wait); nothing was sent"
+        in done.err
+    )
     assert "Traceback" not in done.err
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(300)
-def test_late_workers_get_work(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Two join in the middle of a run, one after the other, one is killed, a third one joins: each gets users, and so do those that are
-    left. (Locust moves users once.) What was not lost with the killed one is sent once."""
+def test_late_workers_get_work(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Two join in the middle of a run, one after the other, one is killed, a third one joins: each
+    gets users, and so do those that are left. (Locust moves users once.) What was not lost with the
+    killed one is sent once."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
 
     def on_record(since: int = 0) -> set[str]:
-        return set(read_run_journal(running.run_dir).table()["worker"].to_pylist()[since:])
+        return set(
+            read_run_journal(running.run_dir).table()["worker"].to_pylist()[since:]
+        )
 
-    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "100000", "-u", "6", "--max-tokens", "10") as running:
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        1,
+        "--num-prompts",
+        "100000",
+        "-u",
+        "6",
+        "--max-tokens",
+        "10",
+    ) as running:
         for workers in (1, 2, 3):
-            wait_until(lambda workers=workers: running.has_records() and len(on_record()) == workers)
+            wait_until(
+                lambda workers=workers: (
+                    running.has_records() and len(on_record()) == workers
+                )
+            )
             running.add_worker()
         wait_until(lambda: len(on_record()) == 4)
         running.workers[1].kill()
@@ -174,8 +277,11 @@ def test_late_workers_get_work(simulate: Callable[..., Simulated], tmp_path: Pat
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
+def test_a_worker_that_is_killed(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is
+    named; INCOMPLETE, exit code 3."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -191,15 +297,21 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
     assert 1 <= len(lost["possibly_sent"]) <= 6
     assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
     assert "Verdict:                                 INCOMPLETE" in done.out
-    assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
+    assert (
+        f"was lost with {len(lost['possibly_sent'])} requests that it may have sent"
+        in " ".join(done.out.split())
+    )
     assert "its unsent requests go to other workers" in done.err
     assert done.records.instants("started_mono_ns").max() > killed_ns
 
 
 @pytest.mark.heavy
-def test_a_remote_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """kill -9 of a worker in another PID namespace, which is another machine to the master: its connections are closed, and new ones
-    do not come. A worker that is only cut off would be given up as silent, after 30 s."""
+def test_a_remote_worker_that_is_killed(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """kill -9 of a worker in another PID namespace, which is another machine to the master: its
+    connections are closed, and new ones do not come. A worker that is only cut off would be given
+    up as silent, after 30 s."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running:
@@ -211,7 +323,10 @@ def test_a_remote_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_
         remote.kill()
         done = running.finish()
     assert done.code == 3, done.err
-    assert "has closed its connections; requests that it may have sent are not repeated" in done.err
+    assert (
+        "has closed its connections; requests that it may have sent are not repeated"
+        in done.err
+    )
     (lost,) = done.manifest["lost"]
     assert sorted(indices_of(done) + lost["possibly_sent"]) == list(range(60))
 
@@ -238,16 +353,29 @@ ingest.read_batch = slowly
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("end", ["time", "interrupted"])
-def test_a_master_that_cannot_keep_up_catches_up(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
-    """Twice as many records as it can read: it goes on leasing, measures clocks, hears SIGTERM, shows how far it is behind, and loses
-    nothing."""
+def test_a_master_that_cannot_keep_up_catches_up(
+    simulate: Callable[..., Simulated], tmp_path: Path, end: str
+) -> None:
+    """Twice as many records as it can read: it goes on leasing, measures clocks, hears SIGTERM,
+    shows how far it is behind, and loses nothing."""
     server = simulate("--first-token-ms", "60", "--interval-ms", "1")
     locustfile = tmp_path / "slow.py"
     locustfile.write_text(SHAREGPT.read_text() + SLOW_MASTER)
     port = free_port()
-    arguments = ("-u", "24", "-t", "8s" if end == "time" else "60s", "--max-tokens", "4", "--metrics-port", str(port))
+    arguments = (
+        "-u",
+        "24",
+        "-t",
+        "8s" if end == "time" else "60s",
+        "--max-tokens",
+        "4",
+        "--metrics-port",
+        str(port),
+    )
     lags = []
-    with swarm(tmp_path / "s", server.url, 2, *arguments, locustfile=locustfile) as running:
+    with swarm(
+        tmp_path / "s", server.url, 2, *arguments, locustfile=locustfile
+    ) as running:
         wait_until(running.has_records)
         stop_s = time.monotonic() + 5
         while running.master.poll() is None and len(lags) < 200:
@@ -255,24 +383,33 @@ def test_a_master_that_cannot_keep_up_catches_up(simulate: Callable[..., Simulat
                 running.master.terminate()
                 break
             with suppress(requests.RequestException):
-                text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
-                lags += [float(value) for value in re.findall(r"^llama_load_master_lag_seconds (\S+)$", text, re.MULTILINE)]
+                text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
+                lags += [
+                    float(value)
+                    for value in re.findall(
+                        r"^llama_load_master_lag_seconds (\S+)$", text, re.MULTILINE
+                    )
+                ]
             time.sleep(0.2)
         done = running.finish()
     assert done.manifest["end"] == end, done.err
     assert not done.manifest["lost"]
     assert unrecorded(server, done) == set()
     assert len(done.records.measured()) > 100
-    assert max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) < 100
+    assert (
+        max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) < 100
+    )
     assert max(lags) > 0.2  # half a second of records, and more on a busy machine
     assert "records were on the master's disk within" in " ".join(done.out.split())
     assert not list((tmp_path / "s").glob("worker-*/runs/spool-*"))
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_killed_among_conversations(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Turns of 25 ms: several end and begin within the time in which workers send their records. All that reached the server are on
-    record or named."""
+def test_a_worker_that_is_killed_among_conversations(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Turns of 25 ms: several end and begin within the time in which workers send their records.
+    All that reached the server are on record or named."""
     server = simulate("--first-token-ms", "15", "--interval-ms", "5")
     arguments = ("--num-prompts", "600", "-u", "8", "--max-tokens", "3", "--turns", "8")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -285,7 +422,9 @@ def test_a_worker_that_is_killed_among_conversations(simulate: Callable[..., Sim
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_killed_in_the_warm_up(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_in_the_warm_up(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
     """What it may have sent is named as what it is, and the measurement is whole."""
     server = simulate("--first-token-ms", "3000", "--interval-ms", "5")
     arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
@@ -302,20 +441,36 @@ def test_a_worker_that_is_killed_in_the_warm_up(simulate: Callable[..., Simulate
 
 def unrecorded(server: Simulated, done: Finished) -> set[str]:
     """Requests that reached the server and are not in the records."""
-    return {entry["request_id"] for entry in read_log(server.log)} - set(done.records.strings("request_id"))
+    return {entry["request_id"] for entry in read_log(server.log)} - set(
+        done.records.strings("request_id")
+    )
 
 
 def test_a_master_that_is_killed_leaves_everything_acknowledged(
-    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+    run_report: Callable[..., Finished],
 ) -> None:
-    """Its workers see that its process has ended, spool their records and end, too. With the spools every request that reached the
-    server is on record."""
+    """Its workers see that its process has ended, spool their records and end, too. With the spools
+    every request that reached the server is on record."""
     server = simulate(*QUICK)
-    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "5000", "-u", "6", "--max-tokens", "12") as running:
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        2,
+        "--num-prompts",
+        "5000",
+        "-u",
+        "6",
+        "--max-tokens",
+        "12",
+    ) as running:
         wait_until(lambda: running.records_on_disk() > 30_000)
         running.master.kill()
         running.master.wait()
-        wait_until(lambda: all(worker.poll() is not None for worker in running.workers), 15)
+        wait_until(
+            lambda: all(worker.poll() is not None for worker in running.workers), 15
+        )
         assert [worker.returncode for worker in running.workers] == [1, 1]
         assert "the master is gone" in running.log(0)
         assert "Traceback" not in running.log(0) + running.log(1)
@@ -324,16 +479,22 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
         assert len(done.records.ok()) > 5
         assert "INCOMPLETE" in done.out
         spools = sorted((tmp_path / "s").glob("worker-*/runs/spool-*"))
-        done = run_report(running.run_dir, *(word for spool in spools for word in ("--add", str(spool))))
+        done = run_report(
+            running.run_dir,
+            *(word for spool in spools for word in ("--add", str(spool))),
+        )
     assert unrecorded(server, done) == set()
 
 
 def test_workers_of_processes_end_with_their_master(tmp_path: Path) -> None:
-    """Also before there is a run: the master is killed in its preflight, which a server that answers nothing holds up. No worker has
-    heard of its master then, and would wait for a minute."""
+    """Also before there is a run: the master is killed in its preflight, which a server that
+    answers nothing holds up. No worker has heard of its master then, and would wait for a
+    minute."""
     workers: list[psutil.Process] = []
     with ScriptedServer(["hold"]) as server:
-        command = locust_command(server.url, tmp_path / "run", "--processes", "2", *own_port())
+        command = locust_command(
+            server.url, tmp_path / "run", "--processes", "2", *own_port()
+        )
         master = start_program(command[2:], tmp_path, environment())
         try:
             wait_until(lambda: server.connections > 0)
@@ -350,10 +511,22 @@ def test_workers_of_processes_end_with_their_master(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["-t", pytest.param("Ctrl-C", marks=pytest.mark.heavy)])
-def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
-    """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
+def test_requests_in_flight_at_the_end_are_on_record(
+    simulate: Callable[..., Simulated], tmp_path: Path, end: str
+) -> None:
+    """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and
+    nothing hangs."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "300")
-    arguments = ["--num-prompts", "50", "-u", "4", "--max-tokens", "100", "--warmup", "0"]
+    arguments = [
+        "--num-prompts",
+        "50",
+        "-u",
+        "4",
+        "--max-tokens",
+        "100",
+        "--warmup",
+        "0",
+    ]
     if end == "-t":
         arguments += ["-t", "3s"]
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -378,8 +551,14 @@ if "OTHER_MESSAGES" in os.environ:
     messages.fingerprint = lambda: "other"
 """
 OTHERS = [
-    ({"OTHER_VERSION": "0.0.9"}, f"runs llama-load 0.0.9, the master {__version__}; install the same on both"),
-    ({"OTHER_MESSAGES": ""}, f"runs llama-load {__version__} like the master, but from other files; install the same on both"),
+    (
+        {"OTHER_VERSION": "0.0.9"},
+        f"runs llama-load 0.0.9, the master {__version__}; install the same on both",
+    ),
+    (
+        {"OTHER_MESSAGES": ""},
+        f"runs llama-load {__version__} like the master, but from other files; install the same on both",
+    ),
 ]
 
 
@@ -387,19 +566,33 @@ OTHERS = [
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("env", "sentence"), OTHERS, ids=["version", "messages"])
 def test_a_worker_of_another_version_is_refused(
-    simulate: Callable[..., Simulated], tmp_path: Path, env: dict[str, str], sentence: str
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+    env: dict[str, str],
+    sentence: str,
 ) -> None:
-    """At the start it ends the run; one that joins a run is left out. One sentence says what to do."""
+    """At the start it ends the run; one that joins a run is left out. One sentence says what to
+    do."""
     locustfile = tmp_path / "other.py"
     locustfile.write_text(SHAREGPT.read_text() + OTHER)
     server = simulate("--first-token-ms", "20", "--interval-ms", "10")
-    with swarm(tmp_path / "first", server.url, 0, "--num-prompts", "4", expect=1, locustfile=locustfile) as running:
+    with swarm(
+        tmp_path / "first",
+        server.url,
+        0,
+        "--num-prompts",
+        "4",
+        expect=1,
+        locustfile=locustfile,
+    ) as running:
         running.add_worker(env=env)
         done = running.finish()
     assert done.code == 2
     assert sentence in done.err
     arguments = ("--num-prompts", "100000", "-u", "4", "--max-tokens", "12")
-    with swarm(tmp_path / "late", server.url, 1, *arguments, locustfile=locustfile) as running:
+    with swarm(
+        tmp_path / "late", server.url, 1, *arguments, locustfile=locustfile
+    ) as running:
         wait_until(running.has_records)
         running.add_worker(env=env)
         wait_until(lambda: sentence in running.log(1))
@@ -414,11 +607,27 @@ def test_a_worker_of_another_version_is_refused(
 
 
 @pytest.mark.heavy
-def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all the same."""
+def test_a_worker_whose_clock_is_elsewhere(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all
+    the same."""
     server = simulate(*QUICK)
-    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "30", "-u", "4", "--max-tokens", "6", expect=2) as running:
-        shifted = running.add_worker("unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child")
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        1,
+        "--num-prompts",
+        "30",
+        "-u",
+        "4",
+        "--max-tokens",
+        "6",
+        expect=2,
+    ) as running:
+        shifted = running.add_worker(
+            "unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child"
+        )
         time.sleep(1)
         if shifted.poll() is not None:
             pytest.skip(f"no time namespaces here: {running.log(1)}")
@@ -433,16 +642,31 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
 
 
 @pytest.mark.heavy
-def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its first records are off the axis."""
+def test_a_late_worker_whose_clock_is_elsewhere(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its
+    first records are off the axis."""
     server = simulate(*QUICK)
 
     def workers_on_record(running: Swarm) -> int:
         return len(set(read_run_journal(running.run_dir).table()["worker"].to_pylist()))
 
-    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "100000", "-u", "8", "--max-tokens", "12") as running:
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        1,
+        "--num-prompts",
+        "100000",
+        "-u",
+        "8",
+        "--max-tokens",
+        "12",
+    ) as running:
         wait_until(running.has_records)
-        shifted = running.add_worker("unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child")
+        shifted = running.add_worker(
+            "unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child"
+        )
         time.sleep(1)
         if shifted.poll() is not None:
             pytest.skip(f"no time namespaces here: {running.log(1)}")
@@ -454,17 +678,32 @@ def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulate
     measured = done.records.measured()
     assert len(set(measured.strings("worker"))) == 2
     assert done.summary["duration"] < 60
-    truth = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
-    sent_ns = dict(zip(measured.strings("request_id"), measured.instants("sent_mono_ns"), strict=True))
-    known_ms = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"])
-    assert max(abs(truth[request] - sent) for request, sent in sent_ns.items()) / 1e6 < known_ms + 200
+    truth = {
+        entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)
+    }
+    sent_ns = dict(
+        zip(
+            measured.strings("request_id"),
+            measured.instants("sent_mono_ns"),
+            strict=True,
+        )
+    )
+    known_ms = max(
+        worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]
+    )
+    assert (
+        max(abs(truth[request] - sent) for request, sent in sent_ns.items()) / 1e6
+        < known_ms + 200
+    )
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("load", ["closed", "open"])
-def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulated], tmp_path: Path, load: str) -> None:
-    """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the server is on record once,
-    and how long it stood still is reported."""
+def test_a_worker_that_stands_still_is_not_lost(
+    simulate: Callable[..., Simulated], tmp_path: Path, load: str
+) -> None:
+    """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the
+    server is on record once, and how long it stood still is reported."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "10")
     arguments = ["--max-tokens", "10", "--num-prompts", "300"]
     arguments += ["-u", "8"] if load == "closed" else ["--request-rate", "25"]
@@ -480,17 +719,26 @@ def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulate
     assert indices_of(done) == list(range(300))
     at_server = [entry["request_id"] for entry in read_log(server.log)]
     assert sorted(at_server) == sorted(done.records.strings("request_id"))
-    still, moving = sorted((worker["longest_pause_ms"] for worker in done.manifest["workers"]), reverse=True)
+    still, moving = sorted(
+        (worker["longest_pause_ms"] for worker in done.manifest["workers"]),
+        reverse=True,
+    )
     assert still > 6000
     assert moving < 6000
 
 
 @pytest.mark.heavy
-def test_a_network_that_is_cut_for_a_while(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """10 s between one worker and the master, while both reach the server: nobody is lost, every request is on record once."""
+def test_a_network_that_is_cut_for_a_while(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """10 s between one worker and the master, while both reach the server: nobody is lost, every
+    request is on record once."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "10")
     arguments = ("--num-prompts", "300", "-u", "6", "--max-tokens", "10")
-    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.001, 0.001) as link:
+    with (
+        swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running,
+        slow_link(running.port, 0.001, 0.001) as link,
+    ):
         running.add_worker(port=link.port)
         wait_until(server.has_answered(60))
         link.flows.clear()
@@ -505,14 +753,18 @@ def test_a_network_that_is_cut_for_a_while(simulate: Callable[..., Simulated], t
 
 
 @pytest.mark.heavy
-def test_a_busy_worker_whose_connection_is_reset_goes_on(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """A locustfile calls what Locust calls when a send queue is full, three times, with 300 requests in flight. (With Locust's sockets
-    the worker stood still at 100 % CPU for ever.)"""
+def test_a_busy_worker_whose_connection_is_reset_goes_on(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """A locustfile calls what Locust calls when a send queue is full, three times, with 300
+    requests in flight. (With Locust's sockets the worker stood still at 100 % CPU for ever.)"""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     locustfile = tmp_path / "reset.py"
     locustfile.write_text(SHAREGPT.read_text() + RESET)
     arguments = ("--num-prompts", "3000", "-u", "300", "--max-tokens", "10")
-    with swarm(tmp_path / "s", server.url, 1, *arguments, locustfile=locustfile) as running:
+    with swarm(
+        tmp_path / "s", server.url, 1, *arguments, locustfile=locustfile
+    ) as running:
         done = running.finish()
         assert running.workers[0].wait(20) == 0
     assert done.code == 0, done.err
@@ -525,11 +777,15 @@ def test_a_busy_worker_whose_connection_is_reset_goes_on(simulate: Callable[...,
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("then", ["it is open again", "SIGTERM"])
 def test_a_busy_worker_that_is_cut_off(
-    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished], then: str
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+    run_report: Callable[..., Finished],
+    then: str,
 ) -> None:
-    """The only worker, with 1200 requests in flight: the master's port is closed to it. It uses no core and logs next to nothing
-    meanwhile. After 27 s the port is open again, and the worker goes on without one request lost; or it gets SIGTERM while the port is
-    still closed, and ends, and with its spool every request that reached the server is on record."""
+    """The only worker, with 1200 requests in flight: the master's port is closed to it. It uses no
+    core and logs next to nothing meanwhile. After 27 s the port is open again, and the worker goes
+    on without one request lost; or it gets SIGTERM while the port is still closed, and ends, and
+    with its spool every request that reached the server is on record."""
     server = simulate("--first-token-ms", "2000", "--interval-ms", "250")
     arguments = ("--num-prompts", "3600", "-u", "1200", "--max-tokens", "10")
     with (
@@ -542,7 +798,8 @@ def test_a_busy_worker_that_is_cut_off(
         time.sleep(12)
         before = sum(worker.cpu_times()[:2])
         time.sleep(15)
-        assert sum(worker.cpu_times()[:2]) - before < 3  # all that was in flight has ended: a fifth of a core at most
+        # all that was in flight has ended: a fifth of a core at most
+        assert sum(worker.cpu_times()[:2]) - before < 3
         assert len(running.log(0).splitlines()) < 20
         if then == "SIGTERM":
             worker.terminate()
@@ -550,7 +807,10 @@ def test_a_busy_worker_that_is_cut_off(
             running.master.send_signal(signal.SIGTERM)
             done = running.finish(90)
             (spool,) = (tmp_path / "s").glob("worker-*/runs/spool-*")
-            assert f"--add {spool.relative_to(tmp_path / 's' / 'worker-0')}'" in running.log(0)
+            assert (
+                f"--add {spool.relative_to(tmp_path / 's' / 'worker-0')}'"
+                in running.log(0)
+            )
             done = run_report(running.run_dir, "--add", str(spool))
             assert done.code == 3
         else:
@@ -586,18 +846,34 @@ def reset(environment, **_):
 def test_a_worker_that_returns_after_it_was_given_up(
     simulate: Callable[..., Simulated], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it held is sent by nobody else, and
-    what it still sends counts. Every request that reached the server is on record, no prompt was sent twice."""
-    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"})
+    """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it
+    held is sent by nobody else, and what it still sends counts. Every request that reached the
+    server is on record, no prompt was sent twice."""
+    monkeypatch.setattr(
+        "tests.swarms.environment",
+        lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"},
+    )
     server = simulate("--first-token-ms", "100", "--interval-ms", "10")
-    arguments = ("--max-tokens", "10", "--num-prompts", "600", "-u", "8", "--turns", "4")
+    arguments = (
+        "--max-tokens",
+        "10",
+        "--num-prompts",
+        "600",
+        "-u",
+        "8",
+        "--turns",
+        "4",
+    )
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(server.has_answered(60))
         running.workers[0].send_signal(signal.SIGSTOP)
         time.sleep(8)
         running.workers[0].send_signal(signal.SIGCONT)
         done = running.finish()
-    assert "has been silent for 3 s; requests that it may have sent are not repeated" in done.err
+    assert (
+        "has been silent for 3 s; requests that it may have sent are not repeated"
+        in done.err
+    )
     (lost,) = done.manifest["lost"]
     ended = indices_of(done)
     assert len(ended) == len(set(ended))
@@ -607,26 +883,38 @@ def test_a_worker_that_returns_after_it_was_given_up(
 
 
 @pytest.mark.heavy
-def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict reports."""
+def test_a_worker_behind_a_slow_and_lopsided_link(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more
+    than the verdict reports."""
     server = simulate(*QUICK)
     arguments = ("--num-prompts", "200", "-u", "4", "--max-tokens", "6")
-    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as link:
+    with (
+        swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running,
+        slow_link(running.port, 0.15, 0.05) as link,
+    ):
         running.add_worker(port=link.port)
         done = running.finish()
     assert done.code == 0, done.err
     assert indices_of(done) == list(range(200))
-    near, far = sorted(done.manifest["workers"], key=lambda worker: worker["clock_uncertainty_ms"])
+    near, far = sorted(
+        done.manifest["workers"], key=lambda worker: worker["clock_uncertainty_ms"]
+    )
     assert near["clock_uncertainty_ms"] < 50
     assert 100 <= far["clock_uncertainty_ms"] < 300
     assert abs(far["clock_offset_ms"]) <= far["clock_uncertainty_ms"]
-    assert f"synchronized within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
+    assert f"synchronized within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(
+        done.out.split()
+    )
 
 
 @pytest.mark.heavy
-def test_connections_that_are_reset_in_the_middle(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """A worker's connection breaks five times while messages are under way on it: leases and records that were lost with it are
-    found missing, and every prompt is on record once."""
+def test_connections_that_are_reset_in_the_middle(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """A worker's connection breaks five times while messages are under way on it: leases and
+    records that were lost with it are found missing, and every prompt is on record once."""
     arguments = ("--num-prompts", "250", "-u", "12", "--max-tokens", "8")
     with (
         swarm(tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2) as running,
@@ -643,11 +931,23 @@ def test_connections_that_are_reset_in_the_middle(simulate: Callable[..., Simula
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_stopped(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """SIGTERM to one of two while all but one of the users wait for the end of the warm-up: it says goodbye, and the other does the
-    work without anything having been lost."""
+def test_a_worker_that_is_stopped(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """SIGTERM to one of two while all but one of the users wait for the end of the warm-up: it says
+    goodbye, and the other does the work without anything having been lost."""
     server = simulate("--first-token-ms", "4000", "--interval-ms", "4")
-    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "8", "-u", "4", "--max-tokens", "2") as running:
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        2,
+        "--num-prompts",
+        "8",
+        "-u",
+        "4",
+        "--max-tokens",
+        "2",
+    ) as running:
         wait_until((running.run_dir / "run.json").exists)
         time.sleep(3)
         running.workers[1].terminate()
@@ -658,9 +958,21 @@ def test_a_worker_that_is_stopped(simulate: Callable[..., Simulated], tmp_path: 
 
 
 @pytest.mark.heavy
-def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_the_last_worker_is_killed(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
     """Nobody is left to do the rest: the master reports what there is and ends."""
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "5000", "-u", "4", "--max-tokens", "4") as running:
+    with swarm(
+        tmp_path / "s",
+        simulate(*QUICK).url,
+        1,
+        "--num-prompts",
+        "5000",
+        "-u",
+        "4",
+        "--max-tokens",
+        "4",
+    ) as running:
         wait_until(running.has_records)
         running.workers[0].kill()
         done = running.finish()
@@ -670,16 +982,35 @@ def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path:
 
 
 @pytest.mark.heavy
-def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """The data set is gone once the master has read it: workers get their prompts from the master."""
+def test_workers_need_no_data(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """The data set is gone once the master has read it: workers get their prompts from the
+    master."""
     data = tmp_path / "data.json"
     pairs = [
-        {"conversations": [{"from": "human", "value": f"问题 {n} please"}, {"from": "gpt", "value": "words " * 20}]}
+        {
+            "conversations": [
+                {"from": "human", "value": f"问题 {n} please"},
+                {"from": "gpt", "value": "words " * 20},
+            ]
+        }
         for n in range(30)
     ]
     data.write_text(json.dumps(pairs, ensure_ascii=False), encoding="utf-8")
-    arguments = ("--num-prompts", "12", "-u", "4", "--max-tokens", "4", "--dataset-path", str(data))
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 0, *arguments, expect=2) as running:
+    arguments = (
+        "--num-prompts",
+        "12",
+        "-u",
+        "4",
+        "--max-tokens",
+        "4",
+        "--dataset-path",
+        str(data),
+    )
+    with swarm(
+        tmp_path / "s", simulate(*QUICK).url, 0, *arguments, expect=2
+    ) as running:
         wait_until((running.run_dir / "run.json").exists)
         data.unlink()
         running.add_worker()
@@ -690,19 +1021,44 @@ def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path
 
 
 @pytest.mark.heavy
-def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """The first run completes, the second by the stop button with requests of 30 s in flight: all are on record, each run in
-    its own folder, and the same workers serve both."""
-    server, port = simulate("--first-token-ms", "20", "--interval-ms", "300"), free_port()
-    with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
+def test_runs_from_the_web_page_of_a_master(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """The first run completes, the second by the stop button with requests of 30 s in flight: all
+    are on record, each run in its own folder, and the same workers serve both."""
+    server, port = (
+        simulate("--first-token-ms", "20", "--interval-ms", "300"),
+        free_port(),
+    )
+    with swarm(
+        tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port
+    ) as running:
         page, folder = f"http://127.0.0.1:{port}", running.run_dir
         second = folder.with_name("run-2")
-        wait_until(lambda: web_client.get(f"{page}/stats/requests", timeout=5).json().get("workers", [{}])[1:] != [])
-        form = {"user_count": "4", "spawn_rate": "4", "host": server.url, "num_prompts": "9", "max_tokens": "2"}
+        wait_until(
+            lambda: (
+                web_client.get(f"{page}/stats/requests", timeout=30)
+                .json()
+                .get("workers", [{}])[1:]
+                != []
+            )
+        )
+        form = {
+            "user_count": "4",
+            "spawn_rate": "4",
+            "host": server.url,
+            "num_prompts": "9",
+            "max_tokens": "2",
+        }
         assert web_client.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
         wait_until((folder / "summary.json").exists)
         form |= {"num_prompts": "", "max_tokens": "100"}
-        wait_until(lambda: web_client.get(f"{page}/stats/requests", timeout=5).json()["state"] == "stopped")
+        wait_until(
+            lambda: (
+                web_client.get(f"{page}/stats/requests", timeout=30).json()["state"]
+                == "stopped"
+            )
+        )
         assert web_client.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
         wait_until((second / "run.json").exists)
         time.sleep(3)
@@ -715,13 +1071,17 @@ def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], 
     assert stopped.manifest["end"] == "stopped"
     assert len(stopped.records.cancelled()) == 4
     assert not stopped.manifest["lost"]
-    assert set(first.records.strings("worker")) == set(stopped.records.strings("worker"))
+    assert set(first.records.strings("worker")) == set(
+        stopped.records.strings("worker")
+    )
     assert "could not" not in running.log(0) + running.log(1)
     assert "did not receive all records" not in running.log(0) + running.log(1)
 
 
 @pytest.mark.heavy
-def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_waiting_at_the_end_lets_every_answer_come(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
     """--at-end wait: answers of 3 s are under way when the time is over; none is cut."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "100")
     arguments = ("-u", "4", "--max-tokens", "30", "-t", "4s", "--at-end", "wait")
@@ -737,11 +1097,24 @@ def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simul
 
 @pytest.mark.heavy
 def test_what_a_worker_could_not_deliver_is_brought_in(
-    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
+    run_report: Callable[..., Finished],
 ) -> None:
-    """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the run."""
+    """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the
+    run."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
-    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "40", "-u", "4", "--max-tokens", "40") as running:
+    with swarm(
+        tmp_path / "s",
+        server.url,
+        1,
+        "--num-prompts",
+        "40",
+        "-u",
+        "4",
+        "--max-tokens",
+        "40",
+    ) as running:
         wait_until(server.has_answered(6))
         running.master.send_signal(signal.SIGSTOP)
         time.sleep(2)  # answers that the master never hears of
@@ -763,7 +1136,10 @@ def test_what_a_worker_could_not_deliver_is_brought_in(
 
 @pytest.mark.heavy
 def test_a_folder_that_is_no_spool_is_refused(
-    run_report: Callable[..., Finished], run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
+    run_report: Callable[..., Finished],
+    run_locust: Callable[..., Finished],
+    simulate: Callable[..., Simulated],
+    tmp_path: Path,
 ) -> None:
     done = run_locust(simulate(*QUICK).url, "--num-prompts", "2", "--max-tokens", "2")
     refused = run_report(done.folder, "--add", str(tmp_path))
@@ -777,7 +1153,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)],
+        check=False,
+        capture_output=True,
     ).returncode:
         pytest.skip("mounting needs root")
     yield place
@@ -785,10 +1163,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.heavy
-def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path) -> None:
-    """It says so once and acknowledges nothing; when there is room again, the workers' records come in after all."""
+def test_a_full_disk_at_the_master_loses_nothing(
+    simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path
+) -> None:
+    """It says so once and acknowledges nothing; when there is room again, the workers' records come
+    in after all."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "2")
-    arguments = ("--num-prompts", "300", "-u", "8", "--max-tokens", "100", "--run-dir", str(small_disk / "run"))
+    arguments = (
+        "--num-prompts",
+        "300",
+        "-u",
+        "8",
+        "--max-tokens",
+        "100",
+        "--run-dir",
+        str(small_disk / "run"),
+    )
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         journal = small_disk / "run" / "requests.arrows"
         wait_until(lambda: journal.exists() and journal.stat().st_size > 100_000)
@@ -802,9 +1192,12 @@ def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulat
 
 
 @pytest.mark.heavy
-def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a second come: the master goes on
-    handing out leases and hearing heartbeats, and everything is on record at the end."""
+def test_a_slow_disk_at_the_master_holds_up_nobody(
+    simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a
+    second come: the master goes on handing out leases and hearing heartbeats, and everything is on
+    record at the end."""
     file = tmp_path / "slow.py"
     file.write_text(
         "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT\nfrom llama_load.run_folder.journal import Journal\n\n"
@@ -812,7 +1205,9 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simul
         "Journal.append = lambda self, batch: (sleep(0.4), append(self, batch))[1]\n\n\n"
         "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=12)\n"
     )
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "-t", "6s", "-u", "8", locustfile=file) as running:
+    with swarm(
+        tmp_path / "s", simulate(*QUICK).url, 2, "-t", "6s", "-u", "8", locustfile=file
+    ) as running:
         done = running.finish()
     assert done.code == 0, done.err
     assert "is gone" not in done.err
@@ -823,7 +1218,8 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simul
 
 @pytest.mark.heavy
 def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Two users, then four, then the end: Locust's shapes work, and every request is on record once."""
+    """Two users, then four, then the end: Locust's shapes work, and every request is on record
+    once."""
     file = tmp_path / "shaped.py"
     file.write_text(
         "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"
@@ -831,7 +1227,14 @@ def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) 
         "class Steps(LoadTestShape):\n    def tick(self):\n        now = self.get_run_time()\n"
         "        return (2, 2) if now < 2 else (4, 4) if now < 5 else None\n"
     )
-    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "--num-prompts", "100000", locustfile=file) as running:
+    with swarm(
+        tmp_path / "s",
+        simulate(*QUICK).url,
+        2,
+        "--num-prompts",
+        "100000",
+        locustfile=file,
+    ) as running:
         done = running.finish()
     assert done.manifest["end"] == "time", done.err
     indices = indices_of(done)

@@ -45,17 +45,25 @@ def test_in_a_small_swarm_starts_are_reported_at_once() -> None:
     run = Reporting(FLUSH_EVERY_S)
     begin_and_want(run)
     starts = {"started": KEYS, "ended": [], "wants": {}}
-    assert run.sent == [(messages.REPORT, starts), (messages.REPORT, {"started": [], "ended": [], "wants": {"chat": 2}})]
+    assert run.sent == [
+        (messages.REPORT, starts),
+        (messages.REPORT, {"started": [], "ended": [], "wants": {"chat": 2}}),
+    ]
 
 
 def test_in_a_large_swarm_starts_go_with_the_next_request_for_leases() -> None:
     """Half the messages; without users that ask, `_keep` reports them within 0.1 s."""
     run = Reporting(4 * FLUSH_EVERY_S)
     begin_and_want(run)
-    assert run.sent == [(messages.REPORT, {"started": KEYS, "ended": [], "wants": {"chat": 2}})]
+    assert run.sent == [
+        (messages.REPORT, {"started": KEYS, "ended": [], "wants": {"chat": 2}})
+    ]
     run.started(Lease(2, False, "chat"))
     run._report()
-    assert run.sent[-1] == (messages.REPORT, {"started": [(False, 2)], "ended": [], "wants": {}})
+    assert run.sent[-1] == (
+        messages.REPORT,
+        {"started": [(False, 2)], "ended": [], "wants": {}},
+    )
 
 
 @pytest.mark.parametrize("flush_s", [FLUSH_EVERY_S, 4 * FLUSH_EVERY_S])

@@ -1,4 +1,5 @@
-"""A table in every format: aligned, the best marked, foreign text as text; narrow terminals; numbers as people read them."""
+"""A table in every format: aligned, the best marked, foreign text as text; narrow terminals;
+numbers as people read them."""
 
 from __future__ import annotations
 
@@ -23,22 +24,43 @@ from llama_load.tables import (
     text_lines,
     titled_lines,
 )
-from llama_load.tables.numbers import change, duration, fixed, percent, percent_of, size, without_long_decimals
+from llama_load.tables.numbers import (
+    change,
+    duration,
+    fixed,
+    percent,
+    percent_of,
+    size,
+    without_long_decimals,
+)
 
 EVIL = "a|b <img src=x> **c** \x1b[31m\u202e"
 SPEEDS = Table(
     "Speeds",
-    [Column("", LEFT), Column("Runs", LEFT, drop=1), Column("Output tok/s", lines=("Output", "tok/s")), Column("Req/s")],
     [
-        ["a", "5 runs", Cell("1234567.89", 1234567.89, "2.10", is_best=True), figure(6.4)],
+        Column("", LEFT),
+        Column("Runs", LEFT, drop=1),
+        Column("Output tok/s", lines=("Output", "tok/s")),
+        Column("Req/s"),
+    ],
+    [
+        [
+            "a",
+            "5 runs",
+            Cell("1234567.89", 1234567.89, "2.10", is_best=True),
+            figure(6.4),
+        ],
         ["基准", "1 run", figure(20.0), figure(None)],
     ],
     ["a note"],
 )
 
 
-def test_a_terminal_shows_figures_below_each_other_with_an_asterisk_behind_the_best() -> None:
-    """Chinese characters take two columns; a long figure loses its decimals; a heading may have two lines."""
+def test_a_terminal_shows_figures_below_each_other_with_an_asterisk_behind_the_best() -> (
+    None
+):
+    """Chinese characters take two columns; a long figure loses its decimals; a heading may have two
+    lines."""
     assert text_lines(SPEEDS) == [
         "      Runs            Output   Req/s",
         "                       tok/s",
@@ -46,8 +68,15 @@ def test_a_terminal_shows_figures_below_each_other_with_an_asterisk_behind_the_b
         "基准  1 run            20.00     n/a",
     ]
     (line,) = text_lines(Table("", columns("", ""), [["one\ntwo", EVIL]]))
-    assert line.startswith("one; two  a|b <img") and "\x1b" not in line and "\u202e" not in line
-    assert titled_lines(SPEEDS)[:2] == ["Speeds", ""] and titled_lines(SPEEDS)[-1] == "a note"
+    assert (
+        line.startswith("one; two  a|b <img")
+        and "\x1b" not in line
+        and "\u202e" not in line
+    )
+    assert (
+        titled_lines(SPEEDS)[:2] == ["Speeds", ""]
+        and titled_lines(SPEEDS)[-1] == "a note"
+    )
 
 
 def test_a_narrow_terminal_loses_columns_then_has_spreads_below() -> None:
@@ -63,7 +92,17 @@ def test_a_narrow_terminal_loses_columns_then_has_spreads_below() -> None:
     assert text_lines(SPEEDS, 24, spread_below=False)[3] == "基准      20.00    n/a"
 
 
-@given(st.lists(st.tuples(st.text("ab 基", min_size=1, max_size=60), st.floats(0, 9e6), st.floats(0, 9e3)), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(
+            st.text("ab 基", min_size=1, max_size=60),
+            st.floats(0, 9e6),
+            st.floats(0, 9e3),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_no_line_is_wider_than_80_columns(rows: list[tuple[str, float, float]]) -> None:
     """Six figures with spreads, and labels of any length."""
     heads = [
@@ -71,17 +110,33 @@ def test_no_line_is_wider_than_80_columns(rows: list[tuple[str, float, float]]) 
         Column("Runs", LEFT, drop=1),
         *(Column(f"Column {n}", lines=(f"C{n}", "(ms)"), width=9) for n in range(6)),
     ]
-    cells = [[label, "5 runs", *([Cell(fixed(mean), mean, fixed(std), is_best=True)] * 6)] for label, mean, std in rows]
+    cells = [
+        [label, "5 runs", *([Cell(fixed(mean), mean, fixed(std), is_best=True)] * 6)]
+        for label, mean, std in rows
+    ]
     assert max(map(cell_len, text_lines(Table("", heads, cells), 80, gap=" "))) <= 80
 
 
 def test_markdown_has_the_best_in_bold_and_lines_within_a_cell() -> None:
-    table = Table("T", columns("", "x"), [["one\ntwo", figure(1.0)], [EVIL, Cell("2.00", spread="0.10", is_best=True)]], ["n|ote"])
+    table = Table(
+        "T",
+        columns("", "x"),
+        [["one\ntwo", figure(1.0)], [EVIL, Cell("2.00", spread="0.10", is_best=True)]],
+        ["n|ote"],
+    )
     lines = markdown_lines(table)
     assert lines[:3] == ["|  | x |", "|---|---:|", "| one<br>two | 1.00 |"]
-    assert lines[3].endswith("| **2.00** ± 0.10 |") and "a\\|b &lt;img" in lines[3] and "\x1b" not in lines[3]
+    assert (
+        lines[3].endswith("| **2.00** ± 0.10 |")
+        and "a\\|b &lt;img" in lines[3]
+        and "\x1b" not in lines[3]
+    )
     document = document_lines("Title", [table], [("Empty", []), ("Why", ["because"])])
-    assert document[:4] == ["# Title", "", "## T", ""] and "- n\\|ote" in document and "## Empty" not in document
+    assert (
+        document[:4] == ["# Title", "", "## T", ""]
+        and "- n\\|ote" in document
+        and "## Empty" not in document
+    )
     assert document[-4:] == ["## Why", "", "- because", ""]
 
 
@@ -101,26 +156,53 @@ class _Tags(HTMLParser):
 
 def test_html_shows_foreign_text_as_text_and_marks_the_best() -> None:
     """Also in headings and notes, and where `clean` puts something else in its place."""
-    rows = [[EVIL, Cell("2.00", spread="0.10", is_best=True), Cell("worse", tone="worse")]]
-    table = Table(EVIL, [*columns(EVIL, "x"), Column("", LEFT, is_long=True)], rows, [EVIL])
+    rows = [
+        [EVIL, Cell("2.00", spread="0.10", is_best=True), Cell("worse", tone="worse")]
+    ]
+    table = Table(
+        EVIL, [*columns(EVIL, "x"), Column("", LEFT, is_long=True)], rows, [EVIL]
+    )
     page = _Tags(html_table(table))
-    assert not {tag for tag, _ in page.tags} - {"div", "table", "thead", "tbody", "tr", "th", "td", "p", "small"}
-    assert ("td", "n best") in page.tags and ("td", "long worse") in page.tags and page.text.count("<img src=x>") == 3
+    assert not {tag for tag, _ in page.tags} - {
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "p",
+        "small",
+    }
+    assert (
+        ("td", "n best") in page.tags
+        and ("td", "long worse") in page.tags
+        and page.text.count("<img src=x>") == 3
+    )
     assert "\x1b" not in page.text and "\u202e" not in page.text
     assert "<b>" not in html_table(table, lambda _: "<b>")
 
 
 def test_programs_get_texts_and_numbers() -> None:
     found = table_json(SPEEDS)
-    assert found["columns"] == ["", "Runs", "Output tok/s", "Req/s"] and found["notes"] == ["a note"]
-    assert found["rows"][0][2] == {"text": "1234567.89 ± 2.10", "best": True, "value": 1234567.89}
+    assert found["columns"] == ["", "Runs", "Output tok/s", "Req/s"] and found[
+        "notes"
+    ] == ["a note"]
+    assert found["rows"][0][2] == {
+        "text": "1234567.89 ± 2.10",
+        "best": True,
+        "value": 1234567.89,
+    }
     assert found["rows"][1][3] == {"text": "n/a", "best": False, "value": None}
 
 
 def test_columns_are_left_out_by_their_place() -> None:
     """Also where two columns are equal."""
     table = Table("", columns("", "x", ""), [["a", "b", "c"]])
-    assert text_lines(table.without(1)) == ["a  c"] and text_lines(table) == ["   x", "a  b  c"]
+    assert text_lines(table.without(1)) == ["a  c"] and text_lines(table) == [
+        "   x",
+        "a  b  c",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,3 +227,9 @@ def test_columns_are_left_out_by_their_place() -> None:
 )
 def test_numbers_are_written_as_their_docstrings_say(shown: str, text: str) -> None:
     assert shown == text
+
+
+def test_a_wide_table_can_be_scrolled_with_the_keyboard() -> None:
+    """It can have the focus (axe-core: scrollable-region-focusable)."""
+    table = Table("Runs", columns("setting", "tok/s"), [["a", "1"]])
+    assert html_table(table).startswith('<div class="scroll card" tabindex="0">')

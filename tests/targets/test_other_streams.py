@@ -1,4 +1,5 @@
-"""Anthropic's messages, OpenAI's responses, llama-server's completion: scripted events, and the real llama-server."""
+"""Anthropic's messages, OpenAI's responses, llama-server's completion: scripted events, and the
+real llama-server."""
 
 from __future__ import annotations
 
@@ -17,22 +18,59 @@ from tests.conftest import Finished
 
 
 def read(reader: AnswerReader, *events: object) -> list[bool]:
-    return [reader.event(json.dumps(each).encode(), at) for at, each in enumerate(events)]
+    return [
+        reader.event(json.dumps(each).encode(), at) for at, each in enumerate(events)
+    ]
 
 
 def test_messages_count_cached_and_new_prompt_tokens() -> None:
-    """Reasoning, text, stop reason and usage of the two events that bring it: 1 + 13 cached, 3 out."""
+    """Reasoning, text, stop reason and usage of the two events that bring it: 1 + 13 cached, 3
+    out."""
     reader = MessagesReader()
-    began = {"type": "message_start", "message": {"usage": {"input_tokens": 1, "cache_read_input_tokens": 13, "output_tokens": 0}}}
-    parts = [{"type": "content_block_delta", "delta": delta} for delta in ({"thinking": "hm"}, {"text": "a"}, {"text": "b"})]
-    ended = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 3}}
-    tokens = read(reader, began, {"type": "ping"}, *parts, ended, {"type": "message_stop"})
+    began = {
+        "type": "message_start",
+        "message": {
+            "usage": {
+                "input_tokens": 1,
+                "cache_read_input_tokens": 13,
+                "output_tokens": 0,
+            }
+        },
+    }
+    parts = [
+        {"type": "content_block_delta", "delta": delta}
+        for delta in ({"thinking": "hm"}, {"text": "a"}, {"text": "b"})
+    ]
+    ended = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "max_tokens"},
+        "usage": {"output_tokens": 3},
+    }
+    tokens = read(
+        reader, began, {"type": "ping"}, *parts, ended, {"type": "message_stop"}
+    )
     assert tokens == [False, False, True, True, True, False, False]
-    assert (reader.reasoning, reader.text, reader.finish_reason, reader.token_ns) == ("hm", "ab", "length", [2, 3, 4])
+    assert (reader.reasoning, reader.text, reader.finish_reason, reader.token_ns) == (
+        "hm",
+        "ab",
+        "length",
+        [2, 3, 4],
+    )
     assert reader.first_answer_ns == 3
     counts = checked_counts(reader)
-    assert (counts.prompt_tokens, counts.cached_tokens, counts.output_tokens, counts.token_source) == (14, 13, 3, "usage")
-    read(reader, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    assert (
+        counts.prompt_tokens,
+        counts.cached_tokens,
+        counts.output_tokens,
+        counts.token_source,
+    ) == (14, 13, 3, "usage")
+    read(
+        reader,
+        {
+            "type": "error",
+            "error": {"type": "overloaded_error", "message": "Overloaded"},
+        },
+    )
     assert reader.error == "Overloaded"
 
 
@@ -45,7 +83,12 @@ def test_responses_end_with_their_usage() -> None:
         "input_tokens_details": {"cached_tokens": 5},
         "output_tokens_details": {"reasoning_tokens": 1},
     }
-    last = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "usage": usage, "error": None}
+    last = {
+        "status": "incomplete",
+        "incomplete_details": {"reason": "max_output_tokens"},
+        "usage": usage,
+        "error": None,
+    }
     tokens = read(
         reader,
         {"type": "response.created", "response": {"status": "in_progress"}},
@@ -55,18 +98,48 @@ def test_responses_end_with_their_usage() -> None:
         {"type": "response.incomplete", "response": last},
     )
     assert tokens == [False, True, True, False, False]
-    assert (reader.reasoning, reader.text, reader.finish_reason) == ("hm", "a", "length")
+    assert (reader.reasoning, reader.text, reader.finish_reason) == (
+        "hm",
+        "a",
+        "length",
+    )
     counts = checked_counts(reader)
-    assert (counts.prompt_tokens, counts.cached_tokens, counts.output_tokens, counts.reasoning_tokens) == (9, 5, 4, 1)
-    read(reader, {"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "out of memory"}}})
+    assert (
+        counts.prompt_tokens,
+        counts.cached_tokens,
+        counts.output_tokens,
+        counts.reasoning_tokens,
+    ) == (9, 5, 4, 1)
+    read(
+        reader,
+        {
+            "type": "response.failed",
+            "response": {
+                "status": "failed",
+                "error": {"code": "x", "message": "out of memory"},
+            },
+        },
+    )
     assert reader.error == "out of memory"
 
 
 def test_a_native_completion_ends_with_stop() -> None:
     """Its last event has no content, and what it counted."""
     reader = NativeReader()
-    last = {"content": "", "stop": True, "stop_type": "limit", "tokens_predicted": 2, "tokens_evaluated": 5}
-    assert read(reader, {"content": "a", "stop": False}, {"content": "b", "stop": False}, last) == [True, True, False]
+    last = {
+        "content": "",
+        "stop": True,
+        "stop_type": "limit",
+        "tokens_predicted": 2,
+        "tokens_evaluated": 5,
+    }
+    assert read(
+        reader, {"content": "a", "stop": False}, {"content": "b", "stop": False}, last
+    ) == [
+        True,
+        True,
+        False,
+    ]
     assert (reader.text, reader.finish_reason) == ("ab", "length")
     counts = checked_counts(reader)
     assert (counts.prompt_tokens, counts.output_tokens) == (5, 2)
@@ -86,7 +159,16 @@ def test_the_real_server_answers_with_counts_and_stamps(
 ) -> None:
     """Every answer complete, with the tokens asked for, each in an event."""
     done = run_locust(
-        llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "12", "--endpoint", endpoint, "--ignore-eos"
+        llama_server.url,
+        "-u",
+        "2",
+        "--num-prompts",
+        "6",
+        "--max-tokens",
+        "12",
+        "--endpoint",
+        endpoint,
+        "--ignore-eos",
     )
     assert done.code == 0, done.out + done.err
     ok = done.records.measured().ok()

@@ -1,4 +1,5 @@
-"""Every transcript of a real server, sent again byte by byte over a socket, and what is made of it."""
+"""Every transcript of a real server, sent again byte by byte over a socket, and what is made of
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def replay(capture: Capture) -> tuple[AnswerReader, Exchange]:
     reader = AnswerReader()
     with ScriptedServer(capture.steps) as server:
         request = Request("POST", "/v1/chat/completions", (), b"{}")
-        exchange = Transport.of_this_process().send(parse_url(server.url).resolved(), request, reader, Timeouts(2, 2, 2))
+        exchange = Transport.of_this_process().send(
+            parse_url(server.url).resolved(), request, reader, Timeouts(2, 2, 2)
+        )
     return reader, exchange
 
 
@@ -30,26 +33,38 @@ def test_llama_server_with_usage() -> None:
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 60
     assert output_of(reader) == (60, "usage")
-    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((40, "usage"), 39)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == (
+        (40, "usage"),
+        39,
+    )
     assert (reader.finish_reason, reader.done) == ("length", True)
     assert reader.timings is not None
     assert reader.timings.predicted_n == 60
 
 
 def test_llama_server_without_usage() -> None:
-    """Without include_usage the timings of the finish event tell all; prompt tokens are the cached and the processed ones."""
+    """Without include_usage the timings of the finish event tell all; prompt tokens are the cached
+    and the processed ones."""
     reader, exchange = replay(timed("llama_stream_no_usage"))
     assert reader.failure(exchange) is None
     assert output_of(reader) == (3, "timings")
-    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((19, "timings"), 6)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == (
+        (19, "timings"),
+        6,
+    )
     assert reader.text == " savo-"
 
 
 def test_llama_server_holds_back_partial_utf8() -> None:
-    """Four byte tokens make one event: one stamp, five tokens by usage (with the end-of-text one)."""
+    """Four byte tokens make one event: one stamp, five tokens by usage (with the end-of-text
+    one)."""
     reader, exchange = replay(timed("llama_stream_merged_utf8"))
     assert reader.failure(exchange) is None
-    assert (reader.text, len(reader.token_ns), output_of(reader)) == ("😀", 1, (5, "usage"))
+    assert (reader.text, len(reader.token_ns), output_of(reader)) == (
+        "😀",
+        1,
+        (5, "usage"),
+    )
     assert checked_counts(reader).cached_tokens == 18
 
 
@@ -64,16 +79,23 @@ def test_llama_server_whose_rpc_worker_was_killed() -> None:
     """24 tokens, then the head dies with its worker: cut off."""
     reader, exchange = replay(timed("llama_rpc_worker_killed"))
     assert len(reader.token_ns) == 24
-    assert reader.failure(exchange) == ("cut_off", "the server closed the connection in the middle of the answer")
+    assert reader.failure(exchange) == (
+        "cut_off",
+        "the server closed the connection in the middle of the answer",
+    )
 
 
 def test_vllm() -> None:
-    """Role with an empty content is no token, the finish rides on the last token, usage comes without timings."""
+    """Role with an empty content is no token, the finish rides on the last token, usage comes
+    without timings."""
     reader, exchange = replay(timed("vllm_stream"))
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 49
     assert output_of(reader) == (60, "usage")
-    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == ((39, "usage"), None)
+    assert (prompt_of(reader), checked_counts(reader).cached_tokens) == (
+        (39, "usage"),
+        None,
+    )
     assert (reader.finish_reason, reader.done, reader.timings) == ("length", True, None)
     assert exchange.headers["server"] == "uvicorn"
 
@@ -86,23 +108,32 @@ def test_vllm_with_a_stream_interval_of_five() -> None:
 
 
 def test_vllm_with_usage_on_every_event() -> None:
-    """`continuous_usage_stats` with a stream interval of five: the first token alone, then five an event, the rest with
-    the last."""
+    """`continuous_usage_stats` with a stream interval of five: the first token alone, then five an
+    event, the rest with the last."""
     reader, exchange = replay(timed("vllm_stream_continuous_usage"))
     assert reader.failure(exchange) is None
     counts = checked_counts(reader)
-    assert (counts.output_tokens, counts.event_tokens, counts.first_event_tokens) == (23, (1, 5, 5, 5, 5, 2), 1)
+    assert (counts.output_tokens, counts.event_tokens, counts.first_event_tokens) == (
+        23,
+        (1, 5, 5, 5, 5, 2),
+        1,
+    )
     assert counts.prompt_tokens == 13
 
 
 def test_vllm_with_two_choices() -> None:
-    """Usage on an event is its choice's; the last one is of both. The tokens of single events are not known then."""
+    """Usage on an event is its choice's; the last one is of both. The tokens of single events are
+    not known then."""
     reader, exchange = replay(timed("vllm_stream_continuous_usage_n2"))
     assert reader.failure(exchange) is None
     assert len(reader.choices) == 2
     assert len(reader.token_ns) == 6 + 5
     counts = checked_counts(reader)
-    assert (counts.output_tokens, counts.token_source, counts.event_tokens) == (46, "usage", ())
+    assert (counts.output_tokens, counts.token_source, counts.event_tokens) == (
+        46,
+        "usage",
+        (),
+    )
 
 
 LLAMA_CPP_PYTHON = titled("llama_cpp_server_rpc")
@@ -187,8 +218,12 @@ def test_refusals(server: str, title: str, kind: str) -> None:
     assert len(text) < 400
 
 
-@pytest.mark.parametrize(("server", "numbers"), [("llama", (27018, 4096)), ("vllm", (4097, 4096))])
-def test_the_numbers_of_an_exceeded_context_are_read(server: str, numbers: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("server", "numbers"), [("llama", (27018, 4096)), ("vllm", (4097, 4096))]
+)
+def test_the_numbers_of_an_exceeded_context_are_read(
+    server: str, numbers: tuple[int, int]
+) -> None:
     _, body = errors(f"{server}_errors")["context length exceeded (stream)"]
     assert context_numbers(body) == numbers
 

@@ -12,7 +12,12 @@ from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
 from tests.json_server import json_server
 
-SLOTS = [{"id": 0, "is_processing": True}, {"id": 1, "is_processing": False}, "odd", {"id": 2, "is_processing": "yes"}]
+SLOTS = [
+    {"id": 0, "is_processing": True},
+    {"id": 1, "is_processing": False},
+    "odd",
+    {"id": 2, "is_processing": "yes"},
+]
 LLAMA = "# TYPE llamacpp:requests_deferred gauge\nllamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n"
 VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3.0\nvllm:num_requests_waiting{engine="0"} 1.0\nvllm:num_requests_swapped 9\n'
 
@@ -21,8 +26,18 @@ VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3.0\nvllm:num_reque
     ("backend", "pages", "has_counters", "expected"),
     [
         ("llama-server", {"/slots": SLOTS}, False, WorkCount(1, True)),
-        ("llama-server", {"/slots": SLOTS, "/metrics": LLAMA}, True, WorkCount(3, True)),
-        ("llama-server", {"/slots": SLOTS[:1]}, False, WorkCount(1, False)),  # more may wait
+        (
+            "llama-server",
+            {"/slots": SLOTS, "/metrics": LLAMA},
+            True,
+            WorkCount(3, True),
+        ),
+        (
+            "llama-server",
+            {"/slots": SLOTS[:1]},
+            False,
+            WorkCount(1, False),
+        ),  # more may wait
         ("llama-server", {"/slots": {"error": "disabled"}}, False, None),
         ("llama-server", {}, False, None),
         ("vllm", {"/metrics": VLLM}, True, WorkCount(4, True)),

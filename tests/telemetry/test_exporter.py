@@ -45,9 +45,14 @@ def serving(token: str | None = None, source: Source | None = None) -> Iterator[
         exporter.server_close()
 
 
-def scraped(url: str, token: str | None = None) -> dict[str, tuple[float, dict[str, str]]]:
+def scraped(
+    url: str, token: str | None = None
+) -> dict[str, tuple[float, dict[str, str]]]:
     headers = bound(url, bearer(token))
-    return {each.metric: (each.value, dict(each.labels)) for each in Scrape(Endpoint(name=url, url=url, headers=headers)).sample()}
+    return {
+        each.metric: (each.value, dict(each.labels))
+        for each in Scrape(Endpoint(name=url, url=url, headers=headers)).sample()
+    }
 
 
 def test_what_is_exported_comes_back_under_its_own_name() -> None:
@@ -76,6 +81,27 @@ def test_only_who_has_the_token_reads_it() -> None:
                 scraped(url, wrong)
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:9101", b"403"),
+        ("127.0.0.1.evil.example", b"403"),
+        ("[", b"403"),
+        ("[::1].evil.example", b"403"),
+        ("evil.example#localhost", b"403"),
+        ("localhost:9101", b"200"),
+        ("[::1]:9101", b"200"),
+        ("my-machine", b"200"),
+    ],
+)
+def test_no_page_of_others_reads_it_without_a_token(host: str, status: bytes) -> None:
+    with serving() as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert client.recv(12)[9:12] == status
+
+
 def test_other_paths_and_methods_are_refused() -> None:
     with serving() as url:
         for path, data, code in (("/", None, 404), ("/metrics", b"x", 501)):
@@ -90,7 +116,9 @@ def test_silent_connections_keep_nobody_out(said: bytes) -> None:
     with serving() as url, ExitStack() as held:
         port = int(url.split(":")[2].partition("/")[0])
         for _ in range(3 * module.MOST_CLIENTS):
-            silent = held.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            silent = held.enter_context(
+                socket.create_connection(("127.0.0.1", port), 10)
+            )
             silent.sendall(said)
         for _ in range(3):
             assert "gpu_info" in scraped(url)
@@ -106,13 +134,21 @@ def test_clients_that_say_nothing_are_cut_off(monkeypatch: pytest.MonkeyPatch) -
 
 
 def command(*arguments: str, **env: str) -> subprocess.Popen[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_LOAD_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LLAMA_LOAD_")
+    }
     words = [sys.executable, "-m", "llama_load.cli.main", "telemetry", *arguments]
-    return subprocess.Popen(words, env=kept | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, env=kept | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_the_command_serves_this_machine_until_it_is_stopped() -> None:
-    with command("--listen", "127.0.0.1:0", LLAMA_LOAD_SCRAPE_TOKEN="long-enough") as process:
+    with command(
+        "--listen", "127.0.0.1:0", LLAMA_LOAD_SCRAPE_TOKEN="long-enough"
+    ) as process:
         line = process.stdout.readline()
         url = line.split(" at ")[1].strip()
         assert scraped(url, "long-enough")["host_memory_total_bytes"][0] > 0
@@ -126,15 +162,27 @@ def test_the_command_serves_this_machine_until_it_is_stopped() -> None:
     [
         (["--listen", "0.0.0.0:0"], {}, "set a token in LLAMA_LOAD_SCRAPE_TOKEN"),
         (["--listen", ":0"], {}, "set a token"),
-        (["--listen", "0.0.0.0:0"], {"LLAMA_LOAD_SCRAPE_TOKEN": "short"}, "at least 8 characters"),
+        (
+            ["--listen", "0.0.0.0:0"],
+            {"LLAMA_LOAD_SCRAPE_TOKEN": "short"},
+            "at least 8 characters",
+        ),
         (["--listen", "nonsense"], {}, "must be HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], {}, "must be HOST:PORT"),
-        (["--listen", "198.51.100.1:0"], {"LLAMA_LOAD_SCRAPE_TOKEN": "long-enough"}, "cannot listen on"),
+        (
+            ["--listen", "198.51.100.1:0"],
+            {"LLAMA_LOAD_SCRAPE_TOKEN": "long-enough"},
+            "cannot listen on",
+        ),
         (["--power-command", "a 'b"], {}, "check its quotes"),
     ],
 )
 def test_wrong_use_is_one_sentence(
-    arguments: list[str], env: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    env: dict[str, str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("LLAMA_LOAD_SCRAPE_TOKEN", raising=False)
     for name, value in env.items():

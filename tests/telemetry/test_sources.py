@@ -33,7 +33,10 @@ from tests.scripted_server import ScriptedServer
 
 def values(source: Source) -> dict[tuple[str, str], float]:
     """Value by metric and gpu."""
-    return {(each.metric, dict(each.labels).get("gpu", "")): each.value for each in source.sample()}
+    return {
+        (each.metric, dict(each.labels).get("gpu", "")): each.value
+        for each in source.sample()
+    }
 
 
 # ---------------------------------------------------------------------- GPUs
@@ -48,10 +51,20 @@ def amd_card(root: Path, name: str, files: dict[str, str]) -> None:
 
 def test_amd_gpus_are_read_from_the_kernels_files(tmp_path: Path) -> None:
     hwmon = "device/hwmon/hwmon3"
-    files = {"device/mem_info_vram_used": "2147483648", "device/gpu_busy_percent": "75", "device/product_name": "Radeon 显卡"}
-    files |= {f"{hwmon}/power1_average": "212000000", f"{hwmon}/temp1_input": "61000", f"{hwmon}/power1_cap": "300000000"}
+    files = {
+        "device/mem_info_vram_used": "2147483648",
+        "device/gpu_busy_percent": "75",
+        "device/product_name": "Radeon 显卡",
+    }
+    files |= {
+        f"{hwmon}/power1_average": "212000000",
+        f"{hwmon}/temp1_input": "61000",
+        f"{hwmon}/power1_cap": "300000000",
+    }
     amd_card(tmp_path, "card1", files)
-    amd_card(tmp_path, "card0", {"device/vendor": "0x8086", "device/gpu_busy_percent": "3"})
+    amd_card(
+        tmp_path, "card0", {"device/vendor": "0x8086", "device/gpu_busy_percent": "3"}
+    )
     amd_card(tmp_path, "card1-DP-1", {})
     found = values(AmdGpus(tmp_path))
     assert found == {
@@ -62,11 +75,20 @@ def test_amd_gpus_are_read_from_the_kernels_files(tmp_path: Path) -> None:
         ("gpu_power_limit_watts", "card1"): 300,
         ("gpu_temperature_celsius", "card1"): 61,
     }
-    assert next(iter(AmdGpus(tmp_path).sample())).labels == (("gpu", "card1"), ("name", "Radeon 显卡"))
+    assert next(iter(AmdGpus(tmp_path).sample())).labels == (
+        ("gpu", "card1"),
+        ("name", "Radeon 显卡"),
+    )
 
 
-def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(tmp_path: Path) -> None:
-    amd_card(tmp_path, "card0", {"device/gpu_busy_percent": "5", "device/mem_info_vram_used": "1"})
+def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(
+    tmp_path: Path,
+) -> None:
+    amd_card(
+        tmp_path,
+        "card0",
+        {"device/gpu_busy_percent": "5", "device/mem_info_vram_used": "1"},
+    )
     gpus = AmdGpus(tmp_path)
     (tmp_path / "card0/device/gpu_busy_percent").write_text("")
     assert ("gpu_utilization_ratio", "card0") not in values(gpus)
@@ -77,7 +99,8 @@ def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(tmp_path
 
 
 class Driver:
-    """NVML as pynvml calls it: one GPU, which supports memory, power and processes. (Heavy tests compile a real library.)"""
+    """NVML as pynvml calls it: one GPU, which supports memory, power and processes. (Heavy tests
+    compile a real library.)"""
 
     def __init__(self, processes: list[tuple[int, int]], used: int) -> None:
         self.processes, self.used = processes, used
@@ -85,7 +108,9 @@ class Driver:
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml"):
             raise AttributeError(name)
-        return lambda *arguments: self.answer(name, *[getattr(each, "_obj", each) for each in arguments])
+        return lambda *arguments: self.answer(
+            name, *[getattr(each, "_obj", each) for each in arguments]
+        )
 
     def answer(self, name: str, *arguments: Any) -> int:
         out = arguments[-1] if arguments else None
@@ -107,7 +132,10 @@ class Driver:
 
 
 def gpu(
-    monkeypatch: pytest.MonkeyPatch, processes: list[tuple[int, int]], used: int, environ: str | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    processes: list[tuple[int, int]],
+    used: int,
+    environ: str | None = None,
 ) -> dict[Any, float]:
     monkeypatch.setattr(pynvml, "nvmlLib", Driver(processes, used))
     monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", lambda: None)
@@ -116,28 +144,44 @@ def gpu(
     return values(NvidiaGpus(servers))  # type: ignore[arg-type]
 
 
-def test_the_memory_of_the_servers_processes_is_told_from_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_servers_processes_is_told_from_that_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = gpu(monkeypatch, [(os.getpid(), 3 << 30), (1, 1 << 30)], 5 << 30)
-    assert found["gpu_memory_server_bytes", "0"] == 3 << 30 and found["gpu_in_use", "0"] == 1
+    assert (
+        found["gpu_memory_server_bytes", "0"] == 3 << 30
+        and found["gpu_in_use", "0"] == 1
+    )
     assert found["gpu_power_watts", "0"] == 250
-    assert ("gpu_energy_joules_total", "0") not in found, "it is not supported: nothing, not 0"
+    assert ("gpu_energy_joules_total", "0") not in found, (
+        "it is not supported: nothing, not 0"
+    )
 
 
-def test_a_gpu_without_a_process_of_the_server_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_a_process_of_the_server_is_not_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert gpu(monkeypatch, [(os.getppid(), 1 << 30)], 5 << 30)["gpu_in_use", "0"] == 0
 
 
-def test_processes_of_another_container_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 GiB in use without a process that can be seen: then CUDA_VISIBLE_DEVICES decides, else all GPUs count."""
+def test_processes_of_another_container_say_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """5 GiB in use without a process that can be seen: then CUDA_VISIBLE_DEVICES decides, else all
+    GPUs count."""
     assert ("gpu_in_use", "0") not in gpu(monkeypatch, [], 5 << 30)
     assert gpu(monkeypatch, [], 5 << 30, "1,2")["gpu_in_use", "0"] == 0
     assert gpu(monkeypatch, [], 5 << 30, "0")["gpu_in_use", "0"] == 1
 
 
-def test_memory_that_the_driver_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_driver_does_not_tell_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     not_available = ctypes.c_ulonglong(-1).value
     found = gpu(monkeypatch, [(os.getpid(), not_available)], 5 << 30)
-    assert found["gpu_in_use", "0"] == 1 and ("gpu_memory_server_bytes", "0") not in found
+    assert (
+        found["gpu_in_use", "0"] == 1 and ("gpu_memory_server_bytes", "0") not in found
+    )
 
 
 # ---------------------------------------------------------------------- host and processes
@@ -146,13 +190,18 @@ def test_memory_that_the_driver_does_not_tell_is_unknown(monkeypatch: pytest.Mon
 def test_the_host_says_what_psutil_says() -> None:
     found = values(Host())
     assert found["host_memory_total_bytes", ""] == psutil.virtual_memory().total
-    assert 0 < found["host_memory_used_bytes", ""] < found["host_memory_total_bytes", ""]
+    assert (
+        0 < found["host_memory_used_bytes", ""] < found["host_memory_total_bytes", ""]
+    )
 
 
 def test_the_servers_processes_are_found_by_their_port(llama_server: Server) -> None:
     source = ServerProcesses([int(llama_server.url.rpartition(":")[2])])
     found = values(source)
-    assert found["server_processes", ""] == 1 and found["server_memory_bytes", ""] > 10 << 20
+    assert (
+        found["server_processes", ""] == 1
+        and found["server_memory_bytes", ""] > 10 << 20
+    )
     assert found["server_cpu_seconds_total", ""] == 0, "counted from the first sample"
     with pytest.raises(SourceError, match="cannot be seen"):
         values(ServerProcesses([1]))
@@ -162,13 +211,22 @@ def test_the_servers_processes_are_found_by_their_port(llama_server: Server) -> 
 
 
 def scrape(url: str, only: tuple[str, ...] = ()) -> dict[str, float]:
-    return {each.metric: each.value for each in Scrape(Endpoint(name=url, url=f"{url}/metrics"), only=only).sample()}
+    return {
+        each.metric: each.value
+        for each in Scrape(Endpoint(name=url, url=f"{url}/metrics"), only=only).sample()
+    }
 
 
 def test_the_real_servers_metrics_and_slots(llama_server: Server) -> None:
     found = scrape(llama_server.url, OF_SERVERS)
-    assert {"llamacpp:requests_processing", "llamacpp:prompt_tokens_total"} <= found.keys()
-    slots = {each.metric: each.value for each in Slots(Endpoint(name="s", url=f"{llama_server.url}/slots")).sample()}
+    assert {
+        "llamacpp:requests_processing",
+        "llamacpp:prompt_tokens_total",
+    } <= found.keys()
+    slots = {
+        each.metric: each.value
+        for each in Slots(Endpoint(name="s", url=f"{llama_server.url}/slots")).sample()
+    }
     assert (slots["slots"], slots["slots_processing"]) == (4, 0)
 
 
@@ -189,22 +247,43 @@ def page(body: bytes, *fields: str) -> bytes:
         (["reset"], "does not answer|middle|without an answer"),
         ([page(b""), b"x" * (9 << 20)], "sends more than 8 MiB"),
     ],
-    ids=["short", "cut line", "chunked", "html", "500", "nonsense", "empty", "reset", "endless"],
+    ids=[
+        "short",
+        "cut line",
+        "chunked",
+        "html",
+        "500",
+        "nonsense",
+        "empty",
+        "reset",
+        "endless",
+    ],
 )
 def test_half_a_page_and_no_page_are_errors(steps: list[Any], sentence: str) -> None:
-    with ScriptedServer(steps) as server, pytest.raises(SourceError, match=sentence) as raised:
+    with (
+        ScriptedServer(steps) as server,
+        pytest.raises(SourceError, match=sentence) as raised,
+    ):
         scrape(server.url)
     assert "\x1b" not in str(raised.value)
 
 
-def test_a_page_that_never_ends_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_never_ends_is_given_up_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(page_source, "WITHIN_S", 0.3)
-    with ScriptedServer([page(b"x 1\n", "Content-Length: 99"), "hold"]) as server, pytest.raises(SourceError, match="within"):
+    with (
+        ScriptedServer([page(b"x 1\n", "Content-Length: 99"), "hold"]) as server,
+        pytest.raises(SourceError, match="within"),
+    ):
         scrape(server.url)
 
 
-def test_the_deadline_holds_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a peer that sends a byte now and then, and in a TLS handshake, where each byte began a new timeout."""
+def test_the_deadline_holds_for_the_whole_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also for a peer that sends a byte now and then, and in a TLS handshake, where each byte began
+    a new timeout."""
     monkeypatch.setattr(page_source, "WITHIN_S", 0.5)
     drip = [step for _ in range(40) for step in (b"x", 0.1)]
     for scheme, steps in (
@@ -214,13 +293,17 @@ def test_the_deadline_holds_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch
         ("https", [b"\x16\x03\x03\x3f\xff", *drip]),
     ):
         since = time.monotonic()
-        with ScriptedServer(steps, read_request=scheme == "http") as server, pytest.raises(SourceError, match=r"within 0\.5 s"):
+        with (
+            ScriptedServer(steps, read_request=scheme == "http") as server,
+            pytest.raises(SourceError, match=r"within 0\.5 s"),
+        ):
             scrape(server.url.replace("http", scheme))
         assert time.monotonic() - since < 3
 
 
 def test_a_page_in_small_chunks_is_read_in_linear_time() -> None:
-    """400,000 chunks of a byte: each was cut off the rest of the page, 40 minutes for a page within the limits."""
+    """400,000 chunks of a byte: each was cut off the rest of the page, 40 minutes for a page within
+    the limits."""
     text = b"x 1\n" * 100_000
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
     since = time.monotonic()
@@ -232,12 +315,17 @@ def test_a_page_in_small_chunks_is_read_in_linear_time() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("x{" + ",".join(f'l{n}="v"' for n in range(30_000)) + "} 1\n", "a line of more than 16,000 characters"),
+        (
+            "x{" + ",".join(f'l{n}="v"' for n in range(30_000)) + "} 1\n",
+            "a line of more than 16,000 characters",
+        ),
         ("x 1\n" * 1_000_000, "take more than 0.2 s"),
     ],
     ids=["one line", "many lines"],
 )
-def test_metrics_that_take_long_to_read_are_given_up(text: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_that_take_long_to_read_are_given_up(
+    text: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The parser takes the square of a line's length."""
     monkeypatch.setattr(prometheus, "PARSED_WITHIN_S", 0.2)
     since = time.monotonic()
@@ -254,16 +342,24 @@ def test_a_page_that_is_gone_is_an_error() -> None:
 
 
 def test_a_chunked_page_is_whole() -> None:
-    with ScriptedServer([page(b"4\r\nx 12\r\n1\r\n\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked")]) as server:
+    with ScriptedServer(
+        [page(b"4\r\nx 12\r\n1\r\n\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked")]
+    ) as server:
         assert scrape(server.url) == {"x": 12}
 
 
 def test_no_redirect_is_followed_and_the_key_goes_along() -> None:
-    with json_server({"/metrics": (302, "", {"Location": "http://127.0.0.1:1/"})}) as server:
+    with json_server(
+        {"/metrics": (302, "", {"Location": "http://127.0.0.1:1/"})}
+    ) as server:
         with pytest.raises(SourceError, match="answers 302"):
             list(
                 Scrape(
-                    Endpoint(name="s", url=server.url + "/metrics", headers=bound(server.url, (("Authorization", "Bearer k"),)))
+                    Endpoint(
+                        name="s",
+                        url=server.url + "/metrics",
+                        headers=bound(server.url, (("Authorization", "Bearer k"),)),
+                    )
                 ).sample()
             )
         assert server.headers[0]["Authorization"] == "Bearer k"
@@ -278,16 +374,27 @@ def test_dcgm_gets_our_names_and_units() -> None:
     text = 'DCGM_FI_DEV_FB_USED{gpu="3",modelName="H"} 2\nDCGM_FI_DEV_GPU_UTIL{gpu="3",modelName="H"} 50\n'
     found = {each.metric: (each.value, dict(each.labels)) for each in parse(text)}
     assert found["gpu_memory_used_bytes"] == (2 << 20, {"gpu": "3"})
-    assert found["gpu_utilization_ratio"][0] == 0.5 and found["gpu_info"][1] == {"gpu": "3", "name": "H"}
+    assert found["gpu_utilization_ratio"][0] == 0.5 and found["gpu_info"][1] == {
+        "gpu": "3",
+        "name": "H",
+    }
 
 
 def gpus_on(page: str) -> dict[str, tuple[dict[str, str], float | None]]:
     """By name the labels of `gpu_info`, and the power."""
     found = list(parse(page))
-    watts = {dict(each.labels)["gpu"]: each.value for each in found if each.metric == "gpu_power_watts"}
+    watts = {
+        dict(each.labels)["gpu"]: each.value
+        for each in found
+        if each.metric == "gpu_power_watts"
+    }
     infos = [dict(each.labels) for each in found if each.metric == "gpu_info"]
     assert len({info["gpu"] for info in infos}) == len(infos)
-    return {info.pop("gpu"): (info, watts.get(gpu)) for info in infos for gpu in [info["gpu"]]}
+    return {
+        info.pop("gpu"): (info, watts.get(gpu))
+        for info in infos
+        for gpu in [info["gpu"]]
+    }
 
 
 def test_dcgm_names_boards_and_mig_instances_by_their_uuid() -> None:
@@ -295,8 +402,14 @@ def test_dcgm_names_boards_and_mig_instances_by_their_uuid() -> None:
     labels = 'gpu="0",UUID="GPU-a",modelName="H",Hostname="n"'
     text = f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} 300\nDCGM_FI_DEV_GPU_UTIL{{{labels}}} 50\n"
     assert gpus_on(text) == {"0": ({"name": "H", "uuid": "GPU-a"}, 300)}
-    text = "".join(f'DCGM_FI_DEV_POWER_USAGE{{{labels},GPU_I_ID="{mig}",GPU_I_PROFILE="1g"}} 300\n' for mig in (1, 2))
-    assert gpus_on(text) == {f"0 MIG {mig}": ({"name": "H", "uuid": "GPU-a", "mig": mig}, 300) for mig in "12"}
+    text = "".join(
+        f'DCGM_FI_DEV_POWER_USAGE{{{labels},GPU_I_ID="{mig}",GPU_I_PROFILE="1g"}} 300\n'
+        for mig in (1, 2)
+    )
+    assert gpus_on(text) == {
+        f"0 MIG {mig}": ({"name": "H", "uuid": "GPU-a", "mig": mig}, 300)
+        for mig in "12"
+    }
 
 
 def test_the_gpus_of_several_machines_on_one_page_stay_apart() -> None:
@@ -305,14 +418,26 @@ def test_the_gpus_of_several_machines_on_one_page_stay_apart() -> None:
         f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="GPU-{host}",instance="{host}:9400"}} {watts}\n'
         for host, watts in (("a", 1), ("b", 2))
     )
-    assert {name: watts for name, (_, watts) in gpus_on(dcgm).items()} == {"a:9400 0": 1, "b:9400 0": 2}
-    hosts = "".join(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} {watts}\n' for host, watts in (("a", 1), ("b", 2)))
-    assert {name: watts for name, (_, watts) in gpus_on(hosts).items()} == {"a 0": 1, "b 0": 2}
+    assert {name: watts for name, (_, watts) in gpus_on(dcgm).items()} == {
+        "a:9400 0": 1,
+        "b:9400 0": 2,
+    }
+    hosts = "".join(
+        f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} {watts}\n'
+        for host, watts in (("a", 1), ("b", 2))
+    )
+    assert {name: watts for name, (_, watts) in gpus_on(hosts).items()} == {
+        "a 0": 1,
+        "b 0": 2,
+    }
     ours = "".join(
         f'llama_load_gpu_info{{gpu="0",uuid="GPU-{host}",instance="{host}"}} 1\nllama_load_gpu_power_watts{{gpu="0",instance="{host}"}} {watts}\n'
         for host, watts in (("a", 1), ("b", 2))
     )
-    assert {name: watts for name, (_, watts) in gpus_on(ours).items()} == {"a 0": 1, "b 0": 2}
+    assert {name: watts for name, (_, watts) in gpus_on(ours).items()} == {
+        "a 0": 1,
+        "b 0": 2,
+    }
 
 
 def test_labels_of_a_foreign_page_are_cleaned() -> None:
@@ -322,15 +447,27 @@ def test_labels_of_a_foreign_page_are_cleaned() -> None:
 
 @pytest.mark.parametrize("answer", [b"nonsense", b'{"error": 1}', b"[[[" * 99999])
 def test_slots_that_are_no_list_are_an_error(answer: bytes) -> None:
-    with json_server({"/slots": answer}) as server, pytest.raises(SourceError, match="no list of slots"):
+    with (
+        json_server({"/slots": answer}) as server,
+        pytest.raises(SourceError, match="no list of slots"),
+    ):
         list(Slots(Endpoint(name="s", url=server.url + "/slots")).sample())
 
 
 def test_slots_with_odd_fields_are_counted_as_far_as_they_are_known() -> None:
-    slots = [{"is_processing": True, "n_prompt_tokens": 7, "next_token": [{"n_decoded": 3}]}, {"is_processing": "x"}, 5]
-    slots += [{"is_processing": True, "n_prompt_tokens": "7", "next_token": {"n_decoded": 2}}]
+    slots = [
+        {"is_processing": True, "n_prompt_tokens": 7, "next_token": [{"n_decoded": 3}]},
+        {"is_processing": "x"},
+        5,
+    ]
+    slots += [
+        {"is_processing": True, "n_prompt_tokens": "7", "next_token": {"n_decoded": 2}}
+    ]
     with json_server({"/slots": slots}) as server:
-        found = [each.value for each in Slots(Endpoint(name="s", url=server.url + "/slots")).sample()]
+        found = [
+            each.value
+            for each in Slots(Endpoint(name="s", url=server.url + "/slots")).sample()
+        ]
     assert found == [3, 2, 7, 5]
 
 
@@ -342,8 +479,14 @@ def meter(code: str) -> PowerCommand:
 
 
 def test_a_command_that_ends_is_started_for_each_sample() -> None:
-    source = meter("""print('{"watts": 312.5, "volts": 12, "name": "x", "on": true}')""")
-    assert values(source) == values(source) == {("power_watts", ""): 312.5, ("volts", ""): 12}
+    source = meter(
+        """print('{"watts": 312.5, "volts": 12, "name": "x", "on": true}')"""
+    )
+    assert (
+        values(source)
+        == values(source)
+        == {("power_watts", ""): 312.5, ("volts", ""): 12}
+    )
 
 
 def test_a_command_that_goes_on_is_asked_for_its_newest_line() -> None:
@@ -370,7 +513,9 @@ time.sleep(60)"""
     ],
     ids=["text", "nothing known", "no number", "fails", "silent", "endless"],
 )
-def test_a_command_that_is_no_meter_is_an_error(code: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_is_no_meter_is_an_error(
+    code: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("llama_load.telemetry.power_command.WITHIN_S", 0.5)
     source = meter(code)
     with pytest.raises(SourceError, match=sentence) as raised:

@@ -58,10 +58,21 @@ class LlmPage:
 
 
 @contextmanager
-def llm_page(folder: Path, *arguments: str, locustfile: Path = SHAREGPT, **env: str) -> Iterator[LlmPage]:
+def llm_page(
+    folder: Path, *arguments: str, locustfile: Path = SHAREGPT, **env: str
+) -> Iterator[LlmPage]:
     """Start Locust with its web UI in this folder."""
     port = free_port()
-    command = ["locust", "-f", str(locustfile), "--web-port", str(port), "--web-token", web_client.TOKEN, *arguments]
+    command = [
+        "locust",
+        "-f",
+        str(locustfile),
+        "--web-port",
+        str(port),
+        "--web-token",
+        web_client.TOKEN,
+        *arguments,
+    ]
     with (folder / "log").open("w") as log:
         process = start_program(command, folder, environment() | env, log)
     page = LlmPage(f"http://127.0.0.1:{port}/llm", folder, process)

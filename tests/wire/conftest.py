@@ -1,4 +1,5 @@
-"""Linux begins to stamp segments with the first socket that wants stamps, after a while (see `Transport`): before any test."""
+"""Linux begins to stamp segments with the first socket that wants stamps, after a while (see
+`Transport`): before any test."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def stamps_are_on() -> Iterator[None]:
     if SO_TIMESTAMPNS is None:
         yield
         return
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+    ):
         client.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         server, _ = listener.accept()
         with server:

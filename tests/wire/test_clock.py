@@ -1,4 +1,5 @@
-"""Steps of the wall clock (NTP, an administrator, a virtual machine that was moved) during requests: no latency moves."""
+"""Steps of the wall clock (NTP, an administrator, a virtual machine that was moved) during
+requests: no latency moves."""
 
 from __future__ import annotations
 
@@ -10,14 +11,21 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.wire import clock as wire_clock
 from llama_load.wire import read_loop
 from llama_load.wire.address import parse_url
-from llama_load.wire.clock import SO_TIMESTAMPNS, receipt_ns, unpack_timespec, wall_minus_mono_ns
+from llama_load.wire.clock import (
+    SO_TIMESTAMPNS,
+    receipt_ns,
+    unpack_timespec,
+    wall_minus_mono_ns,
+)
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import Slab
 from llama_load.wire.transport import Transport
 from tests.scripted_server import DONE, END, FINISH, STREAM, ScriptedServer, token
 
-pytestmark = pytest.mark.skipif(SO_TIMESTAMPNS is None, reason="without kernel stamps the wall clock stamps nothing")
+pytestmark = pytest.mark.skipif(
+    SO_TIMESTAMPNS is None, reason="without kernel stamps the wall clock stamps nothing"
+)
 
 HOUR_NS = 3_600_000_000_000
 GAP_S = 0.03
@@ -27,13 +35,16 @@ SAMPLES_MS = 10
 
 
 class SteppedClock:
-    """A wall clock that is ahead by a step from its nth reading on: both what is sampled of it and what the kernel stamps.
+    """A wall clock that is ahead by a step from its nth reading on: both what is sampled of it and
+    what the kernel stamps.
 
-    `late`: how many segments that are read after the step were stamped before it. `reads` has the true and the computed instant of
-    receipt of each read.
+    `late`: how many segments that are read after the step were stamped before it. `reads` has the
+    true and the computed instant of receipt of each read.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, step_ns: int, at: int, late: int) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, step_ns: int, at: int, late: int
+    ) -> None:
         self._step_ns, self._at, self._late = step_ns, at, late
         self._samples = 0
         monkeypatch.setattr(read_loop, "wall_minus_mono_ns", self._sample)
@@ -42,8 +53,16 @@ class SteppedClock:
         self._received_ns = 0
         self.reads: list[tuple[int, int]] = []
         take, kept = Exchange.take, Slab.__init__
-        monkeypatch.setattr(Exchange, "take", lambda exchange, data, at: (self._note(at), take(exchange, data, at)))
-        monkeypatch.setattr(Slab, "__init__", lambda slab: (kept(slab), setattr(slab, "stamps", Noted(self._note)))[0])
+        monkeypatch.setattr(
+            Exchange,
+            "take",
+            lambda exchange, data, at: (self._note(at), take(exchange, data, at)),
+        )
+        monkeypatch.setattr(
+            Slab,
+            "__init__",
+            lambda slab: (kept(slab), setattr(slab, "stamps", Noted(self._note)))[0],
+        )
 
     def _note(self, at: int) -> None:
         self.reads.append((self._received_ns, at))
@@ -80,8 +99,9 @@ class Noted(list[int]):
 
 @pytest.fixture
 def own_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A transport of this test's, whose last sample of the clock is from now. It reads in Python, whose clocks a test can replace:
-    `test_receiver.py` compares the compiled receiver's conversion with Python's."""
+    """A transport of this test's, whose last sample of the clock is from now. It reads in Python,
+    whose clocks a test can replace: `test_receiver.py` compares the compiled receiver's conversion
+    with Python's."""
     monkeypatch.setenv("LLAMA_LOAD_RECEIVER", "python")
     monkeypatch.setattr(Transport, "_instances", {})
     yield
@@ -90,9 +110,13 @@ def own_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def answered() -> AnswerReader:
     reader = AnswerReader()
-    with ScriptedServer((STREAM, GAP_S, *[token(), GAP_S] * TOKENS, FINISH, DONE, END)) as server:
+    with ScriptedServer(
+        (STREAM, GAP_S, *[token(), GAP_S] * TOKENS, FINISH, DONE, END)
+    ) as server:
         address = parse_url(server.url).resolved()
-        exchange = Transport.of_this_process().send(address, Request("POST", "/"), reader, Timeouts(5, 10, 10))
+        exchange = Transport.of_this_process().send(
+            address, Request("POST", "/"), reader, Timeouts(5, 10, 10)
+        )
     assert reader.failure(exchange) is None
     return reader
 
@@ -100,9 +124,12 @@ def answered() -> AnswerReader:
 @pytest.mark.usefixtures("own_transport")
 @pytest.mark.parametrize("step_ns", [HOUR_NS, -HOUR_NS], ids=["forward", "back"])
 @pytest.mark.parametrize("late", [0, 1])
-def test_a_step_of_the_wall_clock_moves_no_latency(monkeypatch: pytest.MonkeyPatch, step_ns: int, late: int) -> None:
-    """Six tokens, 30 ms apart; the wall clock is stepped by an hour before the headers are read, before the first token, in the
-    middle. The first segment after the step was received after it, or before."""
+def test_a_step_of_the_wall_clock_moves_no_latency(
+    monkeypatch: pytest.MonkeyPatch, step_ns: int, late: int
+) -> None:
+    """Six tokens, 30 ms apart; the wall clock is stepped by an hour before the headers are read,
+    before the first token, in the middle. The first segment after the step was received after it,
+    or before."""
     stepped = 0
     for at in range(2, 2 + TOKENS):
         Transport._instances = {}
@@ -110,7 +137,8 @@ def test_a_step_of_the_wall_clock_moves_no_latency(monkeypatch: pytest.MonkeyPat
         clock = SteppedClock(monkeypatch, step_ns, at, late)
         reader = answered()
         monkeypatch.undo()
-        stepped += clock.has_stepped  # not, if a busy machine reads several tokens at once and is done before
+        # not, if a busy machine reads several tokens at once and is done before
+        stepped += clock.has_stepped
         assert len(reader.token_ns) == TOKENS
         assert set(reader.token_ns) <= {computed for _, computed in clock.reads}
         errors_ms = [(computed - true) / 1e6 for true, computed in clock.reads]
@@ -120,9 +148,15 @@ def test_a_step_of_the_wall_clock_moves_no_latency(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("step_ns", [HOUR_NS, -HOUR_NS, 20_000_000, -20_000_000])
 @pytest.mark.parametrize("lag_ns", [0, 40_000, 2_000_000])
-def test_a_stamp_is_right_from_before_a_step_and_from_after_it(step_ns: int, lag_ns: int) -> None:
+def test_a_stamp_is_right_from_before_a_step_and_from_after_it(
+    step_ns: int, lag_ns: int
+) -> None:
     """Received at 10 s, read a little later; the clock was 5 s ahead before the step."""
     received_ns, before_ns = 10_000_000_000, 5_000_000_000
     offset_ns, now_ns = before_ns + step_ns, received_ns + lag_ns
-    assert receipt_ns(received_ns + before_ns, offset_ns, before_ns, now_ns) == received_ns
-    assert receipt_ns(received_ns + offset_ns, offset_ns, before_ns, now_ns) == received_ns
+    assert (
+        receipt_ns(received_ns + before_ns, offset_ns, before_ns, now_ns) == received_ns
+    )
+    assert (
+        receipt_ns(received_ns + offset_ns, offset_ns, before_ns, now_ns) == received_ns
+    )

@@ -14,7 +14,8 @@ GREENLETS = 20
 
 
 def test_greenlets_that_one_event_wakes_take_turns_with_the_loop() -> None:
-    """gevent resumes all that wait on one semaphore before it reads a socket. Each of them works a little longer than its turn."""
+    """gevent resumes all that wait on one semaphore before it reads a socket. Each of them works a
+    little longer than its turn."""
     loop = gevent.get_hub().loop
     queue, ready, order = FairQueue(loop), Semaphore(0), []
 
@@ -46,7 +47,9 @@ def test_greenlets_that_one_event_wakes_take_turns_with_the_loop() -> None:
         watcher.close()
         ours.close()
         theirs.close()
-    assert [each for each in order if each != "read"] == [str(number) for number in range(GREENLETS)]
+    assert [each for each in order if each != "read"] == [
+        str(number) for number in range(GREENLETS)
+    ]
     assert order.index("read") <= 2
 
 

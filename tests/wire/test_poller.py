@@ -1,4 +1,5 @@
-"""Which sockets are read first, and which are not read for a while. On socket pairs, without a running event loop."""
+"""Which sockets are read first, and which are not read for a while. On socket pairs, without a
+running event loop."""
 
 from __future__ import annotations
 
@@ -33,10 +34,15 @@ def pairs() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
         theirs.close()
 
 
-def test_first_tokens_are_read_before_the_batch(pairs: Sequence[tuple[socket.socket, socket.socket]]) -> None:
-    """Three streams have data before two waiting sockets have: the waiting ones are handled first."""
+def test_first_tokens_are_read_before_the_batch(
+    pairs: Sequence[tuple[socket.socket, socket.socket]],
+) -> None:
+    """Three streams have data before two waiting sockets have: the waiting ones are handled
+    first."""
     handled: list[list[int]] = []
-    poller = EpollPoller(Loop(), lambda events: handled.append(sorted(fd for fd, _ in events)))
+    poller = EpollPoller(
+        Loop(), lambda events: handled.append(sorted(fd for fd, _ in events))
+    )
     fds = [ours.fileno() for ours, _ in pairs]
     for fd in fds:
         poller.watch(fd, writable=False)
@@ -48,7 +54,9 @@ def test_first_tokens_are_read_before_the_batch(pairs: Sequence[tuple[socket.soc
     assert handled == [sorted(fds[3:]), sorted(fds[:3])]
 
 
-def test_a_held_socket_is_not_reported_until_it_is_watched_again(pairs: Sequence[tuple[socket.socket, socket.socket]]) -> None:
+def test_a_held_socket_is_not_reported_until_it_is_watched_again(
+    pairs: Sequence[tuple[socket.socket, socket.socket]],
+) -> None:
     """One that streams and one that waits; holding twice, and closing while held, are harmless."""
     handled: list[int] = []
     poller = EpollPoller(Loop(), lambda events: handled.extend(fd for fd, _ in events))

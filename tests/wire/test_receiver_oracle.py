@@ -1,7 +1,8 @@
 """What the compiled receiver hands over gives the results of reading in Python, byte for byte.
 
-Recorded answers of real servers, cut anywhere, go over a real socket to the receiver; Python looks now and then. What it gets then
-goes through the connection with the script's arrival times. The oracle understands each read at once (`ReadByRead`).
+Recorded answers of real servers, cut anywhere, go over a real socket to the receiver; Python looks
+now and then. What it gets then goes through the connection with the script's arrival times. The
+oracle understands each read at once (`ReadByRead`).
 """
 
 from __future__ import annotations
@@ -26,19 +27,34 @@ from llama_load.wire.request import Request
 from tests.answer_pipeline import ADDRESS
 from tests.transcripts import timed
 from tests.wire.test_receiver import Receiver, Stream, until
-from tests.wire.test_slab import FD, NAMES, START_NS, Pool, ReadByRead, Script, every, found_in, play, scripts
+from tests.wire.test_slab import (
+    FD,
+    NAMES,
+    START_NS,
+    Pool,
+    ReadByRead,
+    Script,
+    every,
+    found_in,
+    play,
+    scripts,
+)
 
 if Receiver is None:
-    pytestmark = pytest.mark.skip(reason="there is no compiled receiver in this installation")
+    pytestmark = pytest.mark.skip(
+        reason="there is no compiled receiver in this installation"
+    )
 
 
-# What a read takes beside its bytes, and what may wait for Python before the receiver reads no more (PAUSE_BYTES).
+# What a read takes beside its bytes, and what may wait for Python before the receiver reads no more
+# (PAUSE_BYTES).
 PIECE_BYTES, MOST_WAITING = 16, 24 * 1024
 
 
 @dataclass
 class Looks:
-    """After which reads Python looks at the receiver, after which the waiting slabs have their turn, and when reads may be kept."""
+    """After which reads Python looks at the receiver, after which the waiting slabs have their
+    turn, and when reads may be kept."""
 
     at: set[int]
     turns: set[int]
@@ -46,7 +62,8 @@ class Looks:
 
 
 def received(script: Script, looks: Looks) -> list[Received]:
-    """The script's reads as the receiver hands them over, with the script's times; at last the end of the connection."""
+    """The script's reads as the receiver hands them over, with the script's times; at last the end
+    of the connection."""
     receiver = Receiver()
     stream = Stream(receiver)
     stamps = [at for _, at in script.reads]
@@ -66,7 +83,8 @@ def received(script: Script, looks: Looks) -> list[Received]:
         if number == looks.kept_from:
             receiver.keep(stream.fd)
         if number in looks.at or waiting > MOST_WAITING:
-            receiver.hold(stream.fd, True)  # released, it reports what it has, of a kept stream, too
+            # released, it reports what it has, of a kept stream, too
+            receiver.hold(stream.fd, True)
             receiver.hold(stream.fd, False)
             look()
             waiting = 0
@@ -74,11 +92,15 @@ def received(script: Script, looks: Looks) -> list[Received]:
     until(look, "no end")
     receiver.stop()
     stream.client.close()
-    assert b"".join(data for part in found for data in part.reads) == b"".join(data for data, _ in script.reads)
+    assert b"".join(data for part in found for data in part.reads) == b"".join(
+        data for data, _ in script.reads
+    )
     return found
 
 
-def play_received(script: Script, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def play_received(
+    script: Script, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
     """Everything that is known of the answer."""
     parts = received(script, looks)
     now_ns = START_NS
@@ -86,7 +108,15 @@ def play_received(script: Script, looks: Looks, monkeypatch: pytest.MonkeyPatch)
     pool = Pool()
     reader = AnswerReader()
     request = Request("POST", "/", most_bytes=script.most_bytes)
-    exchange = Exchange(pool, ADDRESS, request, PhaseClock(script.timeouts), AnswerBody(reader), Waiter(), lambda _: None)  # type: ignore[arg-type]
+    exchange = Exchange(
+        pool,
+        ADDRESS,
+        request,
+        PhaseClock(script.timeouts),
+        AnswerBody(reader),
+        Waiter(),
+        lambda _: None,
+    )  # type: ignore[arg-type]
     connection = Connection(pool, ADDRESS)  # type: ignore[arg-type]
     connection.state, connection.opening.connected_ns = OPEN, START_NS
     connection._sock = Socketless()  # type: ignore[assignment]
@@ -99,7 +129,12 @@ def play_received(script: Script, looks: Looks, monkeypatch: pytest.MonkeyPatch)
             break
         now_ns = part.stamps[-1] if part.stamps else now_ns
         is_last = part is parts[-1] and script.end != "close"
-        loop.deliver(pool, Received(FD, part.reads, part.stamps, part.plain, 0 if is_last else part.ended))  # type: ignore[arg-type]
+        loop.deliver(
+            pool,
+            Received(
+                FD, part.reads, part.stamps, part.plain, 0 if is_last else part.ended
+            ),
+        )  # type: ignore[arg-type]
         while number in looks.turns and pool.waiting:
             waiting = pool.waiting.pop()
             waiting.understand()
@@ -123,7 +158,12 @@ def same(script: Script, looks: Looks) -> None:
     """Both ways, compared. When a failure was noticed depends on when Python looked."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         expected, _ = play(
-            Script(list(script.reads), most_bytes=script.most_bytes, timeouts=script.timeouts, end=script.end),
+            Script(
+                list(script.reads),
+                most_bytes=script.most_bytes,
+                timeouts=script.timeouts,
+                end=script.end,
+            ),
             ReadByRead,
             monkeypatch,
         )
@@ -137,13 +177,24 @@ def same(script: Script, looks: Looks) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(scripts(), st.data())
-def test_any_reads_of_a_recorded_answer_give_the_same_result(script: Script, data: st.DataObject) -> None:
+def test_any_reads_of_a_recorded_answer_give_the_same_result(
+    script: Script, data: st.DataObject
+) -> None:
     some = st.sets(st.integers(0, len(script.reads)), max_size=8)
-    same(script, Looks(data.draw(some), data.draw(some), data.draw(st.integers(0, len(script.reads)))))
+    same(
+        script,
+        Looks(
+            data.draw(some),
+            data.draw(some),
+            data.draw(st.integers(0, len(script.reads))),
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_answer_that_is_collected_only_at_its_end_gives_the_same_result(name: str) -> None:
+def test_a_recorded_answer_that_is_collected_only_at_its_end_gives_the_same_result(
+    name: str,
+) -> None:
     """All of it was received while Python did something else."""
     steps = [step for step in timed(name).steps if isinstance(step, bytes)]
     same(Script(every(steps)), Looks(set(), set(), 0))

@@ -38,7 +38,9 @@ def decode(*chunks: bytes) -> list[bytes]:
         (b"", []),
     ],
 )
-def test_streams_decode_as_the_standard_says_at_every_split(stream: bytes, events: list[bytes]) -> None:
+def test_streams_decode_as_the_standard_says_at_every_split(
+    stream: bytes, events: list[bytes]
+) -> None:
     """Whole, byte by byte, and cut in two anywhere, the events are the same."""
     assert decode(stream) == events
     assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == events
@@ -47,14 +49,28 @@ def test_streams_decode_as_the_standard_says_at_every_split(stream: bytes, event
 
 
 lines = st.sampled_from(
-    [b"data: x", b"data: {}", b"data:", b"data: a b", b": c", b"event: e", b"", b"", b"\xff", b"data: \xe4\xbd"]
+    [
+        b"data: x",
+        b"data: {}",
+        b"data:",
+        b"data: a b",
+        b": c",
+        b"event: e",
+        b"",
+        b"",
+        b"\xff",
+        b"data: \xe4\xbd",
+    ]
 )
 ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
 @given(st.lists(st.tuples(lines, ends)), st.lists(st.integers(0, 400)))
-def test_any_split_of_any_stream_gives_the_same_events(parts: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
-    """Random lines, line ends and cuts. (CR at the end of a line followed by an empty LF line reads as CRLF in both.)"""
+def test_any_split_of_any_stream_gives_the_same_events(
+    parts: list[tuple[bytes, bytes]], cuts: list[int]
+) -> None:
+    """Random lines, line ends and cuts. (CR at the end of a line followed by an empty LF line reads
+    as CRLF in both.)"""
     stream = b"".join(line + end for line, end in parts)
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     assert decode(*(stream[a:b] for a, b in pairwise(edges))) == decode(stream)

@@ -1,5 +1,5 @@
-"""Sleeping until an instant. Bounds from below only, so that a slow machine passes; `benchmarks/arrivals.py` shows how
-late it is."""
+"""Sleeping until an instant. Bounds from below only, so that a slow machine passes;
+`benchmarks/arrivals.py` shows how late it is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def early_by_ns(scheduled_ns: int) -> int:
 
 def test_nobody_wakes_early_not_even_if_there_are_more_sleepers_than_timers() -> None:
     begin = time.monotonic_ns()
-    sleepers = [gevent.spawn(early_by_ns, begin + number * NS_PER_MS) for number in range(2 * MOST_TIMERS)]
+    sleepers = [
+        gevent.spawn(early_by_ns, begin + number * NS_PER_MS)
+        for number in range(2 * MOST_TIMERS)
+    ]
     gevent.joinall(sleepers)
     assert max(sleeper.get() for sleeper in sleepers) <= 0
 

@@ -38,9 +38,21 @@ PERSON = json.dumps(
         (Expect(regex=r"^\d+$"), "42 €", False),
         (Expect(regex="价格"), "价格：三", True),
         (Expect(contains="Paris", regex="Rome"), "Paris only", False),
-        (Expect(json_schema=PERSON), '{"name": "Ada", "friend": {"name": "Bob"}, "tags": [1, 2]}', True),
-        (Expect(json_schema=PERSON), '{"name": "Ada", "friend": {"name": "bob"}}', False),
-        (Expect(json_schema=PERSON), '{"name": "Ada", "tags": [{"a": 1}, {"a": 1}]}', False),
+        (
+            Expect(json_schema=PERSON),
+            '{"name": "Ada", "friend": {"name": "Bob"}, "tags": [1, 2]}',
+            True,
+        ),
+        (
+            Expect(json_schema=PERSON),
+            '{"name": "Ada", "friend": {"name": "bob"}}',
+            False,
+        ),
+        (
+            Expect(json_schema=PERSON),
+            '{"name": "Ada", "tags": [{"a": 1}, {"a": 1}]}',
+            False,
+        ),
         (Expect(json_schema=PERSON), '{"name": "Ada", "age": 3}', False),
         (Expect(json_schema=PERSON), '```json\n{"name": "Ada"}\n```', False),
         (Expect(json_schema=PERSON), "[" * 100_000, False),
@@ -48,7 +60,8 @@ PERSON = json.dumps(
     ],
 )
 def test_answers_are_checked(expect: Expect, answer: str, is_valid: bool) -> None:
-    """All conditions must hold; blanks around the answer do not count. The fault does not quote the answer."""
+    """All conditions must hold; blanks around the answer do not count. The fault does not quote the
+    answer."""
     expect.check()
     fault = expect.fault(answer)
     assert (fault is None) == is_valid
@@ -56,9 +69,13 @@ def test_answers_are_checked(expect: Expect, answer: str, is_valid: bool) -> Non
 
 
 def test_a_pattern_that_backtracks_elsewhere_takes_linear_time() -> None:
-    """(a+)+$ on 2^17 letters takes `re` longer than the universe has; if this came to use `re`, the test would not end."""
+    """(a+)+$ on 2^17 letters takes `re` longer than the universe has; if this came to use `re`, the
+    test would not end."""
     assert Expect(regex="(a+)+$").fault("a" * 2**17 + "b") is not None
-    assert Expect(json_schema='{"pattern": "(a+)+$"}').fault('"' + "a" * 2**17 + 'b"') is not None
+    assert (
+        Expect(json_schema='{"pattern": "(a+)+$"}').fault('"' + "a" * 2**17 + 'b"')
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,15 +92,34 @@ def test_a_pattern_that_backtracks_elsewhere_takes_linear_time() -> None:
         ({"json_schema": {"$ref": "#"}}, "without end"),
         ({"json_schema": {"$ref": "http://127.0.0.1:9/schema"}}, "cannot be used"),
         ({"json_schema": {"$ref": "#/$defs/nothing"}}, "cannot be used"),
-        ({"json_schema": {"properties": {"a": {"pattern": "("}}}}, "write it as for RE2"),
+        (
+            {"json_schema": {"properties": {"a": {"pattern": "("}}}},
+            "write it as for RE2",
+        ),
         ({"json_schema": {"patternProperties": {"a": {}}}}, "patternProperties"),
         ({"one_of": "yes"}, "Expected `array"),
         (5, "Expected"),
     ],
 )
-def test_what_cannot_be_checked_is_refused_with_its_line(expect: object, sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_refused_with_its_line(
+    expect: object, sentence: str, tmp_path: Path
+) -> None:
     file = tmp_path / "prompts.jsonl"
-    file.write_text(json.dumps({"prompt": "a"}) + "\n" + json.dumps({"prompt": "b", "expect": expect}) + "\n")
+    file.write_text(
+        json.dumps({"prompt": "a"})
+        + "\n"
+        + json.dumps({"prompt": "b", "expect": expect})
+        + "\n"
+    )
     with pytest.raises(UsageError, match="line 2") as refused:
-        Custom().plan(PlanRequest(num_prompts=2, fill=False, warmup=0, seed=0, counter=Words(), dataset_path=str(file)))
+        Custom().plan(
+            PlanRequest(
+                num_prompts=2,
+                fill=False,
+                warmup=0,
+                seed=0,
+                counter=Words(),
+                dataset_path=str(file),
+            )
+        )
     assert sentence in str(refused.value)

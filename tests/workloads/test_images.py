@@ -1,4 +1,5 @@
-"""Images: drawings that no cache and no compressor knows, files sent as they are, and broken ones."""
+"""Images: drawings that no cache and no compressor knows, files sent as they are, and broken
+ones."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
-from llama_load.workloads.images import GRAIN_BITS, _colour_field, drawings, image_of, made
+from llama_load.workloads.images import (
+    GRAIN_BITS,
+    _colour_field,
+    drawings,
+    image_of,
+    made,
+)
 from llama_load.workloads.prompt import Image
 from tests.workloads.data import drawn, images_at
 
@@ -31,7 +38,9 @@ def picture_of(image: Image) -> Pillow.Image:
     return Pillow.open(io.BytesIO(file_of(image)))
 
 
-def encoded(kind: str, size: tuple[int, int] = (40, 30), mode: str = "RGB", **options: object) -> bytes:
+def encoded(
+    kind: str, size: tuple[int, int] = (40, 30), mode: str = "RGB", **options: object
+) -> bytes:
     file = io.BytesIO()
     Pillow.effect_noise(size, 60).convert(mode).save(file, kind, **options)
     return file.getvalue()
@@ -48,7 +57,8 @@ def test_drawings_are_what_they_say_they_are(kind: str, name: str) -> None:
 
 
 def test_drawings_are_all_different_and_full_of_content() -> None:
-    """No two alike, in any corner; every colour channel varies; a JPEG is as large as a photograph's (1 to 3 bits a pixel)."""
+    """No two alike, in any corner; every colour channel varies; a JPEG is as large as a
+    photograph's (1 to 3 bits a pixel)."""
     images = drawn(40, (512, 512), "jpeg", seed=0)
     assert len({image.sha256 for image in images}) == 40
     pixels = [np.asarray(picture_of(image)) for image in images]
@@ -62,11 +72,23 @@ def test_drawings_depend_on_seed_and_number_alone() -> None:
     """Not on how many there are, where they begin, or which thread draws them."""
     ten = drawn(10, (64, 48), "png", seed=-3)
     assert drawn(10, (64, 48), "png", seed=-3) == ten
-    assert made(drawings(4, (64, 48), "png", -3, first=6), threads=lambda _: ThreadPoolExecutor(1)) == ten[6:]
-    assert not {image.sha256 for image in drawn(10, (64, 48), "png", seed=4)} & {image.sha256 for image in ten}
+    assert (
+        made(
+            drawings(4, (64, 48), "png", -3, first=6),
+            threads=lambda _: ThreadPoolExecutor(1),
+        )
+        == ten[6:]
+    )
+    assert not {image.sha256 for image in drawn(10, (64, 48), "png", seed=4)} & {
+        image.sha256 for image in ten
+    }
 
 
-@given(st.tuples(st.integers(16, 200), st.integers(16, 200)), st.sampled_from(["jpeg", "png"]), st.integers())
+@given(
+    st.tuples(st.integers(16, 200), st.integers(16, 200)),
+    st.sampled_from(["jpeg", "png"]),
+    st.integers(),
+)
 @settings(max_examples=20)
 def test_any_size_can_be_drawn(size: tuple[int, int], kind: str, seed: int) -> None:
     first, second = drawn(2, size, kind, seed)
@@ -77,16 +99,23 @@ def test_any_size_can_be_drawn(size: tuple[int, int], kind: str, seed: int) -> N
 @given(st.integers(0, 2**32))
 @settings(max_examples=30)
 def test_grain_has_room_above_every_colour(seed: int) -> None:
-    """Otherwise a bright pixel would wrap around to a dark one, and a drawing would be full of black dots."""
+    """Otherwise a bright pixel would wrap around to a dark one, and a drawing would be full of
+    black dots."""
     field = np.asarray(_colour_field(np.random.default_rng(seed), (64, 64)))
     assert field.max() + 2**GRAIN_BITS <= 256
 
 
 @pytest.mark.parametrize(
     ("size", "kind", "sentence"),
-    [((8, 512), "jpeg", "got 8x512"), ((512, 9000), "png", "16 to 8192"), ((64, 64), "tiff", "jpeg or png")],
+    [
+        ((8, 512), "jpeg", "got 8x512"),
+        ((512, 9000), "png", "16 to 8192"),
+        ((64, 64), "tiff", "jpeg or png"),
+    ],
 )
-def test_what_cannot_be_drawn_is_refused_in_a_sentence(size: tuple[int, int], kind: str, sentence: str) -> None:
+def test_what_cannot_be_drawn_is_refused_in_a_sentence(
+    size: tuple[int, int], kind: str, sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence):
         drawn(1, size, kind, 0)
 
@@ -117,7 +146,9 @@ def test_the_pool_ends_where_its_bytes_do() -> None:
         ("PNG", "P", {}, "png"),
     ],
 )
-def test_jpeg_and_png_files_are_sent_byte_by_byte(kind: str, mode: str, options: dict, mime: str) -> None:
+def test_jpeg_and_png_files_are_sent_byte_by_byte(
+    kind: str, mode: str, options: dict, mime: str
+) -> None:
     data = encoded(kind, mode=mode, **options)
     image = image_of(data, "x")
     assert file_of(image) == data
@@ -125,7 +156,9 @@ def test_jpeg_and_png_files_are_sent_byte_by_byte(kind: str, mode: str, options:
     assert image.data_url.decode().startswith(f"data:image/{mime};")
 
 
-@pytest.mark.parametrize(("kind", "options"), [("WEBP", {"lossless": True}), ("BMP", {}), ("GIF", {})])
+@pytest.mark.parametrize(
+    ("kind", "options"), [("WEBP", {"lossless": True}), ("BMP", {}), ("GIF", {})]
+)
 def test_other_formats_become_png(kind: str, options: dict) -> None:
     """With the same pixels."""
     data = encoded(kind, **options)
@@ -142,7 +175,9 @@ def test_transparency_survives_and_an_animation_gives_its_first_picture() -> Non
     red, blue = Pillow.new("RGB", (20, 10), "red"), Pillow.new("RGB", (20, 10), "blue")
     file = io.BytesIO()
     red.save(file, "GIF", save_all=True, append_images=[blue])
-    assert picture_of(image_of(file.getvalue(), "x")).convert("RGB").getpixel((0, 0)) == (255, 0, 0)
+    assert picture_of(image_of(file.getvalue(), "x")).convert("RGB").getpixel(
+        (0, 0)
+    ) == (255, 0, 0)
 
 
 def test_a_folder_gives_its_images_in_order(tmp_path: Path) -> None:
@@ -150,7 +185,9 @@ def test_a_folder_gives_its_images_in_order(tmp_path: Path) -> None:
     kept = ["a.jpg", "b.PNG", "图片/一 😀.webp", "图片/二.Jpeg"]
     (tmp_path / "图片").mkdir()
     for number, name in enumerate(kept):
-        kind = {"jpg": "JPEG", "peg": "JPEG", "png": "PNG", "ebp": "WEBP"}[name.lower()[-3:]]
+        kind = {"jpg": "JPEG", "peg": "JPEG", "png": "PNG", "ebp": "WEBP"}[
+            name.lower()[-3:]
+        ]
         (tmp_path / name).write_bytes(encoded(kind, (30 + number, 20)))
     (tmp_path / "._a.jpg").write_bytes(b"resource fork")
     (tmp_path / "notes.txt").write_text("no image")
@@ -174,9 +211,15 @@ def test_images_cut_short_are_refused_by_name(tmp_path: Path, kind: str) -> None
             images_at(tmp_path)
 
 
-@given(st.binary(max_size=200), st.integers(0, 400), st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "BMP"]))
+@given(
+    st.binary(max_size=200),
+    st.integers(0, 400),
+    st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "BMP"]),
+)
 @settings(max_examples=150)
-def test_damaged_images_are_read_or_refused_in_a_sentence(garbage: bytes, at: int, kind: str) -> None:
+def test_damaged_images_are_read_or_refused_in_a_sentence(
+    garbage: bytes, at: int, kind: str
+) -> None:
     data = encoded(kind)
     try:
         image_of(data[:at] + garbage + data[at + len(garbage) :], "x")
@@ -184,13 +227,19 @@ def test_damaged_images_are_read_or_refused_in_a_sentence(garbage: bytes, at: in
         assert str(error).startswith("the image x cannot be read: ")
 
 
-def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there are no images at .*nothing; --images takes"):
+def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        UsageError, match=r"there are no images at .*nothing; --images takes"
+    ):
         images_at(tmp_path / "nothing")
     with pytest.raises(UsageError, match="contains no images"):
         images_at(tmp_path)
     (tmp_path / "notes.txt").write_text("no image")
-    with pytest.raises(UsageError, match=r"notes\.txt cannot be read: its format is not one of"):
+    with pytest.raises(
+        UsageError, match=r"notes\.txt cannot be read: its format is not one of"
+    ):
         images_at(tmp_path / "notes.txt")
 
 

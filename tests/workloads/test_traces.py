@@ -41,10 +41,19 @@ Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tok
 45,,2,ChatGPT,1087,230,1317,Conversation log
 118.5,,3,GPT-4,417,0,417,API log
 """
-BURSTGPT_ARRIVALS = [Arrival(0.0, 472, 18), Arrival(40.0, 1087, 230), Arrival(113.5, 417, None)]
+BURSTGPT_ARRIVALS = [
+    Arrival(0.0, 472, 18),
+    Arrival(40.0, 1087, 230),
+    Arrival(113.5, 417, None),
+]
 
 
-SAMPLES = ("mooncake_sample.jsonl", "bailian_sample.jsonl", "burstgpt_sample.csv", "azure_sample.csv")
+SAMPLES = (
+    "mooncake_sample.jsonl",
+    "bailian_sample.jsonl",
+    "burstgpt_sample.csv",
+    "azure_sample.csv",
+)
 
 
 def write(folder: Path, content: str | bytes, name: str = "trace") -> Path:
@@ -59,41 +68,80 @@ def test_mooncake_traces_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [BURSTGPT, BURSTGPT_SESSIONS, BURSTGPT.replace("Timestamp", " TIMESTAMP ").replace("Req", "req")]
+    "content",
+    [
+        BURSTGPT,
+        BURSTGPT_SESSIONS,
+        BURSTGPT.replace("Timestamp", " TIMESTAMP ").replace("Req", "req"),
+    ],
 )
 def test_burstgpt_traces_are_read(tmp_path: Path, content: str) -> None:
     """Columns are found by their names, wherever they stand."""
     assert load_trace(write(tmp_path, content, "trace.jsonl")) == BURSTGPT_ARRIVALS
 
 
-@pytest.mark.parametrize(("content", "arrivals"), [(MOONCAKE, MOONCAKE_ARRIVALS), (BURSTGPT, BURSTGPT_ARRIVALS)])
-def test_files_from_windows_are_read(tmp_path: Path, content: str, arrivals: list[Arrival]) -> None:
-    """Line ends, byte order marks, UTF-16, blank lines, no end of the last line; in folders with Chinese names."""
+@pytest.mark.parametrize(
+    ("content", "arrivals"),
+    [(MOONCAKE, MOONCAKE_ARRIVALS), (BURSTGPT, BURSTGPT_ARRIVALS)],
+)
+def test_files_from_windows_are_read(
+    tmp_path: Path, content: str, arrivals: list[Arrival]
+) -> None:
+    """Line ends, byte order marks, UTF-16, blank lines, no end of the last line; in folders with
+    Chinese names."""
     folder = tmp_path / "到达 记录"
     folder.mkdir()
     crlf = content.replace("\n", "\r\n")
     for number, data in enumerate(
-        [crlf.encode(), crlf.encode("utf-8-sig"), crlf.encode("utf-16"), crlf.strip().encode(), b"\n\r\n" + crlf.encode() + b"\r\n"]
+        [
+            crlf.encode(),
+            crlf.encode("utf-8-sig"),
+            crlf.encode("utf-16"),
+            crlf.strip().encode(),
+            b"\n\r\n" + crlf.encode() + b"\r\n",
+        ]
     ):
         assert load_trace(write(folder, data, f"对话{number}.txt")) == arrivals
 
 
 def test_what_a_mooncake_line_leaves_out_is_unknown(tmp_path: Path) -> None:
     """Only the time must be there; what else a line says does not matter."""
-    path = write(tmp_path, '{"timestamp": 1000}\n{"timestamp": 1500.5, "output_length": 3, "会话": {"id": [1]}}\n')
-    assert load_trace(path) == [Arrival(0.0), Arrival(pytest.approx(0.5005), output_tokens=3)]
+    path = write(
+        tmp_path,
+        '{"timestamp": 1000}\n{"timestamp": 1500.5, "output_length": 3, "会话": {"id": [1]}}\n',
+    )
+    assert load_trace(path) == [
+        Arrival(0.0),
+        Arrival(pytest.approx(0.5005), output_tokens=3),
+    ]
 
 
-@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=40), st.sampled_from([0.25, 1, 3]), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(0, 10**7), min_size=1, max_size=40),
+    st.sampled_from([0.25, 1, 3]),
+    st.randoms(use_true_random=False),
+)
 def test_arrivals_are_in_order_from_zero_at_any_speed(
-    tmp_path_factory: pytest.TempPathFactory, instants_ms: list[int], speed: float, draw: random.Random
+    tmp_path_factory: pytest.TempPathFactory,
+    instants_ms: list[int],
+    speed: float,
+    draw: random.Random,
 ) -> None:
     draw.shuffle(instants_ms)
-    lines = [json.dumps({"timestamp": at, "input_length": place}) for place, at in enumerate(instants_ms)]
-    found = load_trace(write(tmp_path_factory.mktemp("trace"), "\n".join(lines)), speed=speed)
+    lines = [
+        json.dumps({"timestamp": at, "input_length": place})
+        for place, at in enumerate(instants_ms)
+    ]
+    found = load_trace(
+        write(tmp_path_factory.mktemp("trace"), "\n".join(lines)), speed=speed
+    )
     in_order = sorted(enumerate(instants_ms), key=lambda item: item[1])
-    assert [arrival.input_tokens for arrival in found] == [place for place, _ in in_order]
-    assert [arrival.at_s for arrival in found] == pytest.approx([(at - in_order[0][1]) / 1000 / speed for _, at in in_order])
+    assert [arrival.input_tokens for arrival in found] == [
+        place for place, _ in in_order
+    ]
+    assert [arrival.at_s for arrival in found] == pytest.approx(
+        [(at - in_order[0][1]) / 1000 / speed for _, at in in_order]
+    )
     assert found[0].at_s == 0
 
 
@@ -102,7 +150,9 @@ def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
     run = RunWriter(tmp_path / "跑", manifest())
     run.append(
         [
-            record(2, start_ms=70_000, prompt_tokens=30, max_tokens=64),  # answered 3 tokens
+            record(
+                2, start_ms=70_000, prompt_tokens=30, max_tokens=64
+            ),  # answered 3 tokens
             record(0, start_ms=1_000, warmup=True),
             failed(1, start_ms=60_000),
         ]
@@ -114,7 +164,8 @@ def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
 
 
 def test_the_bundled_samples_of_all_layouts_are_the_same_arrivals() -> None:
-    """They are written from the same 40 requests; Mooncake's are rounded to ms, Azure's dates begin elsewhere."""
+    """They are written from the same 40 requests; Mooncake's are rounded to ms, Azure's dates begin
+    elsewhere."""
     read = {name: load_trace(FOLDER / name) for name in SAMPLES}
     burstgpt = read["burstgpt_sample.csv"]
     assert len(burstgpt) == 40
@@ -122,20 +173,36 @@ def test_the_bundled_samples_of_all_layouts_are_the_same_arrivals() -> None:
         assert [(each.input_tokens, each.output_tokens) for each in arrivals] == [
             (each.input_tokens, each.output_tokens) for each in burstgpt
         ]
-        assert [each.at_s for each in arrivals] == pytest.approx([each.at_s for each in burstgpt], abs=2e-3)
+        assert [each.at_s for each in arrivals] == pytest.approx(
+            [each.at_s for each in burstgpt], abs=2e-3
+        )
     assert [block_tokens(FOLDER / name) for name in SAMPLES] == [512, 16, 512, 512]
-    assert all(len(each.hash_ids) == -(-(each.input_tokens or 0) // 16) for each in read["bailian_sample.jsonl"])
+    assert all(
+        len(each.hash_ids) == -(-(each.input_tokens or 0) // 16)
+        for each in read["bailian_sample.jsonl"]
+    )
 
 
-@pytest.mark.parametrize("instant", ["2024-05-10 00:00:00.5", "2024-05-10T00:00:00.5000000Z", "2024-05-10 02:00:00.5+02:00"])
-def test_azures_instants_may_have_a_zone_and_seven_digits(tmp_path: Path, instant: str) -> None:
+@pytest.mark.parametrize(
+    "instant",
+    [
+        "2024-05-10 00:00:00.5",
+        "2024-05-10T00:00:00.5000000Z",
+        "2024-05-10 02:00:00.5+02:00",
+    ],
+)
+def test_azures_instants_may_have_a_zone_and_seven_digits(
+    tmp_path: Path, instant: str
+) -> None:
     rows = f"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,7,8\n{instant},1,2\n"
     assert [arrival.at_s for arrival in load_trace(write(tmp_path, rows))] == [0.0, 0.5]
 
 
 def test_azures_bad_line_is_named(tmp_path: Path) -> None:
     rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,7,8\nyesterday,1,2\n"
-    with pytest.raises(UsageError, match=r"line 3 of .*'yesterday,1,2', does not have Azure's layout"):
+    with pytest.raises(
+        UsageError, match=r"line 3 of .*'yesterday,1,2', does not have Azure's layout"
+    ):
         load_trace(write(tmp_path, rows))
 
 
@@ -147,8 +214,14 @@ def test_azures_bad_line_is_named(tmp_path: Path) -> None:
         (bytes(range(256)) * 20, "trace is not text"),
         ("Timestamp,Request tokens,Response tokens\n", "contains no request"),
         (MOONCAKE + '{"timestamp": 1', "line 4 of .*trace does not have Mooncake's"),
-        ('{"timestamp": 1}\n\n{"input_length": 5}\n', "line 3 of .* missing required field `timestamp`"),
-        ('{"timestamp": "2023-11-16 18:17:03"}\n', "line 1 of .* Expected `float`, got `str`"),
+        (
+            '{"timestamp": 1}\n\n{"input_length": 5}\n',
+            "line 3 of .* missing required field `timestamp`",
+        ),
+        (
+            '{"timestamp": "2023-11-16 18:17:03"}\n',
+            "line 1 of .* Expected `float`, got `str`",
+        ),
         ('{"timestamp": 1, "input_length": -5}\n', "line 1 of .* a length is negative"),
         ('{"timestamp": 1, "input_length": 5.5}\n', "line 1 of .*int"),
         ('{"timestamp": 1e999}\n', "line 1 of .*"),
@@ -157,27 +230,45 @@ def test_azures_bad_line_is_named(tmp_path: Path) -> None:
             "TIMESTAMP,Context,Generated\n1,2,3\n",
             "no column 'request tokens', but begins with 'TIMESTAMP,Context",
         ),
-        ("Es war einmal ein König.\n", "no column 'timestamp', but begins with 'Es war einmal ein König"),
+        (
+            "Es war einmal ein König.\n",
+            "no column 'timestamp', but begins with 'Es war einmal ein König",
+        ),
         (
             BURSTGPT + "\n2023-11-16 18:17:03,GPT-4,1,2,3,API log\n",
             "line 6 of the trace .*'2023-11-16 18:17:03,GPT-4,1,2.*BurstGPT's",
         ),
-        (BURSTGPT + "120,GPT-4\n", "line 5 of the trace .*, '120,GPT-4', does not have BurstGPT's"),
+        (
+            BURSTGPT + "120,GPT-4\n",
+            "line 5 of the trace .*, '120,GPT-4', does not have BurstGPT's",
+        ),
         (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,-1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,1,2.5,3,API log\n", "line 5 of"),
-        (BURSTGPT + '120,"' + "x" * 200_000, "line 5 of .* field larger than field limit"),
+        (
+            BURSTGPT + '120,"' + "x" * 200_000,
+            "line 5 of .* field larger than field limit",
+        ),
     ],
 )
-def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, content: str | bytes, sentence: str) -> None:
+def test_what_is_no_trace_is_refused_in_a_sentence(
+    tmp_path: Path, content: str | bytes, sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         load_trace(write(tmp_path, content))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 700
 
 
-def test_missing_traces_and_other_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"there is no trace at {tmp_path / '无'}; give a file in Mooncake's")):
+def test_missing_traces_and_other_folders_are_refused_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        UsageError,
+        match=re.escape(
+            f"there is no trace at {tmp_path / '无'}; give a file in Mooncake's"
+        ),
+    ):
         load_trace(tmp_path / "无")
     with pytest.raises(UsageError, match="is no run folder"):
         load_trace(tmp_path)

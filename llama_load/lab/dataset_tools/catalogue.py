@@ -1,4 +1,8 @@
-"""The available data sets: those included with llama-load and those in Hugging Face's cache; and downloads to the cache."""
+"""The available data sets, and downloads.
+
+Available are those included with llama-load and those in Hugging Face's cache, to which downloads
+go.
+"""
 
 from __future__ import annotations
 
@@ -18,86 +22,162 @@ from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet
 from llama_load.workloads.sharegpt import Conversations
 
 # The package `datasets` stores local files under these names; they are not data sets of the Hub.
-_FROM_FILES = frozenset(("arrow", "csv", "json", "parquet", "text", "generator", "imagefolder", "pandas"))
+_FROM_FILES = frozenset(
+    ("arrow", "csv", "json", "parquet", "text", "generator", "imagefolder", "pandas")
+)
+# The flag that takes a data set included with llama-load (--text is one of llama-load perplexity);
+# the others are for --dataset-path.
+DATASET_FLAG = "--dataset-path"
+_FLAGS = {
+    "azure_sample.csv": "--trace",
+    "bailian_sample.jsonl": "--trace",
+    "burstgpt_sample.csv": "--trace",
+    "mooncake_sample.jsonl": "--trace",
+    "perplexity_text.txt": "--text",
+    "sample_document.md": "--document",
+}
 _REPOSITORY = re.compile(r"hf://datasets/([^@]{1,200})@")
 
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """A data set that needs no network: its --dataset-path, its contents in words, its size on disk in bytes."""
+    """A data set that needs no network.
+
+    `name` is what `flag` takes, `holds` its contents in words.
+    """
 
     name: str
     holds: str
     size_bytes: int
+    flag: str = DATASET_FLAG
 
 
 def samples() -> list[Available]:
     """The data sets included with llama-load, by name."""
-    files = [file for file in sorted(bundled("datasets").iterdir()) if file.name != "README.md" and file.is_file()]
-    return [Available(_short(file), _contents(file), file.stat().st_size) for file in files]
+    included = []
+
+    for file in sorted(bundled("datasets").iterdir()):
+        if file.name != "README.md" and file.is_file():
+            flag = _FLAGS.get(file.name, DATASET_FLAG)
+            size_bytes = file.stat().st_size
+            included.append(
+                Available(_short_path(file), _contents(file), size_bytes, flag)
+            )
+
+    return included
 
 
 def hf_cache_folder() -> Path:
-    """The folder of the package `datasets`, found by its rules without importing it, which takes a second."""
-    if folder := os.environ.get("HF_DATASETS_CACHE"):
+    """The folder of the package `datasets`.
+
+    Found by that package's rules without importing it, which takes a second.
+    """
+    folder = os.environ.get("HF_DATASETS_CACHE")
+    if folder:
         return Path(folder).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "datasets"
+
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "datasets"
+
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "huggingface" / "datasets"
 
 
 def cached() -> list[Available]:
     """The Hub's data sets in the cache of the package `datasets`, by name, one entry per split."""
-    available: dict[str, Available] = {}
-    for file in sorted(hf_cache_folder().glob("*/*/*/*/dataset_info.json"), key=lambda file: file.stat().st_mtime):
-        if file.parents[3].name not in _FROM_FILES:
-            available |= {split.name: split for split in _splits(file)}
-    return [available[name] for name in sorted(available)]
+    files = list(hf_cache_folder().glob("*/*/*/*/dataset_info.json"))
+    files.sort(key=lambda file: file.stat().st_mtime)
+
+    by_name: dict[str, Available] = {}
+    for file in files:
+        if file.parents[3].name in _FROM_FILES:
+            continue
+        # Of two copies of a split, the later one counts.
+        for split in _splits(file):
+            by_name[split.name] = split
+
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def fetch(spec: str) -> tuple[int, list[str]]:
-    """Download a data set of the Hub into the package's cache; returns its number of rows and its columns.
+    """Download a data set of the Hub into the package's cache.
 
-    UsageError: it is not a Hub spec, cannot be reached, or does not exist.
+    Returns its number of rows and its columns. UsageError: it is not a Hub spec, cannot be reached,
+    or does not exist.
     """
     source, _, split = spec.removeprefix(HUB).partition(":")
     if not spec.startswith(HUB) or Path(source).expanduser().exists():
-        raise UsageError(f"{spec} is not on the Hugging Face Hub; fetch takes hf:OWNER/NAME, and local files need no fetching")
+        raise UsageError(
+            f"{spec} is not on the Hugging Face Hub; fetch takes hf:OWNER/NAME, "
+            "and local files need no fetching"
+        )
+
     data = DataSet(spec)
     import datasets
 
     try:
         rows = datasets.load_dataset(source, split=split or DEFAULT_SPLIT)
-    except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except (
+        Exception
+    ) as error:  # the Hub's, Arrow's and the disk's errors pass through the package
+        message = str(error).strip() or type(error).__name__
+        reason = message.splitlines()[0]
         raise UsageError(
-            f"the data set {spec} could not be downloaded: {reason}; fetch it again, finished parts are kept"
+            f"the data set {spec} could not be downloaded: {reason}; "
+            "fetch it again, finished parts are kept"
         ) from None
+
     return len(rows), data.columns
 
 
 def _contents(file: Path) -> str:
+    """What a data set included with llama-load holds, in words."""
     if file.suffix in (".jsonl", ".csv"):
-        return f"{sum(1 for _ in file.open('rb'))} lines"
+        with file.open("rb") as lines:
+            return f"{sum(1 for _ in lines)} lines"
+
+    if file.suffix != ".json":
+        return "a document"
+
     try:
-        return f"{len(Conversations(file))} conversations" if file.suffix == ".json" else "a document"
+        return f"{len(Conversations(file))} conversations"
     except UsageError:  # spans are one object, and have a reader of their own
         return "spans"
 
 
-def _short(file: Path) -> str:
+def _short_path(file: Path) -> str:
+    """The path as typed in this folder."""
     here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+    if file.is_relative_to(here):
+        return str(file.relative_to(here))
+    return str(file)
 
 
 def _splits(file: Path) -> Iterator[Available]:
+    """The splits that a `dataset_info.json` of the cache describes."""
     try:
         info: dict[str, Any] = read_foreign_json(file)
         sources = " ".join(info.get("download_checksums") or ())
-        folder = file.parents[3].name
+
         # The folder's name is in lower case, its sources keep their case.
-        repository = match[1] if (match := _REPOSITORY.search(sources)) else folder.replace("___", "/")
-        for split, about in (info.get("splits") or {}).items():
-            name = f"{HUB}{repository}" + ("" if split == DEFAULT_SPLIT else f":{split}")
+        repository = file.parents[3].name.replace("___", "/")
+        in_sources = _REPOSITORY.search(sources)
+        if in_sources:
+            repository = in_sources[1]
+
+        splits = info.get("splits") or {}
+        for split, about in splits.items():
+            name = f"{HUB}{repository}"
+            if split != DEFAULT_SPLIT:
+                name += f":{split}"
             yield Available(name, f"{about['num_examples']:,} rows", about["num_bytes"])
-    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+    except (
+        OSError,
+        msgspec.DecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):
         return  # an incomplete data set

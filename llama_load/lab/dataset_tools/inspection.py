@@ -1,4 +1,7 @@
-"""Inspects a data set: its turns and lengths, how much of it a run would use, and how much fits a server's slots."""
+"""Inspects a data set.
+
+Its turns and lengths, how much of it a run would use, and how much fits a server's slots.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,10 @@ LAYOUT = "a conversation or a prompt"
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The lengths in a data set, in tokens: `prompts[i]`, and `answers[i]`, the length that request i would ask for.
+    """The lengths in a data set, in tokens.
 
-    `facts` are lines that describe it. `by_rule`: vLLM's rule selects the prompts, as it does for conversations.
+    `prompts[i]`, and `answers[i]`, the length that request i would ask for. `facts` are lines that
+    describe the data set. `by_rule`: vLLM's rule selects the prompts, as it does for conversations.
     `output_given`: the user set the answers' length. `counted_by` is the counter's name.
     """
 
@@ -53,66 +57,134 @@ class Inspection:
     @property
     def usable(self) -> list[bool]:
         """The prompts that a run would use if the server's context were unlimited."""
-        pairs = zip(self.prompts, self.answers, strict=True)
-        return [not self.by_rule or valid(*pair, output_given=self.output_given) for pair in pairs]
+        if not self.by_rule:
+            return [True] * len(self.prompts)
+
+        judged = []
+        for prompt, answer in zip(self.prompts, self.answers, strict=True):
+            judged.append(valid(prompt, answer, output_given=self.output_given))
+
+        return judged
 
     def fitting(self, context: int, overhead: int) -> tuple[int, int]:
-        """Prompts that fit a slot of `context` tokens with answer and `overhead` tokens of template: all, usable ones."""
-        needs = (prompt + answer + overhead <= context for prompt, answer in zip(self.prompts, self.answers, strict=True))
-        fits = list(zip(needs, self.usable, strict=True))
-        return sum(fit for fit, _ in fits), sum(fit and usable for fit, usable in fits)
+        """Prompts that fit a slot of `context` tokens: of all, and of the usable ones.
+
+        Answers and `overhead` tokens of template must fit, too.
+        """
+        fits = 0
+        usable_fits = 0
+        for prompt, answer, usable in zip(
+            self.prompts, self.answers, self.usable, strict=True
+        ):
+            if prompt + answer + overhead <= context:
+                fits += 1
+                usable_fits += usable
+        return fits, usable_fits
 
 
-def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None, tell: Callable[[str], None]) -> Inspection:
-    """Read and count a data set: a file, or hf:REPO[:split]. `tell` is called with progress messages.
+def inspect(
+    source: str,
+    counter: TokenCounter,
+    *,
+    output_len: int | None = None,
+    tell: Callable[[str], None],
+) -> Inspection:
+    """Read and count a data set: a file, or hf:REPO[:split].
 
-    Conversations (ShareGPT's or messages) are counted by their first question and answer, custom prompts unchanged. Of more than
-    20 000, only 20 000 are counted. UsageError: the data set cannot be read.
+    `tell` is called with progress messages. Conversations (ShareGPT's or messages) are counted by
+    their first question and answer, custom prompts unchanged. Of more than 20 000, only 20 000 are
+    counted. UsageError: the data set cannot be read.
     """
     watched = _Watched(counter, tell)
     tell(f"Reading {source}")
+
     if source.startswith(HUB) or source.endswith(".parquet"):
         with tempfile.TemporaryDirectory(prefix="llama-load-") as folder:
             file = Path(folder) / "rows.jsonl"
             rows = _written(DataSet(source), file, tell)
-            read = f"{rows:,}, all of them" if rows < SAMPLE else f"the first {SAMPLE:,}"
-            return _conversations(file, source, read, watched, output_len)
+            rows_read = f"the first {SAMPLE:,}"
+            if rows < SAMPLE:
+                rows_read = f"{rows:,}, all of them"
+            return _conversations(file, source, rows_read, watched, output_len)
+
     data = DataFile(Path(source), LAYOUT)
     if _custom(data):
-        return _prompts(source, len(data), watched, output_len)
+        return _inspected_prompts(source, len(data), watched, output_len)
     return _conversations(Path(source), source, "", watched, output_len)
 
 
 def report(inspection: Inspection, contexts: Sequence[int], overhead: int) -> str:
-    """The inspection as text, 80 columns wide: facts, histograms, and what fits slots of these contexts."""
-    count = len(inspection.prompts)
-    usable = sum(inspection.usable)
-    by = inspection.counted_by
-    if by == EstimatedCounter.source:
-        by = "estimate, off by 20 % and more (exact: --tokenizer or --host)"
-    facts = [*inspection.facts, ("Tokens counted by", by)]
-    if inspection.by_rule:
-        answer = "" if inspection.output_given else f", answer {MIN_TOKENS} or more"
-        facts += [
-            ("Usable", f"{usable:,} of {count:,} ({_share(usable, count)}), by the rule of vllm bench serve:"),
-            ("", f"prompt {MIN_TOKENS} to {MAX_PROMPT_TOKENS} tokens{answer}, both {MAX_TOTAL_TOKENS} at most"),
-        ]
-    lines = [f"{name + ':' if name else '':<19}{value}" for name, value in facts]
+    """The inspection as text, 80 columns wide.
+
+    Facts, histograms, and what fits slots of these contexts.
+    """
+    lines = []
+    for name, value in _facts_of(inspection):
+        title = f"{name}:" if name else ""
+        lines.append(f"{title:<19}{value}")
+
     lines += ["", "Prompts by their tokens", *histogram(inspection.prompts), ""]
     if inspection.output_given:
-        lines.append(f"Answers: {inspection.answers[0]:,} tokens each, set by --output-len")
+        lines.append(
+            f"Answers: {inspection.answers[0]:,} tokens each, set by --output-len"
+        )
     else:
         lines += ["Answers by their tokens", *histogram(inspection.answers)]
-    lines += ["", f"Prompts that fit a slot with their answers and {overhead} tokens of chat template"]
-    lines.append(f"  {'context':>9} {'all':>22}" + (f" {'of the usable':>22}" if inspection.by_rule else ""))
-    for context in contexts:
-        every, of_usable = inspection.fitting(context, overhead)
-        line = f"  {context:>9,} {every:>13,} {_share(every, count):>8}"
-        lines.append(line + (f" {of_usable:>13,} {_share(of_usable, usable):>8}" if inspection.by_rule else ""))
+
+    lines.append("")
+    lines += _fitting_lines(inspection, contexts, overhead)
     return "\n".join(lines) + "\n"
 
 
-def _share(part: int, whole: int) -> str:
+def _facts_of(inspection: Inspection) -> list[tuple[str, str]]:
+    """Names and values; a line that continues the one above has no name."""
+    counted_by = inspection.counted_by
+    if counted_by == EstimatedCounter.source:
+        counted_by = "estimate, off by 20 % and more (exact: --tokenizer or --host)"
+    facts = [*inspection.facts, ("Tokens counted by", counted_by)]
+    if not inspection.by_rule:
+        return facts
+
+    count = len(inspection.prompts)
+    usable = sum(inspection.usable)
+    share = _share_text(usable, count)
+    facts.append(
+        (
+            "Usable",
+            f"{usable:,} of {count:,} ({share}), by the rule of vllm bench serve:",
+        )
+    )
+
+    rule = f"prompt {MIN_TOKENS} to {MAX_PROMPT_TOKENS} tokens"
+    if not inspection.output_given:
+        rule += f", answer {MIN_TOKENS} or more"
+    facts.append(("", f"{rule}, both {MAX_TOTAL_TOKENS} at most"))
+    return facts
+
+
+def _fitting_lines(
+    inspection: Inspection, contexts: Sequence[int], overhead: int
+) -> list[str]:
+    """A table: how many prompts fit slots of each context."""
+    heads = f"  {'context':>9} {'all':>22}"
+    if inspection.by_rule:
+        heads += f" {'of the usable':>22}"
+    title = f"Prompts that fit a slot with their answers and {overhead} tokens of chat template"
+    lines = [title, heads]
+
+    count = len(inspection.prompts)
+    usable = sum(inspection.usable)
+    for context in contexts:
+        fits, usable_fits = inspection.fitting(context, overhead)
+        share = _share_text(fits, count)
+        line = f"  {context:>9,} {fits:>13,} {share:>8}"
+        if inspection.by_rule:
+            line += f" {usable_fits:>13,} {_share_text(usable_fits, usable):>8}"
+        lines.append(line)
+    return lines
+
+
+def _share_text(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "–"
 
 
@@ -126,72 +198,137 @@ class _Entry(msgspec.Struct):
 
 
 def _custom(file: DataFile) -> bool:
-    """Whether these are custom prompts. Messages are if they end with a question, or set the answer's length."""
+    """Whether these are custom prompts.
+
+    Messages are if they end with a question, or set the answer's length.
+    """
     if not len(file):
         return False
+
     entry = file.decode(0, msgspec.json.Decoder(_Entry))
     if entry.messages is None:
         return entry.prompt is not None and entry.conversations is None
+    if entry.output_tokens is not None:
+        return True
+
     history = messages(entry.messages)
-    return entry.output_tokens is not None or not history or history[-1].role != ASSISTANT
+    return not history or history[-1].role != ASSISTANT
 
 
-def _prompts(source: str, total: int, counter: TokenCounter, output_len: int | None) -> Inspection:
+def _inspected_prompts(
+    source: str, total: int, counter: TokenCounter, output_len: int | None
+) -> Inspection:
+    """The inspection of custom prompts, of which there are `total`."""
     request = PlanRequest(
-        num_prompts=SAMPLE, fill=False, warmup=0, seed=0, counter=counter, dataset_path=source, output_len=output_len
+        num_prompts=SAMPLE,
+        fill=False,
+        warmup=0,
+        seed=0,
+        counter=counter,
+        dataset_path=source,
+        output_len=output_len,
     )
     plan = Custom().plan(request)
-    prompts = plan.measured
     facts = [
         ("Data set", source),
         ("Layout", "custom prompts, for locustfiles/custom.py"),
         ("Prompts", _sampled(total, "the first ones")),
     ]
-    tokens, asked = [prompt.prompt_tokens or 0 for prompt in prompts], [prompt.max_tokens or 0 for prompt in prompts]
-    return Inspection(facts, tokens, asked, by_rule=False, output_given=output_len is not None, counted_by=counter.source)
+
+    return Inspection(
+        facts,
+        prompts=[prompt.prompt_tokens or 0 for prompt in plan.measured],
+        answers=[prompt.max_tokens or 0 for prompt in plan.measured],
+        by_rule=False,
+        output_given=output_len is not None,
+        counted_by=counter.source,
+    )
 
 
-def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, output_len: int | None) -> Inspection:
+def _conversations(
+    file: Path,
+    source: str,
+    rows_read: str,
+    counter: TokenCounter,
+    output_len: int | None,
+) -> Inspection:
+    """The inspection of conversations.
+
+    `rows_read` says how many rows of a large source the file holds; empty for a file of the user.
+    """
     data = Conversations(file)
-    everything = range(len(data))
-    drawn = everything if len(data) <= SAMPLE else sorted(random.Random(0).sample(everything, SAMPLE))
+    drawn: Sequence[int] = range(len(data))
+    if len(data) > SAMPLE:
+        drawn = sorted(random.Random(0).sample(drawn, SAMPLE))
+
     turns: list[int] = []
     prompts: list[int] = []
     answers: list[int] = []
     for batch in batches(_exchanges(data, drawn)):
-        counts = counter.count([message.text for first, _ in batch for message in first.messages])
-        turns += [exchanges for _, exchanges in batch]
+        texts = []
+        for first, exchanges in batch:
+            texts += [message.text for message in first.messages]
+            turns.append(exchanges)
+        counts = counter.count(texts)
         prompts += counts[::2]
         answers += counts[1::2]
     if not prompts:
-        raise UsageError(f"no conversation of {source} has an answer; llama-load datasets make FILE generates a valid data set")
+        raise UsageError(
+            f"no conversation of {source} has an answer; "
+            "llama-load datasets make FILE generates a valid data set"
+        )
+
     facts = [
         ("Data set", source),
         ("Layout", "conversations, for locustfiles/sharegpt_chat.py"),
-        *([("Rows read", rows)] if rows else []),
-        ("Conversations", _sampled(len(data), "drawn at random")),
-        ("Turns", f"{sum(turns):,} questions with answers, {sum(turns) / len(turns):.1f} per conversation (max {max(turns)})"),
     ]
+    if rows_read:
+        facts.append(("Rows read", rows_read))
+    facts.append(("Conversations", _sampled(len(data), "drawn at random")))
+    facts.append(("Turns", _turns_of(turns)))
+
     if output_len is not None:
         answers = [output_len] * len(prompts)
-    return Inspection(facts, prompts, answers, by_rule=True, output_given=output_len is not None, counted_by=counter.source)
+    return Inspection(
+        facts,
+        prompts,
+        answers,
+        by_rule=True,
+        output_given=output_len is not None,
+        counted_by=counter.source,
+    )
 
 
-def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[RecordedTurn, int]]:
+def _turns_of(turns: Sequence[int]) -> str:
+    """The turns of all conversations in words."""
+    total = sum(turns)
+    mean = total / len(turns)
+    return f"{total:,} questions with answers, {mean:.1f} per conversation (max {max(turns)})"
+
+
+def _exchanges(
+    data: Conversations, numbers: Iterable[int]
+) -> Iterator[tuple[RecordedTurn, int]]:
     """Each conversation's turn in a run without --turns, and its number of turns."""
     for number in numbers:
         first = data.read(number, first_only=True)
         whole = data.read(number, first_only=False)
         if first is not None:
-            yield first.turns[0], 0 if whole is None else len(whole.turns)
+            turns = 0 if whole is None else len(whole.turns)
+            yield first.turns[0], turns
 
 
 def _written(data: DataSet, file: Path, tell: Callable[[str], None]) -> int:
-    """Write up to 20 000 rows of a data set to a file and return their number. Two passes over a file take no memory."""
+    """Write up to 20 000 rows of a data set to a file and return their number.
+
+    They go through a file because two passes over it take no memory.
+    """
     column = data.first_of(COLUMNS)
+    rows = islice(data.rows([column]), SAMPLE)
+
     count = 0
     with file.open("wb") as out:
-        for row in islice(data.rows([column]), SAMPLE):
+        for row in rows:
             out.write(msgspec.json.encode(row) + b"\n")
             count += 1
             if count % 500 == 0:
@@ -200,7 +337,9 @@ def _written(data: DataSet, file: Path, tell: Callable[[str], None]) -> int:
 
 
 def _sampled(total: int, which: str) -> str:
-    return f"{total:,}, all of them counted" if total <= SAMPLE else f"{total:,}, of which {SAMPLE:,} were counted, {which}"
+    if total <= SAMPLE:
+        return f"{total:,}, all of them counted"
+    return f"{total:,}, of which {SAMPLE:,} were counted, {which}"
 
 
 class _Watched:

@@ -1,1 +1,1 @@
-"""Perplexity and bits per byte of a fixed text: how well a model, or its quantization, predicts it."""
+"""Perplexity and bits per byte: how well a model, or its quantization, predicts a fixed text."""

@@ -3,7 +3,7 @@
 | server | how |
 |---|---|
 | vLLM | /tokenize once, then windows of token ids to /v1/completions with `prompt_logprobs: 0` |
-| llama-cpp-python | windows of text to /v1/completions with `echo` and `logprobs`; needs logits_all, its server's default |
+| llama-cpp-python | windows of text to /v1/completions with `echo` and `logprobs` (logits_all) |
 
 llama-server reports none; see `llama_load.lab.perplexity.binary`.
 """
@@ -34,11 +34,14 @@ def score_text(settings: ProbeSettings, text: str, context: int, stride: int) ->
     probe = Probe(settings)
     target = probe.ask()
     server = _Server(probe.session, probe.address.url.rstrip("/"), target.model)
-    score = {"ids": score_by_ids, "echo": score_by_echo}.get(target.kind.scores_by)
-    if score is not None:
-        return score(server, text, context, stride)
+    if target.kind.scores_by == "ids":
+        return score_by_ids(server, text, context, stride)
+    if target.kind.scores_by == "echo":
+        return score_by_echo(server, text, context, stride)
+
     raise NoLogprobs(
-        f"{target.backend} reports no log-probabilities of prompt tokens; give the model to a llama-perplexity program (--binary)"
+        f"{target.backend} reports no log-probabilities of prompt tokens; "
+        "give the model to a llama-perplexity program (--binary)"
     )
 
 
@@ -46,24 +49,39 @@ class _Server:
     """Control requests to one server. RunError: it refuses, or does not answer in JSON."""
 
     def __init__(self, session: Session, url: str, model: str | None) -> None:
-        self._session, self._url, self._model = session, url, model
+        self._session = session
+        self._url = url
+        self._model = model
 
-    def post(self, path: str, **body: Any) -> dict[str, Any]:
+    def post(self, path: str, **fields: Any) -> dict[str, Any]:
+        body = {"model": self._model} | fields
         try:
-            answer = self._session.post(self._url + path, {"model": self._model} | body, within_s=ANSWER_WITHIN_S)
+            answer = self._session.post(
+                self._url + path, body, within_s=ANSWER_WITHIN_S
+            )
             document = answer.json()
         except NoAnswerError as error:
-            raise RunError(f"the server did not answer {path}: {printable(str(error), 200)}") from None
+            reason = printable(str(error), 200)
+            raise RunError(f"the server did not answer {path}: {reason}") from None
         except ValueError:
             raise RunError(f"the server did not answer {path} in JSON") from None
+
         if answer.status != 200 or not isinstance(document, dict):
-            raise RunError(f"the server answered {path} with HTTP {answer.status}: {printable(str(document), 300)}")
+            refusal = printable(str(document), 300)
+            raise RunError(
+                f"the server answered {path} with HTTP {answer.status}: {refusal}"
+            )
         return document
 
-    def choice(self, **body: Any) -> dict[str, Any]:
+    def choice(self, **fields: Any) -> dict[str, Any]:
         """The first choice of a completion."""
-        choices = self.post("/v1/completions", max_tokens=1, temperature=0, **body).get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        completion = self.post("/v1/completions", max_tokens=1, temperature=0, **fields)
+        choices = completion.get("choices")
+        if (
+            not isinstance(choices, list)
+            or not choices
+            or not isinstance(choices[0], dict)
+        ):
             raise RunError("the server's completion has no choices")
         return choices[0]
 
@@ -72,67 +90,104 @@ def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score
     """vLLM: the chosen token's log-probability of every prompt token but the first."""
     ids = _ids(server.post("/tokenize", prompt=text, add_special_tokens=False))
     bos = _ids(server.post("/tokenize", prompt="", add_special_tokens=True))[:1]
+
     logprobs: list[float] = []
     for window in windows(len(ids), context - len(bos), stride):
         prompt = bos + ids[window.begin : window.end]
-        reported = server.choice(prompt=prompt, prompt_logprobs=0).get("prompt_logprobs")
+        reported = server.choice(prompt=prompt, prompt_logprobs=0).get(
+            "prompt_logprobs"
+        )
         if not isinstance(reported, list) or len(reported) != len(prompt):
-            raise NoLogprobs("the server returned no prompt_logprobs; start vLLM without --max-logprobs 0")
+            raise NoLogprobs(
+                "the server returned no prompt_logprobs; start vLLM without --max-logprobs 0"
+            )
+
         # Nothing stands before the first token of a prompt.
         first = max(1, len(bos) + window.scored - window.begin)
-        logprobs += [_logprob(entry, token) for entry, token in zip(reported[first:], prompt[first:], strict=True)]
-    unscored = 0 if bos else len(str(server.post("/detokenize", tokens=ids[:1]).get("prompt", "")).encode())
-    return Score(-math.fsum(logprobs), len(logprobs), len(text.encode()) - unscored)
+        for entry, token in zip(reported[first:], prompt[first:], strict=True):
+            logprobs.append(_logprob(entry, token))
+
+    unscored_bytes = 0
+    if not bos:
+        first_token = server.post("/detokenize", tokens=ids[:1]).get("prompt", "")
+        unscored_bytes = len(str(first_token).encode())
+    scored_bytes = len(text.encode()) - unscored_bytes
+    return Score(-math.fsum(logprobs), len(logprobs), scored_bytes)
 
 
 def score_by_echo(server: _Server, text: str, context: int, stride: int) -> Score:
-    """llama-cpp-python: the echoed prompt's token_logprobs. Windows are cut between words, by the mean tokens per word."""
+    """llama-cpp-python: the echoed prompt's token_logprobs.
+
+    Windows are cut between words, by the mean tokens per word.
+    """
     if not _ids(server.post("/extras/tokenize", input="")):
         raise NoLogprobs(
-            "llama-cpp-python reports the log-probabilities of prompt tokens one place late for models without a BOS token "
-            "(seen in 0.3.36); use llama-perplexity (--binary)"
+            "llama-cpp-python reports the log-probabilities of prompt tokens one place late for "
+            "models without a BOS token (seen in 0.3.36); use llama-perplexity (--binary)"
         )
-    count = len(_ids(server.post("/extras/tokenize", input=text))) - 1
+
+    tokens = len(_ids(server.post("/extras/tokenize", input=text))) - 1
     words = MOST_WORD.findall(text)
-    per_word = max(1.0, count / max(1, len(words)))
+    per_word = max(1.0, tokens / max(1, len(words)))
     # A tenth is left for windows whose words are longer than the mean.
-    most, step = (max(1, int(size * 0.9 / per_word)) for size in (context - 2, stride))
+    context_words = max(1, int((context - 2) * 0.9 / per_word))
+    stride_words = max(1, int(stride * 0.9 / per_word))
+
     parts = []
-    for window in windows(len(words), most, step):
+    for window in windows(len(words), context_words, stride_words):
         before = "".join(words[window.begin : window.scored])
         scored = "".join(words[window.scored : window.end])
-        reported = server.choice(prompt=before + scored, echo=True, logprobs=1).get("logprobs")
-        parts.append(_echoed(reported, len(before), len(before + scored), scored))
+        prompt = before + scored
+        reported = server.choice(prompt=prompt, echo=True, logprobs=1).get("logprobs")
+        parts.append(_echoed(reported, len(before), len(prompt), scored))
     return total(parts)
 
 
 def _echoed(reported: Any, begin: int, end: int, scored: str) -> Score:
-    """The score of the tokens that begin between two characters of the prompt; of the first token of all there is none."""
+    """The score of the tokens that begin between two characters of the prompt.
+
+    Of the first token of all there is none.
+    """
     if not isinstance(reported, Mapping):
-        raise NoLogprobs("the server returned no logprobs; start llama-cpp-python with --logits_all true")
-    offsets, logprobs = reported.get("text_offset"), reported.get("token_logprobs")
-    if not isinstance(offsets, list) or not isinstance(logprobs, list) or len(offsets) != len(logprobs):
+        raise NoLogprobs(
+            "the server returned no logprobs; start llama-cpp-python with --logits_all true"
+        )
+
+    offsets = reported.get("text_offset")
+    logprobs = reported.get("token_logprobs")
+    if not isinstance(offsets, list) or not isinstance(logprobs, list):
         raise RunError("the server's logprobs have no text_offset for each token")
-    # The detokenized text may begin with a space that the prompt has not.
-    within = [(offset, value) for offset, value in zip(offsets, logprobs, strict=True) if begin <= offset < end]
-    known = [(offset, value) for offset, value in within if isinstance(value, int | float)]
-    if not known:
+    if len(offsets) != len(logprobs):
+        raise RunError("the server's logprobs have no text_offset for each token")
+
+    scored_offsets = []
+    scored_logprobs = []
+    for offset, logprob in zip(offsets, logprobs, strict=True):
+        # The detokenized text may begin with a space that the prompt has not.
+        if begin <= offset < end and isinstance(logprob, int | float):
+            scored_offsets.append(offset)
+            scored_logprobs.append(logprob)
+    if not scored_logprobs:
         raise RunError("the server returned no log-probability for a part of the text")
-    unscored = len(scored[: known[0][0] - begin].encode())
-    return Score(-math.fsum(value for _, value in known), len(known), len(scored.encode()) - unscored)
+
+    unscored = scored[: scored_offsets[0] - begin]
+    scored_bytes = len(scored.encode()) - len(unscored.encode())
+    return Score(-math.fsum(scored_logprobs), len(scored_logprobs), scored_bytes)
 
 
 def _ids(answer: Mapping[str, Any]) -> list[int]:
     tokens = answer.get("tokens")
-    if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+    if not isinstance(tokens, list) or not all(
+        isinstance(token, int) for token in tokens
+    ):
         raise RunError("the server returned no tokens")
     return tokens
 
 
 def _logprob(reported: Any, token: int) -> float:
-    """The entry of the token itself; the most likely one may stand beside it."""
+    """The log-probability of the token itself; the most likely one may stand beside it."""
     entry = reported.get(str(token)) if isinstance(reported, Mapping) else None
-    value = entry.get("logprob") if isinstance(entry, Mapping) else None
-    if not isinstance(value, int | float):
+    logprob = entry.get("logprob") if isinstance(entry, Mapping) else None
+    if not isinstance(logprob, int | float):
         raise RunError("the server returned no log-probability for a token of the text")
-    return float(value)
+    return float(logprob)

@@ -1,8 +1,9 @@
-"""The share of requests that miss the objectives as a function of the rate: log(share) = a + b rate, and where it meets a limit.
+"""The share of requests that miss the objectives as a function of the rate.
 
-Near its capacity the misses of an open loop grow about exponentially with the rate. A probe's misses come in bursts, since a queue
-makes whole rows of requests late: their variance is not that of a Poisson count, so it is estimated from the scatter of the probes
-around the line (quasi-Poisson; a probe is a cluster).
+log(share) = a + b rate, and where it meets a limit. Near its capacity the misses of an open loop
+grow about exponentially with the rate. A probe's misses come in bursts, since a queue makes whole
+rows of requests late: their variance is not that of a Poisson count, so it is estimated from the
+scatter of the probes around the line (quasi-Poisson; a probe is a cluster).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.comparison.change_intervals import t_quantile
+from llama_load.metrics.student_t import t_quantile
 
 CONFIDENCE = 0.95
 STEPS = 50
@@ -33,47 +35,86 @@ class Root:
     high: float
 
 
-def root(rates: Sequence[float], misses: Sequence[int], counts: Sequence[int], limit: float) -> Root | None:
-    """The rate at which the share of misses is `limit`; None if the probes show no share that grows with the rate.
+def root(
+    rates: Sequence[float], misses: Sequence[int], counts: Sequence[int], limit: float
+) -> Root | None:
+    """The rate at which the share of misses is `limit`.
 
-    root = (log(limit) - a) / b, with a t interval from the covariance C of a and b: the variance of the root is g'C g with
-    g = -(1, root) / b. C comes from the probes' own deviations from the line, each enlarged by its leverage (jackknife, HC3),
-    so that probes may scatter differently; where one dispersion for all gives more, that is used. Sources: McCullagh and
-    Nelder, Generalized Linear Models, chapter 9; MacKinnon and White, Some heteroskedasticity-consistent covariance matrix
-    estimators (1985).
+    None if the probes show no share that grows with the rate.
+
+    root = (log(limit) - a) / b, with a t interval from the covariance C of a and b: the variance of
+    the root is g'C g with g = -(1, root) / b. C comes from the probes' own deviations from the
+    line, each enlarged by its leverage (jackknife, HC3), so that probes may scatter differently;
+    where one dispersion for all gives more, that is used. Sources: McCullagh and Nelder,
+    Generalized Linear Models, chapter 9; MacKinnon and White, Some heteroskedasticity-consistent
+    covariance matrix estimators (1985).
     """
     if len(rates) < LEAST_PROBES:
         return None
-    x, y, n = (np.array(numbers, dtype=np.float64) for numbers in (rates, misses, counts))
-    centre, scale = float(x.mean()), float(x.std())
+    x = np.array(rates, dtype=np.float64)
+    y = np.array(misses, dtype=np.float64)
+    n = np.array(counts, dtype=np.float64)
+
+    centre = float(x.mean())
+    scale = float(x.std())
     if not scale > 0 or not y.sum() > 0:
         return None
+
     design = np.stack([np.ones(len(x)), (x - centre) / scale], axis=1)
     beta, covariances = _fit(design, y, n)
     if not beta[1] > 0 or not np.isfinite(covariances).all():
         return None
-    offset, slope = float(beta[0]) - math.log(limit), float(beta[1])
+
+    offset = float(beta[0]) - math.log(limit)
+    slope = float(beta[1])
     value = -offset / slope
     gradient = np.array([1.0, value]) / slope
-    variance = max(float(gradient @ covariance @ gradient) for covariance in covariances)
-    reach = t_quantile(1 - (1 - CONFIDENCE) / 2, len(x) - 2) * math.sqrt(variance)
-    return Root(centre + scale * value, centre + scale * (value - reach), centre + scale * (value + reach))
+    variance = max(
+        float(gradient @ covariance @ gradient) for covariance in covariances
+    )
+    quantile = t_quantile(1 - (1 - CONFIDENCE) / 2, len(x) - 2)
+    reach = quantile * math.sqrt(variance)
+
+    low = centre + scale * (value - reach)
+    high = centre + scale * (value + reach)
+    return Root(centre + scale * value, low, high)
 
 
 def _fit(design: Floats, y: Floats, n: Floats) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Coefficients by iteratively weighted least squares, and two estimates of their covariance: by probe, by one dispersion."""
-    beta = np.array([math.log(max(float(y.sum() / n.sum()), 1e-9)), 0.0])
+    """Coefficients by iteratively weighted least squares.
+
+    With two estimates of their covariance: by probe, by one dispersion.
+    """
+    share = float(y.sum() / n.sum())
+    beta = np.array([math.log(max(share, 1e-9)), 0.0])
     for _ in range(STEPS):
-        mean = n * np.exp(np.clip(design @ beta, -30, 5))
-        information = design.T @ (mean[:, None] * design) + RIDGE * np.eye(2)
-        step = np.linalg.solve(information, design.T @ (y - mean))
+        mean = _expected(design, beta, n)
+        step = np.linalg.solve(_information(design, mean), design.T @ (y - mean))
         beta = beta + np.clip(step, -2, 2)
         if float(np.abs(step).max()) < 1e-9:
             break
-    mean = n * np.exp(np.clip(design @ beta, -30, 5))
-    bread = np.linalg.inv(design.T @ (mean[:, None] * design) + RIDGE * np.eye(2))
+
+    mean = _expected(design, beta, n)
+    bread: NDArray[Any] = np.linalg.inv(_information(design, mean))
+
     leverage = mean * ((design @ bread) * design).sum(axis=1)
-    scores = design * ((y - mean) / (1 - np.minimum(leverage, MOST_LEVERAGE)))[:, None]
+    enlarged = (y - mean) / (1 - np.minimum(leverage, MOST_LEVERAGE))
+    scores = design * enlarged[:, None]
     robust = bread @ (scores.T @ scores) @ bread
-    dispersion = max(1.0, float(((y - mean) ** 2 / mean).sum()) / (len(y) - 2))
+
+    squares = float(((y - mean) ** 2 / mean).sum())
+    dispersion = max(1.0, squares / (len(y) - 2))
+
     return beta, (robust, dispersion * bread)
+
+
+def _expected(design: Floats, beta: Floats, n: Floats) -> Floats:
+    """The misses that the line gives each probe."""
+    expected: Floats = n * np.exp(np.clip(design @ beta, -30, 5))
+    return expected
+
+
+def _information(design: Floats, mean: Floats) -> Floats:
+    """Fisher's information of the coefficients."""
+    information: Floats = design.T @ (mean[:, None] * design) + RIDGE * np.eye(2)
+    return information

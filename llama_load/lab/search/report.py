@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from llama_load.lab.search.capacity_answer import Answer, knee, margins, sentence, speed_of_user
-from llama_load.lab.search.search_probe import ProbeResult
-from llama_load.lab.sweep.folder import write_json, write_text
+from llama_load import result_schemas
+from llama_load.lab.search.capacity_answer import (
+    Answer,
+    knee,
+    margins,
+    sentence,
+    speed_of_user,
+)
+from llama_load.lab.search.search_probe import USERS, ProbeResult
+from llama_load.lab.sweep.folder import RUNS, write_json, write_text
+from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.reports.html.charts import Chart, Figure, Key, colour
-from llama_load.reports.html.plot import annotation, source, span
-from llama_load.tables import LEFT, RIGHT, Cell, Column, Row, Table, document_lines, figure, titled_lines
+from llama_load.reports.html.plot import Model, annotation, source, span
+from llama_load.result_schemas import VERSIONS
+from llama_load.tables import (
+    LEFT,
+    RIGHT,
+    Cell,
+    Column,
+    Row,
+    Table,
+    document_lines,
+    figure,
+    titled_lines,
+)
 from llama_load.tables.numbers import NONE, percent
 from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 from llama_load.version import __version__
 
-JSON, MARKDOWN, HTML = "search.json", "search.md", "search.html"
+JSON = "search.json"
+MARKDOWN = "search.md"
+HTML = "search.html"
 MOST_WIDTH = 100  # of sentences on a terminal
 
 
@@ -26,14 +47,46 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
     """Write the three files; the lines for a terminal are returned, the sentence first."""
     text = sentence(answer)
     table = probe_table(answer)
-    notes = [*margins(answer), *answer.capacity.notes, *answer.notes]
-    spent = f"{quantity(len(answer.capacity.probes), 'probe')}, {quantity(answer.capacity.sent, 'request')}"
+    against = [f"not comparable: {text}" for text in answer.against]
+    notes = [*margins(answer), *against, *answer.capacity.notes, *answer.notes]
     sections = [("Notes", notes)]
+    probes = quantity(len(answer.capacity.probes), "probe")
+    requests = quantity(answer.capacity.sent, "request")
+    spent = f"{probes}, {requests}"
+
     write_json(folder / JSON, as_json(answer))
+
     lines = document_lines(title, [table], sections)
-    write_text(folder / MARKDOWN, "\n".join([*lines[:2], f"**{text}**", "", f"{spent}.", "", *lines[2:]]))
-    write_text(folder / HTML, page(title, f"{text} ({spent})", [table], sections, drawn=charts(answer)))
+    lines[2:2] = [f"**{text}**", "", f"{spent}.", ""]
+    write_text(folder / MARKDOWN, "\n".join(lines))
+
+    html = page(
+        title,
+        f"{text} ({spent})",
+        [table],
+        sections,
+        drawn=charts(answer),
+        subject=subject_of(folder / RUNS),
+        answer=_large_answer(answer),
+    )
+    write_text(folder / HTML, html)
     return terminal_lines(text, table, notes)
+
+
+def _large_answer(answer: Answer) -> tuple[str, str] | None:
+    """The capacity and its unit with the interval; None where none was found."""
+    capacity = answer.capacity
+    if capacity.value is None:
+        return None
+
+    value = answer.number(capacity.value)
+    unit: str = answer.settings.unit
+    if unit == USERS and capacity.value == 1:
+        unit = "user"
+    if capacity.high is None or capacity.low is None:
+        return f"≥ {value}" if capacity.value else value, unit
+    low = answer.number(capacity.low)
+    return value, f"{unit} ({low} to {answer.number(capacity.high)})"
 
 
 def terminal_lines(text: str, table: Table, notes: list[str]) -> list[str]:
@@ -47,22 +100,44 @@ def terminal_lines(text: str, table: Table, notes: list[str]) -> list[str]:
 
 def probe_table(answer: Answer) -> Table:
     """A row for each probe of the searched load, in order of the load."""
-    names = answer.settings.goals
-    heads = [answer.settings.unit, "requests", "met all", *names, "tok/s all", "tok/s one user", ""]
+    goals = answer.settings.goals
     best = knee(answer)
+
     rows: list[Row] = []
     for probe in answer.curve:
-        marks = ["knee"] * (probe is best) + [probe.fault] * bool(probe.fault)
-        rows.append([
+        marks = []
+        if probe is best:
+            marks.append("knee")
+        if probe.fault:
+            marks.append(probe.fault)
+        met_each = []
+        for name in goals:
+            met_each.append(percent(probe.by_objective.get(name), gap=" "))
+
+        row: Row = [
             Cell(answer.number(probe.level), probe.level),
             str(probe.sent),
             _interval_text(probe),
-            *(percent(probe.by_objective.get(name), gap=" ") for name in names),
+            *met_each,
             figure(probe.figures.get("output_throughput"), 1),
             figure(speed_of_user(probe), 1),
             "; ".join(marks),
-        ])  # fmt: skip
-    aligned = [Column(name, RIGHT if name else LEFT) for name in heads]
+        ]
+        rows.append(row)
+
+    heads = [
+        answer.settings.unit,
+        "requests",
+        "met all",
+        *goals,
+        "tok/s all",
+        "tok/s one user",
+    ]
+    aligned = []
+    for name in heads:
+        aligned.append(Column(name, RIGHT))
+
+    aligned.append(Column("", LEFT))
     return Table("Probes", aligned, rows, style="padded")
 
 
@@ -70,66 +145,156 @@ def _interval_text(probe: ProbeResult) -> str:
     if not len(probe.good):
         return NONE
     text = percent(probe.share, gap=" ")
-    if (interval := probe.interval) is None:
+    interval = probe.interval
+    if interval is None:
         return text
     low, high = (percent(end, 0, gap=" ") for end in interval)
     return f"{text} ({low} to {high})"
 
 
 def charts(answer: Answer) -> list[Chart]:
-    """The share of good requests against the load, with intervals; and throughput against the speed of one user."""
-    return [chart for chart in (_shares_chart(answer), _speed_chart(answer)) if chart is not None]
+    """The share of good requests against the load, with intervals.
+
+    And throughput against the speed of one user.
+    """
+    drawn = [_shares_chart(answer), _speed_chart(answer)]
+    shown = []
+    for chart in drawn:
+        if chart is not None:
+            shown.append(chart)
+
+    return shown
 
 
 def _shares_chart(answer: Answer) -> Chart | None:
-    known = [(probe, interval) for probe in answer.curve if probe.counts and (interval := probe.interval) is not None]
-    if len(known) < 2:
+    points: dict[str, list[float]] = {"x": [], "y": [], "low": [], "high": []}
+    texts = []
+    for probe in answer.curve:
+        interval = probe.interval
+        if not probe.counts or interval is None:
+            continue
+        points["x"].append(probe.level)
+        points["y"].append(probe.share)
+        points["low"].append(interval[0])
+        points["high"].append(interval[1])
+        texts.append(f"{answer.number(probe.level)}: {probe.share:.0%}")
+    if len(texts) < 2:
         return None
-    plot = Figure(answer.settings.unit, "requests that met all objectives", zoom="both", height=300)
-    points = source(
-        x=[probe.level for probe, _ in known], y=[probe.share for probe, _ in known],
-        low=[low for _, (low, _) in known], high=[high for _, (_, high) in known],
-    )  # fmt: skip
-    dots = plot.draw(points, "Scatter", x="x", y="y", size=8, fill_color=colour("blue"), line_color=colour("blue"))
-    plot.add(annotation(points, "Whisker", base="x", upper="high", lower="low", line_color=colour("blue")))
-    plot.add(span(answer.settings.goal.share, "width", line_color=colour("red"), line_dash=[6]))
-    keys = [Key("blue", "probe with its 95 % interval"), Key("red", f"{answer.settings.goal.share:.0%} asked for")]
-    if answer.capacity.value:
-        plot.add(span(answer.capacity.value, "height", line_color=colour("green"), line_width=2))
+
+    unit = answer.settings.unit
+    wanted = answer.settings.goal.share
+    capacity = answer.capacity.value
+    plot = Figure(unit, "requests that met all objectives", zoom="both", height=300)
+    probes = source(**points)
+    dots = _dots(plot, probes)
+    whiskers = annotation(
+        probes,
+        "Whisker",
+        base="x",
+        upper="high",
+        lower="low",
+        line_color=colour("blue"),
+    )
+    plot.add(whiskers)
+    plot.add(span(wanted, "width", line_color=colour("red"), line_dash=[6]))
+    keys = [
+        Key("blue", "probe with its 95 % interval"),
+        Key("red", f"{wanted:.0%} asked for"),
+    ]
+    if capacity:
+        plot.add(span(capacity, "height", line_color=colour("green"), line_width=2))
         keys.append(Key("green", "capacity"))
-    plot.hover([dots], [(answer.settings.unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
-    summary = "; ".join(f"{answer.number(probe.level)}: {probe.share:.0%}" for probe, _ in known)
-    return Chart(plot, "Requests within the objectives", summary, keys)
+    plot.hover([dots], [(unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
+    return Chart(plot, "Requests within the objectives", "; ".join(texts), keys)
+
+
+def _dots(plot: Figure, points: Model) -> Model:
+    return plot.draw(
+        points,
+        "Scatter",
+        x="x",
+        y="y",
+        size=8,
+        fill_color=colour("blue"),
+        line_color=colour("blue"),
+    )
 
 
 def _speed_chart(answer: Answer) -> Chart | None:
-    known = [
-        (probe, speed, total)
-        for probe in answer.curve
-        if probe.counts and (speed := speed_of_user(probe)) and (total := probe.figures.get("output_throughput"))
-    ]
+    known = []
+    for probe in answer.curve:
+        speed = speed_of_user(probe)
+        total = probe.figures.get("output_throughput")
+        if probe.counts and speed and total:
+            known.append(_Speeds(probe, answer.number(probe.level), speed, total))
     if len(known) < 2:
         return None
-    plot = Figure("output tokens/s, one user", "output tokens/s, all users", zoom="both", height=300)
-    names = [answer.number(probe.level) for probe, _, _ in known]
-    points = source(x=[speed for _, speed, _ in known], y=[total for _, _, total in known], name=names)
-    dots = plot.draw(points, "Scatter", x="x", y="y", size=8, fill_color=colour("blue"), line_color=colour("blue"))
-    plot.hover([dots], [(answer.settings.unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")])
-    keys = [Key("blue", "probe")]
-    best = knee(answer)
-    marked = [("orange", "knee: the most of both together (their product)", best)]
-    within = [probe for probe, _, _ in known if probe.level <= (answer.capacity.value or 0)]
-    marked.append(("green", "the highest probe within the objectives", within[-1] if within else None))
-    for role, text, probe in marked:
-        if probe is not None and (pairs := [(speed, total) for shown, speed, total in known if shown is probe]):
-            ring = source(x=[pairs[0][0]], y=[pairs[0][1]])
-            size = 19 if role == "orange" else 25
-            plot.draw(ring, "Scatter", x="x", y="y", size=size, fill_color=None, line_color=colour(role), line_width=2.5)
-            keys.append(Key(role, text))
-    summary = "; ".join(
-        f"{name}: {total:.0f} all, {speed:.0f} one user" for name, (_, speed, total) in zip(names, known, strict=True)
+
+    plot = Figure(
+        "output tokens/s, one user",
+        "output tokens/s, all users",
+        zoom="both",
+        height=300,
     )
-    return Chart(plot, "Throughput against the speed of one user", summary, keys)
+    points = source(
+        x=[point.one for point in known],
+        y=[point.all for point in known],
+        name=[point.name for point in known],
+    )
+    dots = _dots(plot, points)
+    unit = answer.settings.unit
+    plot.hover(
+        [dots], [(unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")]
+    )
+    keys = [Key("blue", "probe")]
+
+    best = knee(answer)
+    capacity = answer.capacity.value or 0
+    within = []
+    for point in known:
+        if point.probe.level <= capacity:
+            within.append(point)
+
+    for point in known:
+        if point.probe is best:
+            _ring(plot, point, "orange", 19)
+            keys.append(
+                Key("orange", "knee: the most of both together (their product)")
+            )
+    if within:
+        _ring(plot, within[-1], "green", 25)
+        keys.append(Key("green", "the highest probe within the objectives"))
+
+    texts = []
+    for point in known:
+        speeds = f"{point.all:.0f} all, {point.one:.0f} one user"
+        texts.append(f"{point.name}: {speeds}")
+    return Chart(
+        plot, "Throughput against the speed of one user", "; ".join(texts), keys
+    )
+
+
+class _Speeds(NamedTuple):
+    """Output tokens/s of one user and of all at a probe, whose load is `name`."""
+
+    probe: ProbeResult
+    name: str
+    one: float
+    all: float
+
+
+def _ring(plot: Figure, point: _Speeds, role: str, size: int) -> None:
+    """Mark a point."""
+    plot.draw(
+        source(x=[point.one], y=[point.all]),
+        "Scatter",
+        x="x",
+        y="y",
+        size=size,
+        fill_color=None,
+        line_color=colour(role),
+        line_width=2.5,
+    )
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -137,6 +302,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
     capacity = answer.capacity
     best = knee(answer)
     return {
+        result_schemas.KEY: VERSIONS[result_schemas.SEARCH],
         "version": __version__,
         "sentence": sentence(answer),
         "unit": answer.settings.unit,
@@ -151,6 +317,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "knee": None if best is None else best.level,
         "requests": capacity.sent,
         "margins": margins(answer),
+        "not_ranked": list(answer.against),
         "notes": [*capacity.notes, *answer.notes],
         "probes": [probe.as_json() for probe in capacity.probes],
     }

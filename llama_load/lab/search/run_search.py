@@ -18,7 +18,14 @@ from llama_load.lab.search.open_loop import search_rate
 from llama_load.lab.search.real_probe import RealProbes
 from llama_load.lab.search.report import write_search
 from llama_load.lab.search.search_probe import Capacity, Goal
-from llama_load.lab.search.state import ENDED, FAILED, INTERRUPTED, Budget, SearchSettings, SearchState
+from llama_load.lab.search.state import (
+    ENDED,
+    FAILED,
+    INTERRUPTED,
+    Budget,
+    SearchSettings,
+    SearchState,
+)
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.grammar import CONCURRENCY, KEEP, RATE, SET_BY_SEARCH
@@ -30,50 +37,59 @@ from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.lab.sweep.short_form import plan_document
 from llama_load.options.objectives import Objective, parse_objectives
-from llama_load.plain_http import NoAnswerError, request
 from llama_load.version import __version__
 
-# Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM Studio, Ollama, text-generation-webui.
-USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
-LOOK_S = 0.5
 # Keys of a search in a plan.
-_GOAL = {"share": "share", "max-users": "most_users", "probe-requests": "requests_of_rate"}
+_GOAL = {
+    "share": "share",
+    "max-users": "most_users",
+    "probe-requests": "requests_of_rate",
+}
 
 
 def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
-    """The plan of the probes, without their loads, and its text. UsageError: a flag cannot be given, or is the search's own."""
+    """The plan of the probes, without their loads, and its text.
+
+    UsageError: a flag cannot be given, or is the search's own.
+    """
     document = plan_document([settings.serve], [], settings.locust, 1)
     flags: dict[str, Any] = document["load"][0]
     for name in flags:
         if name in SET_BY_SEARCH:
             own = "--goodput before the --" if name == "goodput" else "the probes' own"
             raise UsageError(f"--{name} is set by the search ({own}); leave it out")
+
     document["load"] = [_probe_flags(flags, settings.objectives)]
     document |= {"after-a-cell": KEEP, "idle-s": 0, "seed": settings.seed}
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
+
     faults = Faults("the plan of the search")
-    return plan_of(parse_yaml(text, faults.source, faults), {}, faults), text.encode()
+    plan = plan_of(parse_yaml(text, faults.source, faults), {}, faults)
+    return plan, text.encode()
 
 
 def search(settings: SearchSettings, out: Path, say: Callable[[str], None]) -> Answer:
-    """Search, or continue what was interrupted in the same folder. UsageError: the folder is that of another search."""
+    """Search, or continue what was interrupted in the same folder.
+
+    UsageError: the folder is that of another search.
+    """
     plan, text = plan_for(settings)
     return _search(settings, plan, text, out, say=say)
 
 
-def search_cell(cell: Cell, server: RunningServer, folder: Path, limit_s: float) -> CellRun:
-    """Search the capacity of a sweep's cell, or continue that; see `sweep.runner.Searcher`. The folder is that of a search."""
-    given = dict(cell.load.search or {})
-    settings = SearchSettings(
-        vary=given.get("vary", CONCURRENCY),
-        serve="",
-        locust=(),
-        objectives=parse_objectives(given["goodput"]),
-        goal=Goal(**{name: given[key] for key, name in _GOAL.items() if key in given}),
-        seed=int(cell.flags["seed"][0]),
-        budget=Budget(min(limit_s, given.get("max-time", limit_s)), given.get("max-requests")),
-    )
-    flags = {name: values for name, values in cell.flags.items() if name != "seed"}
+def search_cell(
+    cell: Cell, server: RunningServer, folder: Path, limit_s: float
+) -> CellRun:
+    """Search the capacity of a sweep's cell, or continue that; see `sweep.runner.Searcher`.
+
+    The folder is that of a search.
+    """
+    settings = _settings_of(cell, limit_s)
+    flags = {}
+    for name, values in cell.flags.items():
+        if name != "seed":
+            flags[name] = values
+
     plan = Plan(
         (cell.server,),
         (Load("", _probe_flags(flags, settings.objectives)),),
@@ -82,6 +98,7 @@ def search_cell(cell: Cell, server: RunningServer, folder: Path, limit_s: float)
         after_a_cell=KEEP,
         idle_s=0,
     )
+
     try:
         answer = _search(settings, plan, cell.title.encode(), folder, server=server)
     except LlamaLoadError as error:
@@ -92,9 +109,37 @@ def search_cell(cell: Cell, server: RunningServer, folder: Path, limit_s: float)
     return CellRun(0, "")
 
 
+def _settings_of(cell: Cell, limit_s: float) -> SearchSettings:
+    """The search that a plan gives a cell, which may take `limit_s`."""
+    given = dict(cell.load.search or {})
+    goal = {}
+    for key, name in _GOAL.items():
+        if key in given:
+            goal[name] = given[key]
+
+    time_s = min(limit_s, given.get("max-time", limit_s))
+    return SearchSettings(
+        vary=given.get("vary", CONCURRENCY),
+        serve="",
+        locust=(),
+        objectives=parse_objectives(given["goodput"]),
+        goal=Goal(**goal),
+        seed=int(cell.flags["seed"][0]),
+        budget=Budget(time_s, given.get("max-requests")),
+    )
+
+
 def _probe_flags(flags: FlagValues, objectives: Sequence[Objective]) -> FlagValues:
-    general = [objective.slo.text for objective in objectives if not objective.workload]
-    return flags | {"no-report-html": [True]} | ({"goodput": [" ".join(general)]} if general else {})
+    """The flags of all probes; objectives of one workload are judged by the search alone."""
+    probe_flags = flags | {"no-report-html": [True]}
+    general = []
+    for objective in objectives:
+        if not objective.workload:
+            general.append(objective.slo.text)
+
+    if general:
+        probe_flags["goodput"] = [" ".join(general)]
+    return probe_flags
 
 
 def _search(
@@ -110,12 +155,26 @@ def _search(
     # Probes are not known beforehand: what is searched stands for them where a folder is continued.
     about = f"{settings.vary} {settings.goals} {settings.goal}"
     key = hashlib.sha256(about.encode()).hexdigest()[:16]
-    cells = [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)]
-    with closing(open_folder(out, cells, text, __version__)) as folder, closing(CellRunner(plan, folder, server=server)) as runner:
+    cells = []
+    for cell in expand(plan):
+        cells.append(replace(cell, key=f"{cell.key}-{key}"))
+
+    with (
+        closing(open_folder(out, cells, text, __version__)) as folder,
+        closing(CellRunner(plan, folder, server=server)) as runner,
+    ):
         state = SearchState(out, settings, say)
         probes = RealProbes(settings, plan, folder, runner, state)
         try:
-            answer = Answer(settings, _capacity(settings, probes), probes.slots, probes.backend, list(probes.notes))
+            capacity = _capacity(settings, probes)
+            answer = Answer(
+                settings,
+                capacity,
+                probes.slots,
+                probes.backend,
+                list(probes.notes),
+                list(probes.against),
+            )
             state.over(ENDED, sentence(answer))
         except KeyboardInterrupt:
             state.over(INTERRUPTED, "interrupted; it continues with the same --out")
@@ -130,25 +189,3 @@ def _capacity(settings: SearchSettings, probes: RealProbes) -> Capacity:
     if settings.vary == RATE:
         return search_rate(probes.rate, probes.users, settings.goal, settings.seed)
     return search_users(probes.users, settings.goal, settings.seed)
-
-
-def find_server(ports: Sequence[int] = USUAL_PORTS) -> str:
-    """The URL of the only server of LLMs on the usual ports of this machine. UsageError: there is none, or several."""
-    urls = [url for port in ports if _lists_models(url := f"http://127.0.0.1:{port}")]
-    if not urls:
-        raise UsageError(
-            f"no server found on the ports {', '.join(map(str, ports))} of this machine; give its URL: llama-load capacity "
-            "http://HOST:PORT, or start one: llama-load serve"
-        )
-    if len(urls) > 1:
-        raise UsageError(f"there are {len(urls)} servers: {', '.join(urls)}; name one: llama-load capacity {urls[0]}")
-    return urls[0]
-
-
-def _lists_models(url: str) -> bool:
-    """Whether /v1/models answers, or asks for a key."""
-    try:
-        answer = request("GET", f"{url}/v1/models", within_s=LOOK_S)
-    except NoAnswerError:
-        return False
-    return answer.status in (200, 401, 403) and "json" in answer.headers.get("content-type", "")

@@ -1,4 +1,7 @@
-"""state.json: how far a search is, for the web page and other programs. Rewritten whole when a probe begins or ends."""
+"""state.json: how far a search is, for the web page and other programs.
+
+It is rewritten whole when a probe begins or ends.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Goal, ProbeResult, by_level, load_text
+from llama_load.lab.search.search_probe import (
+    REQUESTS_PER_S,
+    USERS,
+    Goal,
+    ProbeResult,
+    by_level,
+    load_text,
+)
 from llama_load.lab.sweep.folder import write_json
 from llama_load.lab.sweep.grammar import RATE
 from llama_load.options.objectives import Objective
 from llama_load.version import __version__
 
 STATE = "state.json"
-RUNNING, ENDED, INTERRUPTED, FAILED = ("running", "ended", "interrupted", "failed")
+RUNNING = "running"
+ENDED = "ended"
+INTERRUPTED = "interrupted"
+FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """What is searched: `vary` concurrency or rate; `serve` the server's command or URL; `locust` arguments."""
+    """What is searched.
+
+    `vary`: concurrency or rate; `serve`: the server's command or URL; `locust`: arguments.
+    """
 
     vary: str
     serve: str
@@ -66,9 +82,16 @@ class Present:
 class SearchState:
     """The state of one search, kept in its folder."""
 
-    def __init__(self, folder: Path, settings: SearchSettings, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: SearchSettings,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """`say` gets a sentence for each probe that ends now."""
-        self._file, self._settings, self._say = folder / STATE, settings, say
+        self._file = folder / STATE
+        self._settings = settings
+        self._say = say
         self._began_s = time.time()
         self._present: Present | None = None
         self._probes: list[ProbeResult] = []
@@ -78,18 +101,28 @@ class SearchState:
     def began(self, probe: Present) -> None:
         """A probe is sent."""
         self._present = probe
-        self._write(RUNNING, f"probe {probe.number}, {probe.step}: {load_text(probe.level, probe.unit)}")
+        load = load_text(probe.level, probe.unit)
+        self._write(RUNNING, f"probe {probe.number}, {probe.step}: {load}")
 
     def ended(self, probe: ProbeResult, spent_s: float) -> None:
-        """A probe has ended, now or before an interruption. `spent_s`: the time that the search has taken so far."""
-        present, self._present, self._spent_s = self._present, None, spent_s
+        """A probe has ended, now or before an interruption.
+
+        `spent_s`: the time that the search has taken so far.
+        """
+        sent_now = self._present
+        self._present = None
+        self._spent_s = spent_s
         self._probes.append(probe)
-        met = f"{100 * probe.share:.1f} % of the requests met all objectives"
-        outcome = met if probe.counts else probe.fault
+
+        outcome = probe.fault
+        if probe.counts:
+            outcome = f"{100 * probe.share:.1f} % of the requests met all objectives"
         sentence = f"{load_text(probe.level, probe.unit)}: {outcome}"
         self._write(RUNNING, sentence)
-        if present is not None:
-            self._say(f"probe {present.number}, {present.step}: {sentence} ({time.time() - present.began_s:.0f} s)")
+        if sent_now is not None:
+            took_s = time.time() - sent_now.began_s
+            title = f"probe {sent_now.number}, {sent_now.step}"
+            self._say(f"{title}: {sentence} ({took_s:.0f} s)")
 
     def over(self, state: str, sentence: str) -> None:
         """The search has ended, with its answer or the reason."""
@@ -97,15 +130,28 @@ class SearchState:
         self._write(state, sentence)
 
     def bounds(self) -> tuple[float | None, float | None]:
-        """The highest load that met the objectives, and the lowest above it that did not, by the probes so far; None: none yet."""
-        table = by_level([probe for probe in self._probes if probe.unit == self._settings.unit]).tolist()
-        shares = {level: good / count for level, count, good in table}
-        low = max((level for level, share in shares.items() if share >= self._settings.goal.share), default=None)
-        missed = [level for level, share in shares.items() if share < self._settings.goal.share]
-        return low, min((level for level in missed if low is None or level > low), default=None)
+        """The highest load that met the objectives, and the lowest above it that did not.
+
+        By the probes so far; None: none yet.
+        """
+        probes = [probe for probe in self._probes if probe.unit == self._settings.unit]
+        low = None
+        high = None
+        # In ascending order of the load.
+        for level, requests, good in by_level(probes).tolist():
+            if good / requests >= self._settings.goal.share:
+                low = level
+                high = None
+            elif high is None:
+                high = level
+        return low, high
 
     def _write(self, state: str, sentence: str) -> None:
         low, high = self.bounds()
+        spent = {
+            "time_s": self._spent_s,
+            "requests": sum(probe.sent for probe in self._probes),
+        }
         value: dict[str, Any] = {
             "version": __version__,
             "state": state,
@@ -118,7 +164,7 @@ class SearchState:
             "began_s": self._began_s,
             "updated_s": time.time(),
             "limits": asdict(self._settings.budget),
-            "spent": {"time_s": self._spent_s, "requests": sum(probe.sent for probe in self._probes)},
+            "spent": spent,
             "low": low,
             "high": high,
             "present": None if self._present is None else asdict(self._present),

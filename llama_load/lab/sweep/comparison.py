@@ -1,43 +1,58 @@
-"""The comparison of a sweep: its tables, effects and charts, written as sweep.json, table.md and sweep.html."""
+"""The comparison of a sweep: its tables, effects and charts.
+
+Written as sweep.json, table.md and sweep.html.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from llama_load import result_schemas
 from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
-from llama_load.lab.sweep.cells import expand
-from llama_load.lab.sweep.common_requests import judge_common
+from llama_load.lab.sweep.cells import Cell, expand
+from llama_load.lab.sweep.common_rows import judge_common
 from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
+from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
-from llama_load.lab.sweep.sweep_page import page
+from llama_load.lab.sweep.sweep_page import best_figure, page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
+from llama_load.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
 
-JSON, MARKDOWN, HTML = "sweep.json", "table.md", "sweep.html"
+JSON = "sweep.json"
+MARKDOWN = "table.md"
+HTML = "sweep.html"
 MOST_MEMORY_BYTES = 64 * 1024
 # Headings beside those of columns.
 WORDS = {
-    ENGLISH: {"effects": "Effects of settings", "notes": "Notes", "memory": "Memory breakdown"},
+    ENGLISH: {
+        "effects": "Effects of settings",
+        "notes": "Notes",
+        "memory": "Memory breakdown",
+    },
     CHINESE: {"effects": "设置的影响", "notes": "备注", "memory": "内存占用"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SweepComparison:
-    """All that is known of a sweep: tables, effects of settings, memory breakdowns by server, and notes."""
+    """All that is known of a sweep.
+
+    Tables, effects of settings, memory breakdowns by server, and notes.
+    """
 
     sweep: Sweep
     tables: Sequence[Table]
@@ -58,79 +73,145 @@ class SweepComparison:
 
 def compare_cells(sweep: Sweep) -> SweepComparison:
     """Read the runs of all cells."""
-    rows: list[Row] = []
+    own_rows: list[Row] = []
     for cell, place in zip(sweep.cells, places(sweep), strict=True):
-        rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
-    judge_common(rows)
-    own = list(rows)
+        own_rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
+    judge_common(own_rows)
+
+    rows = list(own_rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))
+
+    tables = make_tables(sweep.plan, rows)
+    # without those of parts that were left out
+    tables = [table for table in tables if table.rows] or tables
+    return SweepComparison(
+        sweep,
+        tables,
+        effects(sweep.plan, own_rows),
+        _memory(sweep),
+        _notes_on_rows(sweep, own_rows),
+    )
+
+
+def _notes_on_rows(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
+    """What is to be known of cells and of models, each once."""
     notes = []
     for cell in sweep.cells:
-        name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
-        notes += [f"{name}: {note}" for note in sweep.entry(cell).notes]
-    notes += same_files(sweep.plan, own)
-    tables = make_tables(sweep.plan, rows)
-    tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
-    return SweepComparison(sweep, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
+        name = cell.title
+        if sweep.plan.repeats > 1:
+            name += f", repeat {cell.repeat}"
+        for note in sweep.entry(cell).notes:
+            notes.append(f"{name}: {note}")
+
+    notes += same_files(sweep.plan, rows)
+    return list(dict.fromkeys(notes))
 
 
 def places(sweep: Sweep) -> list[int]:
     """Where each cell stands in the plan, whatever the order in which cells run."""
-    written = {cell.key: place for place, cell in enumerate(expand(replace(sweep.plan, order=AS_WRITTEN)))}
-    return [written[cell.key] for cell in sweep.cells]
+    in_order = expand(replace(sweep.plan, order=AS_WRITTEN))
+    place_of = {}
+    for place, cell in enumerate(in_order):
+        place_of[cell.key] = place
+
+    return [place_of[cell.key] for cell in sweep.cells]
 
 
 def write_comparison(comparison: SweepComparison) -> list[str]:
     """Write the three files; the lines for a terminal are returned."""
     folder = comparison.sweep.folder.path
+    language = comparison.sweep.plan.language
+    words = WORDS[language]
+    sections = [
+        (words["effects"], [effect.text for effect in comparison.effects]),
+        (words["notes"], comparison.notes),
+    ]
+    memory = {}
+    for name, text in comparison.memory:
+        memory[f"{words['memory']}: {name}"] = text
+
     write_json(folder / JSON, as_json(comparison))
-    words = WORDS[comparison.sweep.plan.language]
-    sections = [(words["effects"], [effect.text for effect in comparison.effects]), (words["notes"], comparison.notes)]
+
     lines = document_lines(comparison.title, comparison.tables, sections)
-    memory = {f"{words['memory']}: {name}": text for name, text in comparison.memory}
     for name, text in memory.items():
         marks = fence(text)
-        lines += [f"## {markdown(name)}", "", f"{marks}text", *text.splitlines(), marks, ""]
+        lines += [
+            f"## {markdown(name)}",
+            "",
+            f"{marks}text",
+            *text.splitlines(),
+            marks,
+            "",
+        ]
     write_text(folder / MARKDOWN, "\n".join(lines))
+
     over = f"{quantity(len(comparison.sweep.cells), 'cell')}, {comparison.failed} without a result"
-    language = comparison.sweep.plan.language
-    write_text(folder / HTML, page(comparison.title, over, comparison.tables, sections, memory=memory, language=language))
-    printed = [line for table in comparison.tables for line in ["", *titled_lines(table)]]
+    html = page(
+        comparison.title,
+        over,
+        comparison.tables,
+        sections,
+        memory=memory,
+        language=language,
+        subject=subject_of(comparison.sweep.folder.runs, language),
+        answer=best_figure(comparison.tables),
+    )
+    write_text(folder / HTML, html)
+    return _terminal_lines(comparison.tables, sections, memory)
+
+
+def _terminal_lines(
+    tables: Sequence[Table],
+    sections: Sequence[tuple[str, Sequence[str]]],
+    memory: Mapping[str, str],
+) -> list[str]:
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", *titled_lines(table)]
     for heading, sentences in sections:
-        printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
+        if sentences:
+            lines += ["", f"{heading}:"]
+            lines += [f"  {sentence}" for sentence in sentences]
     for name, text in memory.items():
-        printed += ["", name, *text.splitlines()]
-    return printed
+        lines += ["", name, *text.splitlines()]
+    return lines
 
 
 def as_json(comparison: SweepComparison) -> dict[str, Any]:
-    """sweep.json: every cell with its run folder and outcome, the tables as texts and figures, the effects."""
-    sweep = comparison.sweep
-    cells = []
-    for cell in sweep.cells:
-        entry, run = sweep.entry(cell), sweep.folder.run_of(cell).relative_to(sweep.folder.path)
-        cells.append({
-            "title": cell.title,
-            "server": cell.server.name,
-            "settings": cell.settings,
-            "workload": cell.workload.label,
-            "load": cell.load.label,
-            "repeat": cell.repeat,
-            "status": entry.status,
-            "reason": entry.reason,
-            "run": str(run) if entry.status == DONE else None,
-            "took_s": None if entry.status == NOT_RUN else entry.took_s,
-            "extra": entry.extra,
-            "notes": entry.notes,
-        })  # fmt: skip
+    """sweep.json: every cell with its run folder and outcome, the tables, the effects.
+
+    Tables are texts and figures.
+    """
     return {
+        result_schemas.KEY: VERSIONS[result_schemas.SWEEP],
         "version": __version__,
         "title": comparison.title,
-        "cells": cells,
+        "cells": [
+            _cell_json(comparison.sweep, cell) for cell in comparison.sweep.cells
+        ],
         "tables": [table_json(table) for table in comparison.tables],
         "effects": [asdict(effect) for effect in comparison.effects],
         "memory": dict(comparison.memory),
+    }
+
+
+def _cell_json(sweep: Sweep, cell: Cell) -> dict[str, Any]:
+    entry = sweep.entry(cell)
+    run = sweep.folder.run_of(cell).relative_to(sweep.folder.path)
+    return {
+        "title": cell.title,
+        "server": cell.server.name,
+        "settings": cell.settings,
+        "workload": cell.workload.label,
+        "load": cell.load.label,
+        "repeat": cell.repeat,
+        "status": entry.status,
+        "reason": entry.reason,
+        "run": str(run) if entry.status == DONE else None,
+        "took_s": None if entry.status == NOT_RUN else entry.took_s,
+        "extra": entry.extra,
+        "notes": entry.notes,
     }
 
 
@@ -139,9 +220,9 @@ def _memory(sweep: Sweep) -> list[tuple[str, str]]:
     memory: dict[str, str] = {}
     for cell in sweep.cells:
         file = sweep.folder.servers / cell.folder / MEMORY
-        if file.is_file():
-            printed = begin_of(file, MOST_MEMORY_BYTES).decode("utf-8", "replace")
-            text = printable_lines(printed.rstrip("\n"))
-            settings = ", ".join([cell.server.label, *(f"{name}={label}" for name, label in cell.settings.items())])
-            memory.setdefault(settings, text)
+        if not file.is_file():
+            continue
+        printed = begin_of(file, MOST_MEMORY_BYTES).decode("utf-8", "replace")
+        server = ", ".join([cell.server.label, *cell.setting_texts])
+        memory.setdefault(server, printable_lines(printed.rstrip("\n")))
     return list(memory.items())

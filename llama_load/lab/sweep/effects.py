@@ -1,12 +1,14 @@
 """Whether a varied setting had an effect, judged by the scatter of the repeats.
 
-Rows that differ only in the setting form a block; blocks differ in the other settings. For two values of the setting the effect is
-the mean over blocks of log(mean of one / mean of the other). Its standard error comes from the standard deviation of the logarithms
-between repeats, pooled over all cells of the blocks: sqrt(s^2 * sum(1/n1 + 1/n2)) / blocks, with sum(n - 1) degrees of freedom.
-The two values that differ most are judged; their p value is multiplied by the number of pairs (Bonferroni), and all settings and
-figures together are adjusted by Holm. Without repeats, or in an order in which the machine itself looks like an effect
-(`comparison.order`), nothing is proven. Blocks in which two values must not be ranked against each other
-(`comparison.reasons`: other prompts, other lengths, failed requests) are left out of their effect; but for a flag of the load,
+Rows that differ only in the setting form a block; blocks differ in the other settings. For two
+values of the setting the effect is the mean over blocks of log(mean of one / mean of the other).
+Its standard error comes from the standard deviation of the logarithms between repeats, pooled over
+all cells of the blocks: sqrt(s^2 * sum(1/n1 + 1/n2)) / blocks, with sum(n - 1) degrees of freedom.
+The two values that differ most are judged; their p value is multiplied by the number of pairs
+(Bonferroni), and all settings and figures together are adjusted by Holm. Without repeats, or in an
+order in which the machine itself looks like an effect (`comparison.order`), nothing is proven.
+Blocks in which two values must not be ranked against each other (`comparison.reasons`: other
+prompts, other lengths, failed requests) are left out of their effect; but for a flag of the load,
 which is varied to change them.
 """
 
@@ -14,13 +16,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_load.comparison.change_intervals import LEAST_SPREAD, POWERS, Ratio, holm
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason, reasons_against
-from llama_load.comparison.side import Side
+from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.ranking import concerns, side_of, texts_of
 from llama_load.lab.sweep.rows import Row
@@ -29,29 +31,53 @@ from llama_load.metrics.statistics import CONFIDENCE
 from llama_load.tables.numbers import change, change_between
 from llama_load.units import quantity
 
+TEST_RATE = "ts"  # tokens/s of a test
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Rows that differ only in the setting, by its values, and why values are not ranked (one alone, or two against each other)."""
+    """Rows that differ only in the setting, by its values.
+
+    `reasons`: why values are not ranked (one alone, or two against each other).
+    """
 
     rows: Mapping[str, Sequence[Row]]
     reasons: Mapping[frozenset[str], Sequence[Reason]]
 
     def logs(self, label: str, figure: str) -> list[float]:
         """The logarithms of this figure, one per run."""
-        rows = [row for row in self.rows.get(label, ()) if row.is_ranked_in(figure)]
-        values = [row.number(figure) for row in rows]
-        return [math.log(value) for value in values if value is not None and value > 0]
+        logs = []
+        for row in self.rows.get(label, ()):
+            value = row.number(figure)
+            if row.is_ranked_in(figure) and value is not None and value > 0:
+                logs.append(math.log(value))
+        return logs
 
-    def against(self, labels: tuple[str, str], figure: str) -> list[Reason]:
+    def against(self, pair: tuple[str, str], figure: str) -> list[Reason]:
         """Why these two values are not compared in this figure."""
-        keys = [frozenset(labels), *(frozenset((label,)) for label in labels)]
-        return [reason for key in keys for reason in self.reasons.get(key, ()) if concerns(reason, figure)]
+        first, second = pair
+        found: list[Reason] = []
+        for labels in (frozenset(pair), frozenset((first,)), frozenset((second,))):
+            reasons = self.reasons.get(labels, ())
+            found += [reason for reason in reasons if concerns(reason, figure)]
+        return found
+
+    def runs(self, label: str) -> list[MeasuredRun]:
+        """The runs of a value."""
+        runs = []
+        for row in self.rows[label]:
+            if row.run is not None:
+                runs.append(row.run)
+
+        return runs
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A setting's effect on a figure: the two values that differ most, their ratio, p (adjusted), and a sentence."""
+    """A setting's effect on a figure.
+
+    The two values that differ most, their ratio, p (adjusted), and a sentence.
+    """
 
     setting: str
     figure: str
@@ -64,8 +90,11 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class _Contrast:
-    """The two values of a setting that differ most: the logarithm of their ratio, its standard error (None without repeats), and
-    why their order proves nothing (empty: it does)."""
+    """The two values of a setting that differ most.
+
+    The logarithm of their ratio, its standard error (None without repeats), and why their order
+    proves nothing (empty: it does).
+    """
 
     values: tuple[str, str]
     log: float
@@ -76,35 +105,94 @@ class _Contrast:
 
     @property
     def ratio(self) -> Ratio | None:
-        return None if self.error is None else Ratio(self.log, self.error, self.freedom)
+        if self.error is None:
+            return None
+        return Ratio(self.log, self.error, self.freedom)
 
 
 def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
-    """An effect per setting (and server, where there are several) and figure. Rows that may not be ranked are left out."""
-    names = [setting.name for setting in plan.settings if len(setting.labels) > 1] + (["server"] if len(plan.servers) > 1 else [])
-    of_tests = ("ts",) if any(load.test for load in plan.loads) else ()
-    of_runs = ("output_throughput", "mean_ttft_ms") if any(not load.test for load in plan.loads) else ()
-    figures = plan.effects or tuple(name for name in (*of_runs, *of_tests) if any(row.number(name) is not None for row in rows))
-    ranked = [row for row in rows if row.is_ranked and not row.reason]
+    """An effect per setting (and server, where there are several) and figure.
+
+    Rows that may not be ranked are left out.
+    """
+    names = []
+    for setting in plan.settings:
+        if len(setting.labels) > 1:
+            names.append(setting.name)
+
+    if len(plan.servers) > 1:
+        names.append("server")
+
     contrasts: list[_Named] = []
-    for name, figure in itertools.product(names, figures):
-        for test in dict.fromkeys(_kind(row) for row in rows if (figure == "ts") == bool(_kind(row))):
-            label = f"{describe(figure).english} of {test}" if test else describe(figure).english
-            own = [row for row in rows if _kind(row) == test]
-            good = [row for row in ranked if _kind(row) == test]
-            if not _blocks(plan, own, name):
-                continue  # nothing in the plan differs only in this
-            contrast, texts = _largest(_blocks(plan, good, name), figure)
-            missing = len(own) - len(good)
-            is_counted = missing and contrast is not None
-            notes = [f"results that are not ranked and left out: {missing}"] if is_counted else []
-            notes += [f"left out: {text}" for text in texts[:1]]
-            notes += [f"and for {quantity(len(texts) - 1, 'more reason')}"] if len(texts) > 1 else []
-            contrasts.append(_Named(name, label, "".join(f"; {note}" for note in notes), contrast))
-    known = [named.contrast for named in contrasts if named.contrast is not None and not named.contrast.order]
-    p_values = [min(1.0, contrast.ratio.p_value() * contrast.pairs) for contrast in known if contrast.ratio is not None]
-    adjusted = iter(holm(p_values))
-    return [_judged(named, adjusted, len(p_values)) for named in contrasts]
+    for name, figure in itertools.product(names, _figures_of_effects(plan, rows)):
+        contrasts += _contrasts_of(plan, rows, name, figure)
+
+    p_values = {}
+    for place, named in enumerate(contrasts):
+        contrast = named.contrast
+        if contrast is not None and contrast.ratio is not None and not contrast.order:
+            p_values[place] = min(1.0, contrast.ratio.p_value() * contrast.pairs)
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+
+    found = []
+    for place, named in enumerate(contrasts):
+        found.append(_in_words(named, adjusted.get(place), len(p_values)))
+    return found
+
+
+def _figures_of_effects(plan: Plan, rows: Sequence[Row]) -> tuple[str, ...]:
+    """The figures in which effects are looked for: the plan's, else the usual ones."""
+    if plan.effects:
+        return plan.effects
+
+    usual: list[str] = []
+    if not all(load.test for load in plan.loads):
+        usual += ["output_throughput", "mean_ttft_ms"]
+    if plan.has_tests:
+        usual.append(TEST_RATE)
+
+    known = []
+    for name in usual:
+        if any(row.number(name) is not None for row in rows):
+            known.append(name)
+    return tuple(known)
+
+
+def _contrasts_of(
+    plan: Plan, rows: Sequence[Row], name: str, figure: str
+) -> list[_Named]:
+    """The contrast of a setting in a figure, one for each kind of test."""
+    of_kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        is_test = _test_kind(row) != ""
+        if is_test == (figure == TEST_RATE):
+            of_kinds.setdefault(_test_kind(row), []).append(row)
+
+    contrasts = []
+    for kind, of_kind in of_kinds.items():
+        if not _blocks(plan, of_kind, name):
+            continue  # nothing in the plan differs only in this
+        ranked = []
+        for row in of_kind:
+            if row.is_ranked and not row.reason:
+                ranked.append(row)
+
+        contrast, reasons = _largest_contrast(_blocks(plan, ranked, name), figure)
+
+        left_out = ""
+        unranked = len(of_kind) - len(ranked)
+        if unranked:
+            left_out += f"; results that are not ranked and left out: {unranked}"
+        if reasons:
+            left_out += f"; left out: {reasons[0]}"
+        if len(reasons) > 1:
+            left_out += f"; and for {quantity(len(reasons) - 1, 'more reason')}"
+
+        label = describe(figure).english
+        if kind:
+            label += f" of {kind}"
+        contrasts.append(_Named(name, label, left_out, contrast))
+    return contrasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,110 +205,202 @@ class _Named:
     contrast: _Contrast | None
 
 
-def _kind(row: Row) -> str:
-    """pp or tg: their rates are of different things."""
+def _test_kind(row: Row) -> str:
+    """pp or tg, whose rates are of different things; empty for a run."""
     return row.facts.get("test", "")[:2]
 
 
 def _blocks(plan: Plan, rows: Sequence[Row], name: str) -> list[_Block]:
     """The rows by what they differ in besides this setting, where a block has two values of it."""
     # Not by concurrency, which a setting may change itself, but by stage.
-    others = [other for other in ("server", "workload", "load", *(setting.name for setting in plan.settings)) if other != name]
-    blocks: dict[tuple[object, ...], dict[str, list[Row]]] = {}
+    others = ["server", "workload", "load", *plan.setting_names]
+    others.remove(name)
+
+    by_others: dict[tuple[object, ...], dict[str, list[Row]]] = {}
     for row in rows:
-        if label := row.fact(name):
-            block = blocks.setdefault((row.stage, *(row.fact(other) for other in others)), {})
-            block.setdefault(label, []).append(row)
-    changes_load = any(
-        target.path[0] == "flags" for setting in plan.settings if setting.name == name for target, _ in setting.targets
-    )
-    return [_Block(block, _reasons(plan, name, block, changes_load)) for block in blocks.values() if len(block) > 1]
+        label = row.fact(name)
+        if label:
+            same = (row.stage, *row.facts_named(others))
+            by_others.setdefault(same, {}).setdefault(label, []).append(row)
+
+    changes_load = _changes_load(plan, name)
+    blocks = []
+    for by_label in by_others.values():
+        if len(by_label) > 1:
+            blocks.append(
+                _Block(by_label, _reasons(plan, name, by_label, changes_load))
+            )
+    return blocks
 
 
-def _reasons(plan: Plan, name: str, block: Mapping[str, Sequence[Row]], changes_load: bool) -> dict[frozenset[str], list[Reason]]:
-    """Why values of a setting are not ranked: by the one value, or the two, that the reason is about."""
+def _changes_load(plan: Plan, name: str) -> bool:
+    """Whether the setting is one of flags of the load."""
+    for setting in plan.settings:
+        if setting.name == name:
+            return any(target.path[0] == "flags" for target, _ in setting.targets)
+    return False
+
+
+def _reasons(
+    plan: Plan, name: str, block: Mapping[str, Sequence[Row]], changes_load: bool
+) -> dict[frozenset[str], list[Reason]]:
+    """Why values of a setting are not ranked.
+
+    By the one value, or the two, that the reason is about.
+    """
     sides: dict[str, Side] = {}
     for label, rows in block.items():
         side = side_of(plan, rows, f"{name}={label}")
         if side.runs:
             sides[label] = side
+
     labels = list(sides)
     found: dict[frozenset[str], list[Reason]] = {}
     for reason in reasons_against(list(sides.values())):
-        if len(reason.sides) == 1 or not changes_load:
-            found.setdefault(frozenset(labels[side] for side in reason.sides), []).append(reason)
+        if len(reason.sides) > 1 and changes_load:
+            continue
+        concerned = frozenset(labels[side] for side in reason.sides)
+        found.setdefault(concerned, []).append(reason)
     return found
 
 
-def _largest(blocks: Sequence[_Block], figure: str) -> tuple[_Contrast | None, list[str]]:
-    """The two values of the setting that differ most, over the blocks in which both may be compared; and why others may not."""
-    labels = list(dict.fromkeys(label for block in blocks for label in block.rows if block.logs(label, figure)))
-    all_logs = [logs for block in blocks for label in block.rows if (logs := block.logs(label, figure))]
-    freedom = sum(len(logs) - 1 for logs in all_logs)
-    squares = sum((log - _mean(logs)) ** 2 for logs in all_logs for log in logs)
-    spread = max(LEAST_SPREAD, math.sqrt(squares / freedom)) if freedom else None
+def _largest_contrast(
+    blocks: Sequence[_Block], figure: str
+) -> tuple[_Contrast | None, list[str]]:
+    """The two values of the setting that differ most, and why others may not be compared.
+
+    Over the blocks in which both may be compared.
+    """
+    labels: dict[str, None] = {}
+    all_logs = []
+    for block in blocks:
+        for label in block.rows:
+            logs = block.logs(label, figure)
+            if logs:
+                labels[label] = None
+                all_logs.append(logs)
     pairs = list(itertools.combinations(labels, 2))
+    scatter = _scatter(all_logs, len(pairs))
+
     contrasts = []
     against: list[Reason] = []
     for pair in pairs:
-        both = [block for block in blocks if block.logs(pair[0], figure) and block.logs(pair[1], figure)]
-        against += [reason for block in both for reason in block.against(pair, figure)]
-        both = [block for block in both if not block.against(pair, figure)]
-        if both:
-            contrasts.append(_contrast(pair, both, figure, _Scatter(spread, freedom, len(pairs))))
+        comparable = []
+        for block in blocks:
+            if not block.logs(pair[0], figure) or not block.logs(pair[1], figure):
+                continue
+            reasons = block.against(pair, figure)
+            against += reasons
+            if not reasons:
+                comparable.append(block)
+        if comparable:
+            contrasts.append(_contrast(pair, comparable, figure, scatter))
+
     largest = max(contrasts, key=lambda contrast: abs(contrast.log), default=None)
     return largest, texts_of(list(dict.fromkeys(against)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Scatter:
-    """The standard deviation of the logarithms between repeats (None without any), its degrees of freedom, and the number of pairs
-    that are judged."""
+    """The standard deviation of the logarithms between repeats (None without any).
+
+    With its degrees of freedom, and the number of pairs that are judged.
+    """
 
     spread: float | None
     freedom: int
     pairs: int
 
 
-def _contrast(pair: tuple[str, str], blocks: Sequence[_Block], figure: str, scatter: _Scatter) -> _Contrast:
+def _scatter(all_logs: Sequence[Sequence[float]], pairs: int) -> _Scatter:
+    """Pooled over these groups of repeats."""
+    freedom = 0
+    squares = 0.0
+    for logs in all_logs:
+        mean = _mean(logs)
+        freedom += len(logs) - 1
+        for log in logs:
+            squares += (log - mean) ** 2
+
+    spread = None
+    if freedom:
+        spread = max(LEAST_SPREAD, math.sqrt(squares / freedom))
+    return _Scatter(spread, freedom, pairs)
+
+
+def _contrast(
+    pair: tuple[str, str], blocks: Sequence[_Block], figure: str, scatter: _Scatter
+) -> _Contrast:
     """Two values over these blocks."""
-    first, second = [[block.logs(label, figure) for block in blocks] for label in pair]
-    log = _mean([_mean(other) - _mean(one) for one, other in zip(first, second, strict=True)])
-    size = math.sqrt(sum(1 / len(logs) for logs in (*first, *second))) / len(blocks)
-    sides = []
-    for label in pair:
-        runs = [row.run for block in blocks for row in block.rows[label] if row.run is not None]
-        sides.append(Side(label, runs))
-    order = against_order(*sides) if scatter.freedom else None
-    error = None if scatter.spread is None else scatter.spread * size
-    return _Contrast(pair, log, error, scatter.freedom, scatter.pairs, order or "")
+    first, second = pair
+    differences = []
+    inverse_counts = 0.0
+    first_runs: list[MeasuredRun] = []
+    second_runs: list[MeasuredRun] = []
+    for block in blocks:
+        first_runs += block.runs(first)
+        second_runs += block.runs(second)
+        logs = block.logs(first, figure)
+        other_logs = block.logs(second, figure)
+        differences.append(_mean(other_logs) - _mean(logs))
+        inverse_counts += 1 / len(logs) + 1 / len(other_logs)
+
+    order = None
+    if scatter.freedom:
+        order = against_order(Side(first, first_runs), Side(second, second_runs))
+    error = None
+    if scatter.spread is not None:
+        error = scatter.spread * math.sqrt(inverse_counts) / len(blocks)
+    return _Contrast(
+        pair, _mean(differences), error, scatter.freedom, scatter.pairs, order or ""
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _judged(named: _Named, adjusted: Iterator[float], together: int) -> Effect:
-    """The effect in words; the next of the adjusted p values, of so many `together`, belongs to it, if it is judged."""
-    setting, figure, left_out, contrast = named.setting, named.figure, named.left_out, named.contrast
-    if contrast is None:
-        text = f"{setting}: no two of its values have comparable results in {figure}{left_out}"
-        return Effect(setting, figure, None, None, None, is_shown=False, text=text)
-    quotient, ratio = math.exp(contrast.log), contrast.ratio
-    first, second = contrast.values
-    largest = f"{change(quotient, gap=' ')} {figure} from {first} to {second}"
-    if ratio is None:
-        text = f"{setting}: {largest}, with one run each: not proven; give repeats: 3{left_out}"
-        return Effect(setting, figure, contrast.values, quotient, None, is_shown=False, text=text)
-    if contrast.order:
-        text = f"{setting}: {largest}, not proven: {contrast.order}{left_out}"
-        return Effect(setting, figure, contrast.values, quotient, None, is_shown=False, text=text)
+def _in_words(named: _Named, p: float | None, together: int) -> Effect:
+    """The effect with its sentence.
 
-    p = next(adjusted)
-    is_shown = p <= 1 - CONFIDENCE
-    outcome = f"{largest} (95 %: {change_between(*ratio.interval, gap=' ')}; p = {p:.2g})"
-    if not is_shown:
+    `p`: adjusted; None if it is not judged. `together`: the effects that are judged.
+    """
+    figure = named.figure
+    contrast = named.contrast
+    if contrast is None:
+        text = f"no two of its values have comparable results in {figure}"
+        return _effect(named, None, f"{text}{named.left_out}")
+
+    first, second = contrast.values
+    quotient = change(math.exp(contrast.log), gap=" ")
+    largest = f"{quotient} {figure} from {first} to {second}"
+    ratio = contrast.ratio
+    if ratio is None:
+        text = f"{largest}, with one run each: not proven; give repeats: 3"
+        return _effect(named, None, f"{text}{named.left_out}")
+    if contrast.order or p is None:
+        text = f"{largest}, not proven: {contrast.order}"
+        return _effect(named, None, f"{text}{named.left_out}")
+
+    interval = change_between(*ratio.interval, gap=" ")
+    text = f"{largest} (95 %: {interval}; p = {p:.2g})"
+    if p > 1 - CONFIDENCE:
         found = change(ratio.found_from(POWERS[0], contrast.pairs * together), gap=" ")
-        outcome = f"no effect shown; the largest difference is {outcome}; {found} would have been found with 95 %"
-    text = f"{setting}: {outcome}{left_out}"
-    return Effect(setting, figure, contrast.values, quotient, p, is_shown=is_shown, text=text)
+        text = (
+            f"no effect shown; the largest difference is {text}; "
+            f"{found} would have been found with 95 %"
+        )
+    return _effect(named, p, f"{text}{named.left_out}")
+
+
+def _effect(named: _Named, p: float | None, text: str) -> Effect:
+    contrast = named.contrast
+    return Effect(
+        named.setting,
+        named.figure,
+        None if contrast is None else contrast.values,
+        None if contrast is None else math.exp(contrast.log),
+        p,
+        is_shown=p is not None and p <= 1 - CONFIDENCE,
+        text=f"{named.setting}: {text}",
+    )

@@ -1,10 +1,13 @@
-"""The folder of a sweep: its plan, a journal of the cells that have ended, their run folders, and the comparison.
+"""The folder of a sweep.
 
-plan.yaml         the plan, as given (or made from --serve and --vary)
-cells.jsonl       a line per cell that has ended, appended and synced: what a killed sweep continues from
-runs/CELL/        the run folder of a cell, and CELL.log, what Locust printed
-servers/NAME/     what a server printed
-sweep.json table.md sweep.html      the comparison
+| file | what it holds |
+|---|---|
+| plan.yaml | the plan, as given (or made from --serve and --vary) |
+| cells.jsonl | a journal: a line per cell that has ended; a killed sweep continues from it |
+| about.json | the keys of the cells, and the version |
+| runs/CELL/ | the run folder of a cell, and CELL.log, what Locust printed |
+| servers/NAME/ | what a server printed |
+| sweep.json, table.md, sweep.html | the comparison |
 """
 
 from __future__ import annotations
@@ -23,9 +26,16 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.run_folder import lock_folder, write_whole
 from llama_load.run_folder.folder_lock import FolderLock
 
-PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
-DONE, FAILED, PERPLEXITY, NOT_RUN = "done", "failed", "perplexity", "not run"
+PLAN = "plan.yaml"
+CELLS = "cells.jsonl"
+ABOUT = "about.json"
+RUNS = "runs"
 SERVERS = "servers"
+# Of an entry of the journal.
+DONE = "done"
+FAILED = "failed"
+PERPLEXITY = "perplexity"
+NOT_RUN = "not run"
 MOST_JOURNAL_BYTES = 256 << 20
 
 
@@ -41,6 +51,7 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     extra: dict[str, float] = {}
     extra_reasons: dict[str, str] = {}
     notes: list[str] = []
+    disturbed: str = ""  # what other programs did, where the run itself does not say
 
 
 class About(msgspec.Struct, frozen=True):
@@ -54,13 +65,17 @@ class SweepFolder:
     """An open sweep folder; nobody else may write to it."""
 
     def __init__(self, path: Path, lock: FolderLock, ended: dict[str, Ended]) -> None:
-        self.path, self._lock, self.ended = path, lock, ended
-        self.runs, self.servers = path / "runs", path / SERVERS
+        self.path = path
+        self._lock = lock
+        self.ended = ended
+        self.runs = path / RUNS
+        self.servers = path / SERVERS
 
     def note(self, entry: Ended) -> None:
         """Append an entry to the journal, synced to disk."""
+        line = redacted_bytes(msgspec.json.encode(entry)) + b"\n"
         with (self.path / CELLS).open("ab") as file:
-            file.write(redacted_bytes(msgspec.json.encode(entry)) + b"\n")
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
         self.ended[entry.key] = entry
@@ -69,40 +84,60 @@ class SweepFolder:
         """The run folder of a cell."""
         return self.runs / cell.folder
 
-    def put_aside(self, cell: Cell) -> None:
-        """Rename the folder of an earlier try that did not end: CELL.unfinished-1."""
+    def put_aside(self, cell: Cell, word: str = "unfinished") -> None:
+        """Rename the folder of an earlier try: CELL.unfinished-1.
+
+        `word`: what it was, in the name.
+        """
         folder = self.run_of(cell)
-        if folder.exists():
-            number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}.unfinished-{n}").exists())
-            folder.rename(folder.with_name(f"{folder.name}.unfinished-{number}"))
+        if not folder.exists():
+            return
+        number = 1
+        aside = folder.with_name(f"{folder.name}.{word}-{number}")
+        while aside.exists():
+            number += 1
+            aside = folder.with_name(f"{folder.name}.{word}-{number}")
+        folder.rename(aside)
 
     def close(self) -> None:
         """Give the folder free."""
         self._lock.release()
 
 
-def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: str, *, accept_changes: bool = False) -> SweepFolder:
-    """A new sweep folder, or one to continue. UsageError: it holds something else, another sweep writes to it, or its plan has
-    changed and that was not accepted."""
+def open_folder(
+    path: Path,
+    cells: Sequence[Cell],
+    plan_text: bytes,
+    version: str,
+    *,
+    accept_changes: bool = False,
+) -> SweepFolder:
+    """A new sweep folder, or one to continue.
+
+    UsageError: it holds something else, another sweep writes to it, or its plan has changed and
+    that was not accepted.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"the folder {path} cannot be made: {error.strerror}; give another --out") from None
+        raise UsageError(
+            f"the folder {path} cannot be made: {error.strerror}; give another --out"
+        ) from None
     if any(path.iterdir()) and not (path / ABOUT).is_file():
-        raise UsageError(f"{path} has other files; give --out a new folder, or that of a sweep to continue it")
+        raise UsageError(
+            f"{path} has other files; give --out a new folder, or that of a sweep to continue it"
+        )
     lock = lock_folder(path)
     if lock is None:
-        raise UsageError(f"another sweep writes to {path}; wait for its end, or give another --out")
+        raise UsageError(
+            f"another sweep writes to {path}; wait for its end, or give another --out"
+        )
+
     try:
         about = About([cell.key for cell in cells], version)
-        before = _about(path)
-        if before is not None and sorted(before.cells) != sorted(about.cells) and not accept_changes:
-            same = len(set(before.cells) & set(about.cells))
-            raise UsageError(
-                f"the plan has changed since {path} was begun: {same} of its {len(about.cells)} cells are the same; "
-                "give another --out, or --accept-changes to keep those and run the others"
-            )
-        (path / "runs").mkdir(exist_ok=True)
+        if not accept_changes:
+            _refuse_changes(path, about)
+        (path / RUNS).mkdir(exist_ok=True)
         (path / SERVERS).mkdir(exist_ok=True)
         write_whole(path / PLAN, plan_text)
         write_whole(path / ABOUT, msgspec.json.encode(about))
@@ -110,6 +145,19 @@ def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: st
     except BaseException:
         lock.release()
         raise
+
+
+def _refuse_changes(path: Path, about: About) -> None:
+    """UsageError: the folder was begun with other cells."""
+    before = _about(path)
+    if before is None or sorted(before.cells) == sorted(about.cells):
+        return
+    same = len(set(before.cells) & set(about.cells))
+    raise UsageError(
+        f"the plan has changed since {path} was begun: "
+        f"{same} of its {len(about.cells)} cells are the same; "
+        "give another --out, or --accept-changes to keep those and run the others"
+    )
 
 
 def read_journal(path: Path) -> dict[str, Ended]:
@@ -131,7 +179,11 @@ def read_journal(path: Path) -> dict[str, Ended]:
 def _about(path: Path) -> About | None:
     try:
         return decode_foreign(read_foreign(path / ABOUT), About)
-    except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ):  # msgspec's exceptions are ValueErrors
         return None
 
 
@@ -142,4 +194,5 @@ def write_text(file: Path, text: str) -> None:
 
 def write_json(file: Path, value: object) -> None:
     """Write a value as indented JSON; see `write_text`."""
-    write_text(file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+    indented = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    write_text(file, indented.decode() + "\n")

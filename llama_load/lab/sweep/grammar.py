@@ -1,22 +1,43 @@
-"""The grammar of a plan: every key, its shape and its meaning. The reader, the JSON schema and docs/sweeps.md come from here."""
+"""The grammar of a plan: every key, its shape and its meaning.
+
+The reader, the JSON schema and docs/sweeps.md come from here.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from llama_load.lab.sweep.shapes import ANY_SCALAR, YES_NO, Key, ListOf, Number, Object, Text, map_of
+from llama_load.lab.sweep.shapes import (
+    ANY_SCALAR,
+    YES_NO,
+    Key,
+    ListOf,
+    Number,
+    Object,
+    Text,
+    map_of,
+)
 from llama_load.languages import LANGUAGES
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.slo import parse_slo
 from llama_load.targets.servers import STARTS, ServerStart
 
 MOST_REPEATS = 1000
-SHUFFLED, INTERLEAVED, AS_WRITTEN = ORDERS = ("shuffled", "interleaved", "as-written")
-RESTART, KEEP = AFTER_A_CELL = ("restart", "keep")
-EMPTY, LEAVE = CACHES = ("empty", "leave")
+SHUFFLED = "shuffled"
+INTERLEAVED = "interleaved"
+AS_WRITTEN = "as-written"
+ORDERS = (SHUFFLED, INTERLEAVED, AS_WRITTEN)
+RESTART = "restart"
+KEEP = "keep"
+AFTER_A_CELL = (RESTART, KEEP)
+EMPTY = "empty"
+LEAVE = "leave"
+CACHES = (EMPTY, LEAVE)
 STYLES = ("padded", "spaced", "compact", "llama-bench")
-CELLS, REQUESTS = ROW_KINDS = ("cells", "requests")
+CELLS = "cells"
+REQUESTS = "requests"
+ROW_KINDS = (CELLS, REQUESTS)
 TEST = re.compile(r"(pp|tg)([1-9]\d{0,6})")
 
 _TEXTS = ListOf(Text(), least=0, or_one=True)
@@ -26,45 +47,86 @@ PLAIN_NAME = re.compile(r"(?!\.)[^/\\\0-\x1f]{1,200}")  # of servers and setting
 
 _STARTED = {
     "model": Key(Text(), "the model: a .gguf file, or what `vllm serve` takes"),
-    "args": Key(_TEXTS, "further flags of the server, as one text or a list; {name} is replaced by the setting of that name"),
-    "program": Key(Text(), "path of llama-server or vllm, or of the Python that has llama_cpp (default: from PATH)"),
+    "args": Key(
+        _TEXTS,
+        "further flags of the server, as one text or a list; {name} is replaced by the setting "
+        "of that name",
+    ),
+    "program": Key(
+        Text(),
+        "path of llama-server or vllm, or of the Python that has llama_cpp (default: from PATH)",
+    ),
     "env": Key(map_of(ANY_SCALAR), "environment variables of the server"),
-    "wrap": Key(_TEXTS, "a command put before the server's, such as numactl --interleave=all"),
-    "alongside": Key(ListOf(_TEXTS), "commands that run while the server runs, such as a scheduler: a list of commands"),
-    "set-up": Key(ListOf(_TEXTS), "commands that run to their end before the server starts"),
+    "wrap": Key(
+        _TEXTS, "a command put before the server's, such as numactl --interleave=all"
+    ),
+    "alongside": Key(
+        ListOf(_TEXTS),
+        "commands that run while the server runs, such as a scheduler: a list of commands",
+    ),
+    "set-up": Key(
+        ListOf(_TEXTS), "commands that run to their end before the server starts"
+    ),
     "clean-up": Key(ListOf(_TEXTS), "commands that run after the server has ended"),
-    "ready-within-s": Key(Number(1, 86_400), "seconds until the server must be ready (default 600)"),
+    "ready-within-s": Key(
+        Number(1, 86_400), "seconds until the server must be ready (default 600)"
+    ),
 }
 _OF_RPC = {
     "rpc": Key(_TEXTS, "addresses of RPC workers that already run, HOST:PORT"),
-    "rpc-workers": Key(Number(0, 64, is_whole=True), "number of RPC workers to start on this machine"),
-    "rpc-worker": Key(_TEXTS, "their command without address (default: ggml-rpc-server beside llama-server)"),
+    "rpc-workers": Key(
+        Number(0, 64, is_whole=True), "number of RPC workers to start on this machine"
+    ),
+    "rpc-worker": Key(
+        _TEXTS,
+        "their command without address (default: ggml-rpc-server beside llama-server)",
+    ),
 }
-URL, FIT = "url", "fit-params"
-_FIT = Key(Text(), "a llama-fit-params program: the flags that it fits to the memory go to servers/CELL/fit_param.cmd")
+URL = "url"
+FIT = "fit-params"
+_FIT = Key(
+    Text(),
+    "a llama-fit-params program: the flags that it fits to the memory go to "
+    "servers/CELL/fit_param.cmd",
+)
 
 
 def _keys_of(start: ServerStart) -> dict[str, Key]:
-    keys = {name: key for name, key in _STARTED.items() if name != "program" or start.program}
-    return keys | (_OF_RPC if start.takes_rpc else {}) | ({FIT: _FIT} if start.fits_memory else {})
+    keys = dict(_STARTED)
+    if not start.program:
+        del keys["program"]
+    if start.takes_rpc:
+        keys |= _OF_RPC
+    if start.fits_memory:
+        keys[FIT] = _FIT
+    return keys
 
 
 KINDS: dict[str, Key] = {URL: Key(Text(), "a server that already runs: its base URL")}
-KINDS |= {name: Key(Object(_keys_of(start)), start.help) for name, start in STARTS.items()}
+KINDS |= {
+    name: Key(Object(_keys_of(start)), start.help) for name, start in STARTS.items()
+}
 # Settings of a server that are a list of words, and those that are lists of commands.
-WORDS, COMMANDS = ("args", "wrap", "rpc", "rpc-worker"), ("alongside", "set-up", "clean-up")
+WORDS = ("args", "wrap", "rpc", "rpc-worker")
+COMMANDS = ("alongside", "set-up", "clean-up")
 
 SERVER = Object(
     KINDS
     | {
         "label": Key(Text(), "its name in tables (default: its name in the plan)"),
-        "backend": Key(Text(), "its text in the column `backend` (default: what the server is)"),
+        "backend": Key(
+            Text(), "its text in the column `backend` (default: what the server is)"
+        ),
     },
     one_of=tuple(KINDS),
 )
 WORKLOAD = Object(
     {
-        "file": Key(Text(), "a bundled locustfile by name (sharegpt_chat), or the path of your own", required=True),
+        "file": Key(
+            Text(),
+            "a bundled locustfile by name (sharegpt_chat), or the path of your own",
+            required=True,
+        ),
         "label": Key(Text(), "its name in tables"),
         "flags": Key(_FLAGS, "flags of `locust` for this workload"),
     },
@@ -72,70 +134,150 @@ WORKLOAD = Object(
 )
 COLUMN = Object(
     {
-        "value": Key(Text(), "the value to show: see the list of values", required=True),
-        "name": Key(Text(), "its heading (default: the value's own, in the plan's language)"),
-        "best": Key(Text(("max", "min", "none")), "print the best in bold (default: by the value; `none` for no bold)"),
+        "value": Key(
+            Text(), "the value to show: see the list of values", required=True
+        ),
+        "name": Key(
+            Text(), "its heading (default: the value's own, in the plan's language)"
+        ),
+        "best": Key(
+            Text(("max", "min", "none")),
+            "print the best in bold (default: by the value; `none` for no bold)",
+        ),
         "decimals": Key(Number(0, 9, is_whole=True), "digits behind the point"),
-        "scale": Key(Number(-1e12, 1e12), "multiply by this, such as 0.001 for seconds"),
+        "scale": Key(
+            Number(-1e12, 1e12), "multiply by this, such as 0.001 for seconds"
+        ),
         "unit": Key(Text(), "text behind the figure, such as s"),
-        "spread": Key(YES_NO, "add ± standard deviation (default: where there are repeats)"),
+        "spread": Key(
+            YES_NO, "add ± standard deviation (default: where there are repeats)"
+        ),
         "align": Key(Text(("left", "right", "center", "none")), "alignment"),
-        "width": Key(Number(1, 200, is_whole=True), "least width in characters (styles padded and llama-bench)"),
+        "width": Key(
+            Number(1, 200, is_whole=True),
+            "least width in characters (styles padded and llama-bench)",
+        ),
         "labels": Key(map_of(Text()), "texts to show instead of these values"),
-        "where": Key(map_of(_TEXTS), "take it from the cells with these settings (or repeat); puts several cells into one row"),
-        "loss-against": Key(map_of(_TEXTS), "show the loss in per cent against the cells with these settings"),
-        "cost-against": Key(map_of(_TEXTS), "of tokens/s: show the ms that a token takes longer than in these cells"),
+        "where": Key(
+            map_of(_TEXTS),
+            "take it from the cells with these settings (or repeat); puts several cells into one "
+            "row",
+        ),
+        "loss-against": Key(
+            map_of(_TEXTS),
+            "show the loss in per cent against the cells with these settings",
+        ),
+        "cost-against": Key(
+            map_of(_TEXTS),
+            "of tokens/s: show the ms that a token takes longer than in these cells",
+        ),
+        "difference-to": Key(
+            map_of(_TEXTS),
+            "show the difference to the row that has these settings and else the same ones, such "
+            "as perplexity against {quantization: F16}",
+        ),
     },
     or_text="value",
 )
-TABLE = Object({
-    "columns": Key(ListOf(COLUMN), "the columns in their order", required=True),
-    "title": Key(Text(), "its heading"),
-    "rows": Key(Text(ROW_KINDS), "a row per cell (default: repeats and their spread in one row) or per request"),
-    "where": Key(map_of(_TEXTS), "only rows with these values, by column name"),
-    "group-by": Key(Text(), "a table for each value of this"),
-    "sort-by": Key(_TEXTS, "order of the rows (default: the plan's)"),
-    "style": Key(Text(STYLES), "how Markdown is laid out (default padded)"),
-    "note": Key(Text(), "a sentence below it"),
-})  # fmt: skip
+TABLE = Object(
+    {
+        "columns": Key(ListOf(COLUMN), "the columns in their order", required=True),
+        "title": Key(Text(), "its heading"),
+        "rows": Key(
+            Text(ROW_KINDS),
+            "a row per cell (default: repeats and their spread in one row) or per request",
+        ),
+        "where": Key(map_of(_TEXTS), "only rows with these values, by column name"),
+        "group-by": Key(Text(), "a table for each value of this"),
+        "sort-by": Key(_TEXTS, "order of the rows (default: the plan's)"),
+        "style": Key(Text(STYLES), "how Markdown is laid out (default padded)"),
+        "note": Key(Text(), "a sentence below it"),
+    }
+)
 
 
-CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
+CONCURRENCY = "concurrency"
+RATE = "rate"
+VARIED = (CONCURRENCY, RATE)
 # Of locust's flags, these are a search's own.
-SET_BY_SEARCH = ("u", "users", "num-prompts", "request-rate", "stages", "trace", "t", "run-time", "r", "spawn-rate", "goodput",
-                 "hand-over", "end-below")  # fmt: skip
-SEARCH = Object({
-    "goodput": Key(_TEXTS, "objectives: METRIC:MILLISECONDS, or WORKLOAD=METRIC:MILLISECONDS", required=True),
-    "share": Key(Number(0.5, 0.999), f"share of the requests that must meet all of them (default {CARRIED_SHARE:g})"),
-    "vary": Key(Text(VARIED), "users (concurrency, the default), or requests per second (rate)"),
-    "max-users": Key(Number(1, 10**5, is_whole=True), "try no more users (default 4096)"),
-    "max-time": Key(Number(1, 1e7), "seconds for the search of a cell (default: cell-time-limit-s)"),
-    "max-requests": Key(Number(1, 10**8, is_whole=True), "requests for the search of a cell"),
-    "probe-requests": Key(Number(100, 10**6, is_whole=True), "of a rate: requests of a probe (default 1500)"),
-})  # fmt: skip
+SET_BY_SEARCH = (
+    "u",
+    "users",
+    "num-prompts",
+    "request-rate",
+    "stages",
+    "trace",
+    "t",
+    "run-time",
+    "r",
+    "spawn-rate",
+    "goodput",
+    "hand-over",
+    "end-below",
+)
+SEARCH = Object(
+    {
+        "goodput": Key(
+            _TEXTS,
+            "objectives: METRIC:MILLISECONDS, or WORKLOAD=METRIC:MILLISECONDS",
+            required=True,
+        ),
+        "share": Key(
+            Number(0.5, 0.999),
+            f"share of the requests that must meet all of them (default {CARRIED_SHARE:g})",
+        ),
+        "vary": Key(
+            Text(VARIED),
+            "users (concurrency, the default), or requests per second (rate)",
+        ),
+        "max-users": Key(
+            Number(1, 10**5, is_whole=True), "try no more users (default 4096)"
+        ),
+        "max-time": Key(
+            Number(1, 1e7),
+            "seconds for the search of a cell (default: cell-time-limit-s)",
+        ),
+        "max-requests": Key(
+            Number(1, 10**8, is_whole=True), "requests for the search of a cell"
+        ),
+        "probe-requests": Key(
+            Number(100, 10**6, is_whole=True),
+            "of a rate: requests of a probe (default 1500)",
+        ),
+    }
+)
 
 
 def _search_fault(load: Any) -> str:
-    own = [name for name in load if name in SET_BY_SEARCH]
-    if own:
-        return f"{own[0]} is set by the search; leave it out"
+    """What is wrong with a load that is searched; empty if nothing is."""
+    for name in load:
+        if name in SET_BY_SEARCH:
+            return f"{name} is set by the search; leave it out"
     if "tests" in load:
         return "a search and tests are two loads; write them apart"
-    for word in (word for text in load["search"]["goodput"] for word in text.split()):
-        try:
-            parse_slo(word.rpartition("=")[2])
-        except ValueError as error:
-            return f"search.goodput: {str(error).removeprefix('--goodput ')}"
+
+    for text in load["search"]["goodput"]:
+        for objective in text.split():
+            try:
+                parse_slo(objective.rpartition("=")[2])
+            except ValueError as error:
+                return f"search.goodput: {str(error).removeprefix('--goodput ')}"
     return ""
 
 
 def _load_fault(load: Any) -> str:
-    if "search" in load and (fault := _search_fault(load)):
-        return fault
-    wrong = [test for test in load.get("tests") or [] if not TEST.fullmatch(test)]
-    if wrong:
-        return f"tests are ppN (prompt processing) and tgN (token generation), got {wrong[0]}"
-    return "depth needs tests, such as tests: [pp512, tg128]" if "depth" in load and "tests" not in load else ""
+    """What is wrong with a load; empty if nothing is."""
+    if "search" in load:
+        fault = _search_fault(load)
+        if fault:
+            return fault
+
+    for test in load.get("tests") or []:
+        if not TEST.fullmatch(test):
+            return f"tests are ppN (prompt processing) and tgN (token generation), got {test}"
+    if "depth" in load and "tests" not in load:
+        return "depth needs tests, such as tests: [pp512, tg128]"
+    return ""
 
 
 # Flags of locust by name, and our own keys beside them.
@@ -143,61 +285,125 @@ LOAD = Object(
     {
         "label": Key(Text(), "its name in tables (default: its flags)"),
         "tests": Key(
-            _TEXTS, "tests as llama-bench names them: pp512 processes 512 tokens, tg128 generates 128; one request at a time"
+            _TEXTS,
+            "tests as llama-bench names them: pp512 processes 512 tokens, tg128 generates 128; "
+            "one request at a time",
         ),
         "depth": Key(
-            ListOf(Number(0, 10**7, is_whole=True), or_one=True), "tokens already in the context before each test (default 0)"
+            ListOf(Number(0, 10**7, is_whole=True), or_one=True),
+            "tokens already in the context before each test (default 0)",
         ),
-        "search": Key(SEARCH, "search the capacity of each cell, instead of running one load"),
+        "search": Key(
+            SEARCH, "search the capacity of each cell, instead of running one load"
+        ),
         "servers": Key(_TEXTS, "only for these servers (default: all)"),
         "takes-s": Key(Number(0, 1e7), "estimated seconds of a cell, for --dry-run"),
     },
     others=_VALUES,
     fault=_load_fault,
 )
-PLAN = Object({
-    "servers": Key(map_of(SERVER, least=1), "the servers by name: how to start them, or their URLs", required=True),
-    "load": Key(ListOf(LOAD, or_one=True), "loads: flags of `locust` without dashes: {u: 8, num-prompts: 64}", required=True),
-    "workload": Key(ListOf(WORKLOAD, or_one=True), "locustfiles (default: sharegpt_chat); tests always use synthetic"),
-    "vary": Key(
-        map_of(map_of(_VALUES, least=1)),
-        "settings by name, each with what it changes and the values: SERVER.model, SERVER.args+ (added to args), SERVER.env.NAME, "
-        "SERVER.url (of one that already runs; empty: start it), or flags.NAME; without SERVER. it changes all servers that are "
-        "started. One value instead of a list stands for all; an empty SERVER.model leaves the server out. `values` alone fill "
-        "{name} in args, flags and env; `labels` names the values in tables",
-    ),
-    "repeats": Key(Number(1, MOST_REPEATS, is_whole=True), "how often each cell runs (default 1)"),
-    "order": Key(
-        Text(ORDERS),
-        "interleaved (default): all cells, then again backwards; shuffled: in random order; as-written: repeats in a row"
-    ),
-    "seed": Key(Number(0, 2**31, is_whole=True), "seed of the order and of the prompts (default 0)"),
-    "flags": Key(_FLAGS, "flags of `locust` for every cell"),
-    "after-a-cell": Key(Text(AFTER_A_CELL), "restart (default): a new server per cell; keep: one for cells of the same settings"),
-    "cache": Key(Text(CACHES), "of a server that is kept, or a URL: empty its prompt cache between cells, or leave it (default)"),
-    "idle-s": Key(Number(0, 3600), "seconds to wait at most until the machine is idle before a cell (default 30; 0: do not wait)"),
-    "cell-time-limit-s": Key(Number(1, 1e7), "a cell that takes longer is ended and NA (default 7200)"),
-    "perplexity": Key(
-        Object({
-            "text": Key(Text(), "a text file (default: the bundled text)"),
-            "context": Key(Number(8, 10**6, is_whole=True), "tokens of a window (default 512)"),
-            "stride": Key(Number(1, 10**6, is_whole=True), "tokens scored per window (default: half of it)"),
-            "binary": Key(Text(), "a `llama-perplexity` program, for .gguf models of servers that report no log-probabilities"),
-            "args": Key(Text(), "further flags of that program, such as -ngl 99 -fa on"),
-        }),
-        "measure perplexity and bits per byte of every server setting",
-    ),
-    "rows-from": Key(Object({"llama-bench": Key(_TEXTS, "files of `llama-bench -o json`")}), "results of other tools as rows"),
-    "tables": Key(ListOf(TABLE), "the tables (default: one with all settings and the main figures)"),
-    "effects": Key(
-        _TEXTS, "figures in which effects of settings are looked for (default: output tokens/s and TTFT of runs, t/s of tests)"
-    ),
-    "title": Key(Text(), "heading of the comparison"),
-    "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
-    "set": Key(
-        map_of(ListOf(ANY_SCALAR, least=0, or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"
-    ),
-})  # fmt: skip
+PLAN = Object(
+    {
+        "servers": Key(
+            map_of(SERVER, least=1),
+            "the servers by name: how to start them, or their URLs",
+            required=True,
+        ),
+        "load": Key(
+            ListOf(LOAD, or_one=True),
+            "loads: flags of `locust` without dashes: {u: 8, num-prompts: 64}",
+            required=True,
+        ),
+        "workload": Key(
+            ListOf(WORKLOAD, or_one=True),
+            "locustfiles (default: sharegpt_chat); tests always use synthetic",
+        ),
+        "vary": Key(
+            map_of(map_of(_VALUES, least=1)),
+            "settings by name, each with what it changes and the values: SERVER.model, "
+            "SERVER.args+ (added to args), SERVER.env.NAME, "
+            "SERVER.url (of one that already runs; empty: start it), or flags.NAME; without "
+            "SERVER. it changes all servers that are "
+            "started. One value instead of a list stands for all; an empty SERVER.model leaves "
+            "the server out. `values` alone fill "
+            "{name} in args, flags and env; `labels` names the values in tables",
+        ),
+        "repeats": Key(
+            Number(1, MOST_REPEATS, is_whole=True),
+            "how often each cell runs (default 1)",
+        ),
+        "order": Key(
+            Text(ORDERS),
+            "interleaved (default): all cells, then again backwards; shuffled: in random order; "
+            "as-written: repeats in a row",
+        ),
+        "seed": Key(
+            Number(0, 2**31, is_whole=True),
+            "seed of the order and of the prompts (default 0)",
+        ),
+        "flags": Key(_FLAGS, "flags of `locust` for every cell"),
+        "after-a-cell": Key(
+            Text(AFTER_A_CELL),
+            "restart (default): a new server per cell; keep: one for cells of the same settings",
+        ),
+        "cache": Key(
+            Text(CACHES),
+            "of a server that is kept, or a URL: empty its prompt cache between cells, or leave "
+            "it (default)",
+        ),
+        "idle-s": Key(
+            Number(0, 3600),
+            "seconds to wait at most until the machine is idle before a cell (default 30; 0: do "
+            "not wait)",
+        ),
+        "cell-time-limit-s": Key(
+            Number(1, 1e7), "a cell that takes longer is ended and NA (default 7200)"
+        ),
+        "perplexity": Key(
+            Object(
+                {
+                    "text": Key(Text(), "a text file (default: the bundled text)"),
+                    "context": Key(
+                        Number(8, 10**6, is_whole=True),
+                        "tokens of a window (default 512)",
+                    ),
+                    "stride": Key(
+                        Number(1, 10**6, is_whole=True),
+                        "tokens scored per window (default: half of it)",
+                    ),
+                    "binary": Key(
+                        Text(),
+                        "a `llama-perplexity` program, for .gguf models of servers that report "
+                        "no log-probabilities",
+                    ),
+                    "args": Key(
+                        Text(), "further flags of that program, such as -ngl 99 -fa on"
+                    ),
+                }
+            ),
+            "measure perplexity and bits per byte of every server setting",
+        ),
+        "rows-from": Key(
+            Object({"llama-bench": Key(_TEXTS, "files of `llama-bench -o json`")}),
+            "results of other tools as rows",
+        ),
+        "tables": Key(
+            ListOf(TABLE),
+            "the tables (default: one with all settings and the main figures)",
+        ),
+        "effects": Key(
+            _TEXTS,
+            "figures in which effects of settings are looked for (default: output tokens/s and "
+            "TTFT of runs, t/s of tests)",
+        ),
+        "title": Key(Text(), "heading of the comparison"),
+        "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
+        "set": Key(
+            map_of(ListOf(ANY_SCALAR, least=0, or_one=True)),
+            "values for ${name} in this file; `--set name=value` replaces them",
+        ),
+    }
+)
 
 
 def json_schema() -> dict[str, Any]:

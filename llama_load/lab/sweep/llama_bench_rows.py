@@ -22,11 +22,22 @@ _FIELDS = {
 
 def rows_of_file(path: Path, place: int) -> list[Row]:
     """A row per test, with its samples. UsageError: the file is no output of llama-bench."""
-    return [_row(test, place + number) for number, test in enumerate(bench_tests(path))]
+    rows = []
+    for number, test in enumerate(bench_tests(path)):
+        rows.append(_row(test, place + number))
+
+    return rows
 
 
 def _row(test: BenchTest, place: int) -> Row:
-    given = {name: value for name, (field, _) in _FIELDS.items() if (value := getattr(test, field)) is not None}
+    settings = {}
+    words: list[str] = []
+    for name, (field, flag) in _FIELDS.items():
+        value = getattr(test, field)
+        if value is not None:
+            settings[name] = str(value)
+            words += [flag, str(value)]
+
     facts = {
         "server": NAME,
         "backend": test.backends,
@@ -39,7 +50,11 @@ def _row(test: BenchTest, place: int) -> Row:
         "depth": str(test.n_depth),
         "workload": NAME,
         "verdict": "",
-        **{name: str(value) for name, value in given.items()},
     }
-    words = [word for name, value in given.items() for word in (_FIELDS[name][1], str(value))]
-    return Row(facts=facts, repeat=1, place=place, samples={"ts": test.samples_ts or [test.avg_ts]}, words=words)
+    return Row(
+        facts=facts | settings,
+        repeat=1,
+        place=place,
+        samples={"ts": test.samples_ts or [test.avg_ts]},
+        words=words,
+    )

@@ -11,6 +11,10 @@ from llama_load.languages import ENGLISH
 from llama_load.targets.servers import STARTS, ServerStart
 
 FlagValues = dict[str, list[Any]]
+OF_STARTS = (
+    "server_start_s",
+    "cold_start_s",
+)  # values that contain the start of a server
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,31 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Flags of locust that set the load. `test`: pp512 or tg128, with `depth` tokens before it; it has a workload of its own."""
+    """Flags of locust that set the load.
+
+    `test`: pp512 or tg128, with `depth` tokens before it; it has a workload of its own.
+    """
 
     label: str
     flags: FlagValues
     test: str = ""
     depth: int = 0
-    search: Mapping[str, Any] | None = None  # the capacity is searched: see `grammar.SEARCH`
+    # the capacity is searched: see `grammar.SEARCH`
+    search: Mapping[str, Any] | None = None
     servers: tuple[str, ...] = ()  # only these; () is all
     takes_s: float | None = None
+
+    def is_for(self, server: str) -> bool:
+        """Whether the server of this name gets this load."""
+        return not self.servers or server in self.servers
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a setting changes: a field of a server (or of all, if `server` is empty), or a flag of locust."""
+    """What a setting changes.
+
+    A field of a server (or of all, if `server` is empty), or a flag of locust.
+    """
 
     server: str
     path: tuple[str, ...]  # ("model",), ("args",), ("env", "NAME") or ("flags", "NAME")
@@ -62,7 +77,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A varied setting: its values with their labels, and what each target becomes. `values` also replace {name} in texts."""
+    """A varied setting: its values with their labels, and what each target becomes.
+
+    `values` also replace {name} in texts.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -87,6 +105,7 @@ class Column:
     where: Mapping[str, list[str]] = field(default_factory=dict)
     loss_against: Mapping[str, list[str]] = field(default_factory=dict)
     cost_against: Mapping[str, list[str]] = field(default_factory=dict)
+    difference_to: Mapping[str, list[str]] = field(default_factory=dict)
 
     @property
     def against(self) -> Mapping[str, list[str]]:
@@ -141,3 +160,21 @@ class Plan:
     effects: tuple[str, ...] = ()
     title: str = ""
     language: str = ENGLISH
+
+    @property
+    def setting_names(self) -> list[str]:
+        """The names of all settings that vary."""
+        return [setting.name for setting in self.settings]
+
+    @property
+    def times_starts(self) -> bool:
+        """Whether a table shows how long servers take to start."""
+        for table in self.tables:
+            if any(column.value in OF_STARTS for column in table.columns):
+                return True
+        return False
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether a load is a test of llama-bench."""
+        return any(load.test for load in self.loads)

@@ -1,4 +1,7 @@
-"""A plan is a script: it starts programs and sends keys. Where it is from, and what it would start."""
+"""Where a plan is from, and what it would start.
+
+A plan is a script: it starts programs and sends keys.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,25 @@ from itertools import islice
 from pathlib import Path
 
 from llama_load.bundled import bundled
+from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.cells import MOST_CELLS, conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL
 from llama_load.lab.sweep.plan import Plan, PlannedServer
+from llama_load.units import quantity
 
 # Flags of locust that name a program, or a file that can name one.
 _COMMAND_FLAGS = ("power-command", "config")
-_MOST_LINES, _MOST_CHARS = 30, 200
+# A plan has 128 KiB. Whatever would not be shown could be the program that matters.
+_MOST_LINES = 1000
+_MOST_CHARS = 900  # `say` cuts after 1000
 
 
 def is_own(path: Path) -> bool:
-    """Whether this plan comes with the package, or is a file of ours in the working directory or below it that no other user can
-    change."""
+    """Whether this plan comes with the package, or is a file of ours that no other user can change.
+
+    Ours are files in the working directory or below it.
+    """
     try:
         real = path.resolve(strict=True)
         if real.is_relative_to(bundled("plans").resolve()):
@@ -30,8 +39,13 @@ def is_own(path: Path) -> bool:
         here = Path.cwd().resolve()
         if not real.is_relative_to(here):
             return False
-        between = [real, *(folder for folder in real.parents if folder.is_relative_to(here))]
-        return all(_is_ours_alone(each) for each in between)
+
+        folders = []
+        for folder in real.parents:
+            if folder.is_relative_to(here):
+                folders.append(folder)
+
+        return all(_is_ours_alone(each) for each in (real, *folders))
     except OSError:
         return False
 
@@ -42,22 +56,29 @@ def _is_ours_alone(path: Path) -> bool:
 
 
 def what_it_starts(plan: Plan) -> list[str]:
-    """A line for each program, locustfile and server of the plan, for a person who has not written it."""
-    lines = dict.fromkeys(_lines(plan))
-    shown = [printable(line, _MOST_CHARS) for line in islice(lines, _MOST_LINES)]
-    if len(lines) > _MOST_LINES:
-        shown.append(f"and {len(lines) - _MOST_LINES} more")
-    return shown
+    """A line for each program, locustfile and server of the plan, whole.
+
+    For a person who has not written it. UsageError: too much for a person to read.
+    """
+    lines = list(dict.fromkeys(_origin_lines(plan)))
+    if len(lines) > _MOST_LINES or max(map(len, lines), default=0) > _MOST_CHARS:
+        raise UsageError(
+            f"this plan from elsewhere starts {quantity(len(lines), 'command')}, or one of over "
+            f"{_MOST_CHARS} characters: too much to be asked about; if you trust it add --yes"
+        )
+    return [printable(line, None) for line in lines]
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _origin_lines(plan: Plan) -> Iterator[str]:
+    included = bundled("locustfiles").resolve()
     for cell in islice(conditions(plan), MOST_CELLS):
         yield from _of_server(cell.server)
-        if not Path(cell.workload.file).resolve().is_relative_to(bundled("locustfiles").resolve()):
+        if not Path(cell.workload.file).resolve().is_relative_to(included):
             yield f"runs the locustfile {cell.workload.file}"
         for name in _COMMAND_FLAGS:
             for value in cell.flags.get(name, []):
                 yield f"runs {value}"
+
     if plan.perplexity is not None and plan.perplexity.binary:
         yield f"runs {plan.perplexity.binary}"
 
@@ -67,20 +88,32 @@ def _of_server(server: PlannedServer) -> Iterator[str]:
     if server.kind == URL or URL in settings:
         yield f"sends requests, with the keys in the environment, to {settings.get(URL, '')}"
         return
+
     for name in COMMANDS:
         for command in settings.get(name, []):
             yield f"runs {command}"
-    program = settings.get("program") or server.kind
-    words = [*_texts(settings.get("wrap")), str(program), *_texts(settings.get("args"))]
+
+    program = str(settings.get("program") or server.kind)
+    words = [
+        *_words_of_command(settings.get("wrap")),
+        program,
+        *_words_of_command(settings.get("args")),
+    ]
     variables = [f"{name}={value}" for name, value in settings.get("env", {}).items()]
-    yield f"starts {shlex.join(variables)} {' '.join(words)}".replace("  ", " ")
-    if worker := _texts(settings.get("rpc-worker")):
-        yield f"starts {' '.join(worker)}"
-    if fit := settings.get(FIT):
-        yield f"runs {fit}"
+    command = f"{shlex.join(variables)} {' '.join(words)}"
+    yield f"starts {command}".replace("  ", " ")
+
+    rpc_worker = _words_of_command(settings.get("rpc-worker"))
+    if rpc_worker:
+        yield f"starts {' '.join(rpc_worker)}"
+    if settings.get(FIT):
+        yield f"runs {settings[FIT]}"
 
 
-def _texts(value: object) -> list[str]:
+def _words_of_command(value: object) -> list[str]:
+    """The words of a command that is given as a text or a list."""
     if isinstance(value, str):
         return [value]
-    return [str(part) for part in value] if isinstance(value, Iterable) else []
+    if isinstance(value, Iterable):
+        return [str(part) for part in value]
+    return []

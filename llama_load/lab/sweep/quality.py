@@ -33,7 +33,8 @@ class QualityOf:
     """Measures what a plan asks for, and remembers it in the sweep's journal."""
 
     def __init__(self, plan: PerplexityPlan, folder: SweepFolder) -> None:
-        self._plan, self._folder = plan, folder
+        self._plan = plan
+        self._folder = folder
 
     def is_missing(self, cell: Cell) -> bool:
         """Whether the server of this cell has not been scored yet."""
@@ -44,7 +45,10 @@ class QualityOf:
         key = self._key(cell)
         if key not in self._folder.ended:
             figures, reasons = _measured(self._plan, cell, url)
-            self._folder.note(Ended(key, PERPLEXITY, cell.server.label, extra=figures, extra_reasons=reasons))
+            title = cell.server.label
+            self._folder.note(
+                Ended(key, PERPLEXITY, title, extra=figures, extra_reasons=reasons)
+            )
         entry = self._folder.ended[key]
         return entry.extra, entry.extra_reasons
 
@@ -53,12 +57,17 @@ class QualityOf:
 
 
 def read_text(path: str) -> tuple[Path, str]:
-    """The text to score: a file, or the bundled one. UsageError: it cannot be read, is no UTF-8, is empty or too large."""
+    """The text to score: a file, or the bundled one.
+
+    UsageError: it cannot be read, is no UTF-8, is empty or too large.
+    """
     file = Path(path) if path else bundled(TEXT)
     try:
         text = read_foreign(file, MOST_TEXT_BYTES).decode()
     except TooLarge:
-        raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it") from None
+        raise UsageError(
+            f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it"
+        ) from None
     except OSError as error:
         raise UsageError(f"the text {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -74,28 +83,43 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
     try:
         if plan.binary and model is not None and model.suffix == ".gguf":
             return by_binary(plan, model, url)
-        score = score_text(ProbeSettings(url, environment_key_for(url)), read_text(plan.text)[1], plan.context, stride)
+        _, text = read_text(plan.text)
+        server = ProbeSettings(url, environment_key_for(url))
+        score = score_text(server, text, plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
+
     figures = {"perplexity": score.perplexity}
-    return figures | ({} if score.bits_per_byte is None else {"bits_per_byte": score.bits_per_byte}), {}
+    if score.bits_per_byte is not None:
+        figures["bits_per_byte"] = score.bits_per_byte
+    return figures, {}
 
 
 def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
-    """Perplexity by llama-perplexity; bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens."""
+    """Perplexity by llama-perplexity.
+
+    Bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens.
+    """
     file, text = read_text(plan.text)
-    figures = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
+    figures = perplexity_of(
+        plan.binary, model, file, plan.context, shlex.split(plan.args)
+    )
     try:
         tokens = tokens_of(plan.binary, model, file) or _counted_by_server(url, text)
     except (NotCounted, RunError) as error:
         return figures, {"bits_per_byte": printable(str(error), 300)}
-    return figures | {"bits_per_byte": math.log2(figures["perplexity"]) * tokens / len(text.encode())}, {}
+
+    bits = math.log2(figures["perplexity"]) * tokens
+    return figures | {"bits_per_byte": bits / len(text.encode())}, {}
 
 
 def _counted_by_server(url: str, text: str) -> int:
     """NotCounted: there is no server, or it counts none."""
     if not url:
-        raise NotCounted("no llama-tokenize beside the program, and no server (--host) that counts the tokens of the text")
+        raise NotCounted(
+            "no llama-tokenize beside the program, "
+            "and no server (--host) that counts the tokens of the text"
+        )
     counter = tokenization(Session(environment_key_for(url)), url.rstrip("/"), None)
     if counter is None:
         raise NotCounted("the server counts no tokens")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -18,26 +17,33 @@ from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable, printable_json
-from llama_load.lab.sweep.cell_answers import Answers, answers_of
+from llama_load.lab.sweep.cell_facts import (
+    planned_concurrency,
+    planned_facts,
+    reported_facts,
+    stage_facts,
+)
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import Ended
-from llama_load.lab.sweep.gguf_facts import gguf_facts
-from llama_load.lab.sweep.grammar import URL
-from llama_load.lab.sweep.server_spec import argument, backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
-from llama_load.lab.sweep.tests_load import PROCESS, parse_test
+from llama_load.lab.sweep.rates_of_tests import rates_of_test
+from llama_load.lab.sweep.server_spec import argument, words_of
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import RequestRow, request_rows
 from llama_load.run_folder import load_run
-from llama_load.tables.numbers import decimal_size, parameters, size
 
 MOST_SUMMARY_BYTES = 64 << 20
 SEARCH_JSON = "search.json"
 NOT_RANKED = (FAILED, INCOMPLETE, NOT_COMPARABLE)
-LEAST_PROCESSED = 0.9  # of a test's prompt tokens: BOS and the beginning of a cached prefix may differ by a few
-IN_CACHE = "its prompt tokens came from the server's cache; restart the server, or give another seed"
+
+IN_CACHE = (
+    "its prompt tokens came from the server's cache; "
+    "restart the server, or give another seed"
+)
+NOT_SEEN = " (not seen)"  # behind a number of GPUs that the plan alone knows
 CLIENT_TIMES = "‡"  # behind a rate computed from TTFT or TPOT
+_CHARS = "output_chars_per_s"
 Measured = float | None
 
 
@@ -50,7 +56,8 @@ class Row:
     place: int  # in the order of the plan
     stage: int = 0
     is_stage: bool = False  # of a run in stages
-    figures: Mapping[str, Any] = field(default_factory=dict)  # keys of summary.json, flat and below llama_load
+    # keys of summary.json, flat and below llama_load
+    figures: Mapping[str, Any] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)  # a value per request
     marks: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # why a value is missing
@@ -61,10 +68,10 @@ class Row:
     sentences: Sequence[str] = ()  # what its run found
     words: Sequence[str] = ()  # of the server's command line
     env: Mapping[str, Any] = field(default_factory=dict)
-    answers: Answers | None = None
     common_note: str = ""  # where `common_requests` changed it
     are_rates_ranked: bool = True  # by `common_requests`
-    run: MeasuredRun | None = None  # what `comparison` knows of it; None without a run of its own
+    # what `comparison` knows of it; None without a run of its own
+    run: MeasuredRun | None = None
 
     def fact(self, name: str) -> str:
         """A fact as text; empty if the row has none of that name."""
@@ -74,14 +81,25 @@ class Row:
             return argument(self.words, name.removeprefix(ARGUMENT))
         if name.startswith(VARIABLE):
             return str(self.env.get(name.removeprefix(VARIABLE), ""))
-        return str(self.repeat) if name == "repeat" else self.facts.get(name, "")
+        if name == "repeat":
+            return str(self.repeat)
+        return self.facts.get(name, "")
+
+    def facts_named(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These facts as texts."""
+        return tuple(self.fact(name) for name in names)
 
     def number(self, name: str) -> Measured:
         """A figure; None if it was not measured."""
-        if name in self.samples:
-            return float(np.mean(self.samples[name])) if self.samples[name] else None
+        samples = self.samples.get(name)
+        if samples is not None:
+            return float(np.mean(samples)) if samples else None
+
+        path = [name]
+        if name.startswith(PATH):
+            path = name.removeprefix(PATH).split(".")
         value: Any = self.figures
-        for part in name.removeprefix(PATH).split(".") if name.startswith(PATH) else [name]:
+        for part in path:
             value = value.get(part) if isinstance(value, Mapping) else None
         return float(value) if is_number(value) else None
 
@@ -97,34 +115,48 @@ class Row:
 
 
 def rows_of(cell: Cell, folder: Path, entry: Ended, place: int) -> list[Row]:
-    """The rows of a cell: one per stage of its run in this folder, or one. `entry`: how it ended."""
-    facts = _facts(cell)
-    row = partial(Row, repeat=cell.repeat, place=place, words=words_of(cell.server), env=cell.server.settings.get("env", {}))
+    """The rows of a cell: one per stage of its run in this folder, or one.
+
+    `entry`: how it ended.
+    """
+    facts = planned_facts(cell)
+    new_row = partial(
+        Row,
+        repeat=cell.repeat,
+        place=place,
+        words=words_of(cell.server),
+        env=cell.server.settings.get("env", {}),
+    )
     if entry.reason:
         planned = planned_concurrency(cell)
-        return [
-            row(
-                facts=facts | {"concurrency": users},
-                stage=stage,
-                is_stage=len(planned) > 1,
-                reason=entry.reason,
-                is_ranked=False,
-                figures=entry.extra,
-            )
-            for stage, users in enumerate(planned)
-        ]
+        rows = []
+        for stage, users in enumerate(planned):
+            row = new_row(facts=facts | {"concurrency": users}, stage=stage)
+            row.is_stage = len(planned) > 1
+            row.reason = entry.reason
+            row.is_ranked = False
+            row.figures = entry.extra
+            rows.append(row)
+        return rows
+
     try:
         if cell.load.search is not None:
-            return [row(**_searched(folder, facts))]
+            row = new_row(facts=facts)
+            _add_search(row, folder)
+            return [row]
         summary = read_summary(folder, MOST_SUMMARY_BYTES)
     except (OSError, ValueError) as error:
-        return [row(facts=facts, reason=f"its run folder cannot be read: {printable(str(error), 200)}", is_ranked=False)]
-    facts |= _reported(cell, summary)
-    stages = enumerate(summary.stages or [""])
+        reason = f"its run folder cannot be read: {printable(str(error), 200)}"
+        return [new_row(facts=facts, reason=reason, is_ranked=False)]
+
+    # a setting may be named like a fact, such as `model`
+    facts |= reported_facts(cell, summary) | cell.settings
     rows = []
-    for number, name in stages:
-        run = _measured_run(folder, name)
-        rows.append(row(**_stage(cell, summary, name, entry, facts), stage=number, is_stage=bool(name), run=run))
+    for number, name in enumerate(summary.stages or [""]):
+        row = new_row(facts=dict(facts), stage=number, is_stage=bool(name))
+        row.run = _measured_run(folder, name)
+        _add_stage(row, cell, summary, name, entry)
+        rows.append(row)
     _add_requests(rows, cell, folder)
     return rows
 
@@ -137,124 +169,112 @@ def _measured_run(folder: Path, stage: str) -> MeasuredRun | None:
         return None
 
 
-def _reported(cell: Cell, summary: RunSummary) -> dict[str, str]:
-    """Facts that the run reports; of a server that runs already also what it is."""
-    facts = {"verdict": summary.shown.partition(", ")[0]}
-    if cell.server.kind == URL:
-        facts["model"] = str(summary.figures.get("model_id") or "")
-        facts["backend"] = cell.server.backend or backend_name(str(summary.figures.get("backend") or ""))
-    if (threads := _server_threads(summary)) is not None:
-        facts["server_threads"] = str(threads)
-    return facts
-
-
-def _stage(cell: Cell, summary: RunSummary, name: str, entry: Ended, facts: Mapping[str, str]) -> dict[str, Any]:
-    """What a stage measured, as fields of its row; the whole run for an empty name."""
+def _add_stage(
+    row: Row, cell: Cell, summary: RunSummary, name: str, entry: Ended
+) -> None:
+    """What a stage measured; the whole run for an empty name."""
     telemetry = summary.telemetry(name)
-    flat = summary.certain(name) | entry.extra
-    completed, failed = flat.get("completed") or 0, flat.get("failed") or 0
-    peaks = [gpu.get("vram_peak_mib") for gpu in telemetry.get("by_gpu") or [] if isinstance(gpu, Mapping)]
-    flat |= {
-        "success_rate": 100 * completed / (completed + failed) if completed + failed else None,
-        "chars_per_s": flat.get("output_chars_per_s"),
-        "vram_mib": telemetry.get("vram_peak_mib"),
-        **{f"{BY_GPU}.{number}": peak for number, peak in enumerate(peaks)},
-    }
-    rates = flat.get("spec_decode_per_position_acceptance_rates") or []
-    own = {
-        "concurrency": _concurrency(name, flat, summary.figures),
-        "accepted_by_position": " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float)),
-        "reasons": _failure_kinds(flat),
-        "succeeded": f"{completed}/{completed + failed}",
-    }
-    if not facts["gpus"] and isinstance(count := telemetry.get("gpus"), int | float):
-        own["gpus"] = f"{count:.0f}"
-    reasons = entry.extra_reasons | summary.doubts(name)
-    reasons |= dict.fromkeys(("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use")
+    figures = summary.certain(name) | entry.extra
+    completed = figures.get("completed") or 0
+    ended = completed + (figures.get("failed") or 0)
+    figures["success_rate"] = 100 * completed / ended if ended else None
+    figures["chars_per_s"] = figures.get(_CHARS)
+    figures["vram_mib"] = telemetry.get("vram_peak_mib")
+    figures["server_cpu_cores"] = telemetry.get("server_cpu_cores")
+    figures["server_memory_mib"] = telemetry.get("server_memory_peak_mib")
+    gpus = []
+    for gpu in telemetry.get("by_gpu") or []:
+        if isinstance(gpu, Mapping):
+            gpus.append(gpu)
+
+    for number, gpu in enumerate(gpus):
+        figures[f"{BY_GPU}.{number}"] = gpu.get("vram_peak_mib")
+    row.figures = figures
+
+    row.facts |= stage_facts(summary, name, figures)
+    gpu_number = telemetry.get("gpus")
+    if not row.facts["gpus"] and isinstance(gpu_number, int | float):
+        row.facts["gpus"] = f"{gpu_number:.0f}"
+    elif row.facts["gpus"] and telemetry and not gpus:
+        row.facts["gpus"] += NOT_SEEN
+
+    doubts = summary.doubts(name)
+    row.reasons = entry.extra_reasons | doubts
+    if _CHARS in doubts:
+        row.reasons["chars_per_s"] = doubts[_CHARS]
+    row.reasons |= dict.fromkeys(
+        ("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use"
+    )
+    row.reasons |= dict.fromkeys(
+        ("server_cpu_cores", "server_memory_mib"),
+        "telemetry saw no process of the server, or the run was too short",
+    )
     if not completed:
-        reasons |= dict.fromkeys(flat, f"no request succeeded: {own['reasons'] or 'none ended'}")
+        why = f"no request succeeded: {row.facts['reasons'] or 'none ended'}"
+        row.reasons |= dict.fromkeys(figures, why)
+
     # The server's own timings of a test are not blurred by how its answers arrive.
-    excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
-    is_ranked = bool(completed) and not set(summary.words) & set(excluding)
-    cause = summary.headline or "no verdict"
-    found = {"facts": {**facts, **own}, "figures": flat, "reasons": reasons, "is_ranked": is_ranked, "cause": cause}
-    return found | ({} if name or cell.load.test else {"sentences": summary.sentences})
+    excluding = (FAILED, INCOMPLETE) if cell.load.test else NOT_RANKED
+    row.is_ranked = bool(completed) and not any(
+        word in excluding for word in summary.words
+    )
+    row.cause = summary.headline or "no verdict"
+    if cell.load.test and summary.disturbed:
+        row.is_ranked = False  # other programs slowed down what the server timed
+        row.cause = summary.disturbed
+    if entry.disturbed:
+        row.is_ranked = False
+        row.cause = entry.disturbed
+    if not name and not cell.load.test:
+        row.sentences = summary.sentences
 
 
-def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
-    """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked. Raises OSError, ValueError."""
+def _add_search(row: Row, folder: Path) -> None:
+    """The capacity of a cell that was searched. One that is only a lower bound is not ranked.
+
+    Raises OSError, ValueError.
+    """
     document = printable_json(read_foreign_json(folder / SEARCH_JSON))
-    sentence, low, high = str(document.get("sentence") or ""), document.get("low"), document.get("high")
-    is_known = isinstance(low, int | float) and isinstance(high, int | float)
-    value = document.get("capacity") if isinstance(document.get("capacity"), int | float) else 0
-    interval = f"{low:.4g} to {high:.4g}" if is_known else f"at least {value:.4g}"
-    facts = base | {"capacity_interval": f"{interval} {document.get('unit')}", "binds": str(document.get("binding") or "")}
-    figures = {name: document.get(name) for name in ("capacity", "requests")}
-    return {"facts": facts, "figures": figures, "is_ranked": is_known, "cause": sentence, "reasons": {"capacity": sentence}}
+    sentence = str(document.get("sentence") or "")
+    capacity = document.get("capacity")
+    low = document.get("low")
+    high = document.get("high")
+
+    row.is_ranked = isinstance(low, int | float) and isinstance(high, int | float)
+    if row.is_ranked:
+        interval = f"{low:.4g} to {high:.4g}"
+    else:
+        least = capacity if isinstance(capacity, int | float) else 0
+        interval = f"at least {least:.4g}"
+    row.facts["capacity_interval"] = f"{interval} {document.get('unit')}"
+    row.facts["binds"] = str(document.get("binding") or "")
+
+    against = document.get("not_ranked")
+    if isinstance(against, list) and against:
+        row.is_ranked = False
+        sentence = str(against[0])
+
+    row.figures = {"capacity": capacity, "requests": document.get("requests")}
+    row.cause = sentence
+    row.run = _first_probe(document, folder)
+    row.reasons = {"capacity": sentence}
 
 
-def _facts(cell: Cell) -> dict[str, str]:
-    server = cell.server
-    facts = {
-        "server": server.label,
-        "backend": (server.backend or backend_name(server.kind)) + (",RPC" if uses_rpc(server) else ""),
-        "model": model_name(server),
-        "gpus": gpu_count(server),
-        "workload": cell.workload.label,
-        "load": cell.load.label,
-        "concurrency": "",
-    }
-    if cell.load.test:
-        facts |= {"test": cell.load.label, "depth": str(cell.load.depth)}
-    if (path := model_path(server)) is not None and (model := gguf_facts(path)) is not None:
-        facts |= {
-            "model_type": model.model_type,
-            "size": size(model.tensor_bytes, 2),
-            "params": parameters(model.params),
-            "quantization": model.quantization,
-            "file_size": decimal_size(model.file_bytes),
-        }
-    elif path is not None and path.is_dir():
-        total = sum(file.stat().st_size for file in path.glob("*.safetensors") if file.is_file())
-        facts |= {"file_size": decimal_size(total)} if total else {}
-    return facts | cell.settings  # a setting may be named like one of the model's facts
+def _first_probe(document: Mapping[str, Any], folder: Path) -> MeasuredRun | None:
+    """The run of the first probe: searches of one plan begin with the same load and prompts.
 
-
-def planned_concurrency(cell: Cell) -> list[str]:
-    """What the rows of a cell will have under concurrency, as far as its flags say it: one per stage."""
-    flags = {name: str(values[0]) if len(values) == 1 else ",".join(map(str, values)) for name, values in cell.flags.items()}
-    if stages := flags.get("stages"):
-        return [f"c={stage.strip()}" if stage.strip().isdigit() else stage.strip() for stage in stages.split(",")]
-    if rate := flags.get("request-rate"):
-        return [f"{rate}/s"]
-    users = flags.get("u") or flags.get("users")
-    return [f"c={users}" if users else ""]
-
-
-def _concurrency(stage: str, figures: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    users, rate = (figures.get("users"), figures.get("rate_rps")) if stage else (summary.get("max_concurrency"), None)
-    if rate is None and not stage and isinstance(summary.get("request_rate"), int | float):
-        rate = summary["request_rate"]
-    if rate is not None:
-        return f"{rate:g}/s"
-    return f"c={users}" if users is not None else stage
-
-
-def _failure_kinds(figures: Mapping[str, Any]) -> str:
-    """`connect 3, timeout 1`."""
-    counts: Counter[str] = Counter()
-    for failure in figures.get("failures") or []:
-        if isinstance(failure, Mapping):
-            name = str(failure.get("kind") or failure.get("status") or failure.get("name") or "failed")
-            counts[name] += int(failure.get("count") or 1)
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
-
-
-def _server_threads(summary: RunSummary) -> int | None:
-    servers = summary.ours.get("servers")
-    first = servers[0] if isinstance(servers, list) and servers else None
-    threads = first.get("threads") if isinstance(first, dict) else None
-    return threads if isinstance(threads, int) else None
+    Its verdict is not that of the search.
+    """
+    probes = document.get("probes")
+    if not isinstance(probes, list) or not probes or not isinstance(probes[0], Mapping):
+        return None
+    name = PurePosixPath(str(probes[0].get("run")))
+    if name.is_absolute() or ".." in name.parts:
+        return None
+    run = _measured_run(folder / name, "")
+    if run is None:
+        return None
+    return replace(run, words=(), planned=None, load={}, answers=None)
 
 
 def _add_requests(rows: list[Row], cell: Cell, folder: Path) -> None:
@@ -262,49 +282,41 @@ def _add_requests(rows: list[Row], cell: Cell, folder: Path) -> None:
     try:
         records = load_run(folder).records.measured()
     except (LlamaLoadError, OSError) as error:
+        reason = printable(str(error), 200)
         for row in rows:
-            row.reasons |= dict.fromkeys(("ts", "cold_start_s"), printable(str(error), 200))
+            row.reasons |= dict.fromkeys(("ts", "cold_start_s"), reason)
         return
+
     for number, row in enumerate(rows):
-        own = records.where(records.equals("stage", number)) if len(rows) > 1 else records
-        row.answers = answers_of(own)
-        row.requests = request_rows(own)
+        of_stage = records
+        if len(rows) > 1:
+            of_stage = records.where(records.equals("stage", number))
+        row.requests = request_rows(of_stage)
         if cell.load.test:
-            rates, is_client = test_rates(own, cell.load.test)
-            row.samples["ts"] = rates
-            if not rates:
-                row.reasons["ts"] = "no request of the test succeeded" if not len(own.ok()) else IN_CACHE
-            if is_client:
-                row.marks["ts"] = CLIENT_TIMES
-    start = rows[0].number("server_start_s")
+            _add_rates(row, of_stage, cell.load.test)
+    _add_cold_start(rows[0], records)
+
+
+def _add_rates(row: Row, records: Records, test: str) -> None:
+    rates, is_client = rates_of_test(records, test)
+    row.samples["ts"] = rates
+    if is_client:
+        row.marks["ts"] = CLIENT_TIMES
+    if not rates and not len(records.ok()):
+        row.reasons["ts"] = "no request of the test succeeded"
+    elif not rates:
+        row.reasons["ts"] = IN_CACHE
+
+
+def _add_cold_start(row: Row, records: Records) -> None:
+    """The start of the server and the TTFT of the first request."""
+    start_s = row.number("server_start_s")
     ok = records.ok()
-    if start is None or not len(ok):
-        rows[0].reasons["cold_start_s"] = (
-            "the server was not started for this cell alone" if start is None else "no request succeeded"
-        )
+    if start_s is None:
+        row.reasons["cold_start_s"] = "the server was not started for this cell alone"
+    elif not len(ok):
+        row.reasons["cold_start_s"] = "no request succeeded"
     else:
         first = int(np.argmin(ok.instants("started_mono_ns")))
-        rows[0].samples["cold_start_s"] = [start + float(ok.numbers("ttft_ms")[first]) / 1e3]
-
-
-def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
-    """Tokens per second of each successful request of a test, and whether they come from the client's times.
-
-    pp: prompt tokens that the server processed / its prompt time; tg: (output tokens - 1) / its time of decoding. Without the
-    server's timings: the test's tokens / TTFT, and 1 / TPOT; these include the network and HTTP. A request whose tokens came from
-    the cache, as of a server that had them from an earlier sweep, has no rate of pp.
-    """
-    column = records.ok().numbers
-    kind, tokens = parse_test(test)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if kind == PROCESS:
-            processed = column("server_prompt_tokens")
-            uncached = np.where(np.isnan(processed), column("prompt_tokens") - np.nan_to_num(column("cached_tokens")), processed)
-            is_whole = ~(uncached < LEAST_PROCESSED * tokens)  # also where it is not known
-            own = (processed / column("server_prompt_ms") * 1e3)[is_whole]
-            client = (tokens / column("ttft_ms") * 1e3)[is_whole]
-        else:
-            own = (column("output_tokens") - 1) / column("server_predict_ms") * 1e3
-            client = 1e3 / column("tpot_ms")
-    own, client = (rates[np.isfinite(rates) & (rates > 0)] for rates in (own, client))
-    return (own.tolist(), False) if len(own) else (client.tolist(), True)
+        ttft_s = float(ok.numbers("ttft_ms")[first]) / 1e3
+        row.samples["cold_start_s"] = [start_s + ttft_s]

@@ -1,11 +1,13 @@
-"""Runs Locust for the cells, each in a process of its own, which ends with the sweep and within the cell's time limit."""
+"""Runs Locust for the cells, each in a process of its own.
+
+A process ends with the sweep and within the cell's time limit.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,7 @@ import msgspec
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.locustfile_flags import flag_words
+from llama_load.own_modules import module_command
 from llama_load.processes import end_with_parent
 
 # Of Locust's exit codes: 0 good, 1 a threshold or failed requests. Others leave no whole run.
@@ -51,24 +54,42 @@ class CellRun:
 
 def locust_words(cell: Cell, url: str, folder: Path) -> list[str]:
     """Locust's arguments of a cell."""
-    words = ["-f", cell.workload.file, "--headless", "--host", url, "--run-dir", str(folder)]
+    words = [
+        "-f",
+        cell.workload.file,
+        "--headless",
+        "--host",
+        url,
+        "--run-dir",
+        str(folder),
+    ]
     return [*words, "--loglevel", "WARNING", *flag_words(cell.flags)]
 
 
 class LocustRuns:
-    """Runs Locust once per cell. The processes are forked from one that has imported it (docs/decisions/014)."""
+    """Runs Locust once per cell.
+
+    The processes are forked from one that has imported it (docs/decisions/014).
+    """
 
     def __init__(self) -> None:
         self._forker: subprocess.Popen[bytes] | None = None
 
     def run(self, cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
-        """Run a cell; what Locust prints goes to a file beside the run folder. After a KeyboardInterrupt `close` ends Locust."""
+        """Run a cell; what Locust prints goes to a file beside the run folder.
+
+        After a KeyboardInterrupt `close` ends Locust.
+        """
         log = folder.with_name(f"{folder.name}.log")
         end = self._ended(Order(locust_words(cell, url, folder), str(log), limit_s))
         if end.is_late:
-            return CellRun(end.code, f"it took longer than cell-time-limit-s ({limit_s:g} s)")
+            return CellRun(
+                end.code, f"it took longer than cell-time-limit-s ({limit_s:g} s)"
+            )
         if end.code not in WHOLE or not (folder / "summary.json").is_file():
-            return CellRun(end.code, f"locust ended with exit code {end.code}: {_last_line(log)}")
+            return CellRun(
+                end.code, f"locust ended with exit code {end.code}: {_last_line(log)}"
+            )
         return CellRun(end.code, "")
 
     def _ended(self, order: Order) -> End:
@@ -76,7 +97,7 @@ class LocustRuns:
         with open(order.log, "wb") as log:  # noqa: PTH123 (a text)
             if self._forker is None:
                 self._forker = subprocess.Popen(
-                    [sys.executable, "-m", FORKER],
+                    module_command(FORKER),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -85,16 +106,21 @@ class LocustRuns:
                 )
         assert self._forker.stdin is not None
         assert self._forker.stdout is not None
+
         with suppress(BrokenPipeError):
             self._forker.stdin.write(msgspec.json.encode(order) + b"\n")
             self._forker.stdin.flush()
-        if answer := self._forker.stdout.readline():
+        answer = self._forker.stdout.readline()
+        if answer:
             return msgspec.json.decode(answer, type=End)
-        return End(self.close() or -1, is_late=False)  # it was killed, or an import failed
+        return End(
+            self.close() or -1, is_late=False
+        )  # it was killed, or an import failed
 
     def close(self) -> int:
         """End the forker, and with it a run that goes on: the forker's exit code."""
-        forker, self._forker = self._forker, None
+        forker = self._forker
+        self._forker = None
         if forker is None:
             return 0
         try:
@@ -109,6 +135,10 @@ def _last_line(log: Path) -> str:
     """The last line of what Locust printed that says something."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
-    printed = [line for line in lines if line and not line.startswith("Run folder")]
-    return printable(printed[-1], 300) if printed else "it printed nothing"
+        tail = file.read().decode("utf-8", "replace")
+
+    for line in reversed(tail.splitlines()):
+        text = line.strip()
+        if text and not text.startswith("Run folder"):
+            return printable(text, 300)
+    return "it printed nothing"

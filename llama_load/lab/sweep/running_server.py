@@ -15,22 +15,30 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.grammar import FIT, KEEP, URL
 from llama_load.lab.sweep.plan import PlannedServer
 from llama_load.lab.sweep.server_spec import spec_of
-from llama_load.plain_http import NoAnswerError, request
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server, serving
 from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.targets.servers import ServerKind, kind_named
+from llama_load.targets.server_controls import reset_cache
+from llama_load.targets.servers import ServerKind, ServerSpec, kind_named
 
-ASK_WITHIN_S = 10.0
-MOST_SLOTS = 1024
-MEMORY, FITTED = "memory.log", "fit_param.cmd"
+MEMORY = "memory.log"
+FITTED = "fit_param.cmd"
 _MEMORY_LINE = re.compile(rb"memory.?breakdown", re.IGNORECASE)
+_IS_LOADED = re.compile(rb"n_slots = \d")
+FORECAST = (
+    "(a forecast from before the model was loaded: "
+    "the server did not print the table at its end)"
+)
 MOST_LOG_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
 class Ready:
-    """A server that is ready for a cell. `start_s`: it was started for this cell alone; None if it was kept or is a URL."""
+    """A server that is ready for a cell.
+
+    `start_s`: it was started for this cell alone; None if it was kept or is a URL.
+    """
 
     url: str
     start_s: float | None
@@ -38,10 +46,15 @@ class Ready:
 
 
 class RunningServer:
-    """At most one server at a time. It goes on for cells with the same settings, until it is stopped."""
+    """At most one server at a time.
+
+    It goes on for cells with the same settings, until it is stopped.
+    """
 
     def __init__(self, folder: Path, after_a_cell: str, *, empties_cache: bool) -> None:
-        self._folder, self._keeps, self._empties_cache = folder, after_a_cell == KEEP, empties_cache
+        self._folder = folder
+        self._keeps = after_a_cell == KEEP
+        self._empties_cache = empties_cache
         self._stack = ExitStack()
         self._server: Server | None = None
         self._settings = ""
@@ -52,21 +65,30 @@ class RunningServer:
         if cell.server.kind == URL:
             self.stop()
             url = str(cell.server.settings[URL]).rstrip("/")
-            return Ready(url, None, empty_cache(url) if self._empties_cache else "")
+            return self._kept(url, None)
+
         settings = digest(cell.server)
-        if self._server is not None and self._settings == settings and not self._server.ended():
-            kind = kind_named(cell.server.kind)
-            return Ready(self._server.url, None, empty_cache(self._server.url, kind) if self._empties_cache else "")
+        if (
+            self._server is not None
+            and self._settings == settings
+            and not self._server.ended()
+        ):
+            return self._kept(self._server.url, kind_named(cell.server.kind))
         self.stop()
+
         self._log_folder = self._folder / cell.folder
         spec = spec_of(cell.server)
-        if program := str(cell.server.settings.get(FIT, "")):  # while nothing of the server is in memory
-            self._log_folder.mkdir(parents=True, exist_ok=True)
-            flags = fitted_flags(program, (*(("-m", spec.model) if spec.model else ()), *spec.args), spec.env)
-            (self._log_folder / FITTED).write_text(f"{redacted(flags)}\n", encoding="utf-8")
+        fit_program = str(cell.server.settings.get(FIT, ""))
+        if fit_program:  # while nothing of the server is in memory
+            _write_fitted_flags(fit_program, spec, self._log_folder)
         self._server = self._stack.enter_context(serving(spec, self._log_folder))
         self._settings = settings
         return Ready(self._server.url, self._server.start_s)
+
+    def _kept(self, url: str, kind: ServerKind | None) -> Ready:
+        """A server that was not started for the cell."""
+        note = empty_cache(url, kind) if self._empties_cache else ""
+        return Ready(url, None, note)
 
     def has_ended(self) -> str:
         """Why the server ended; empty while it runs."""
@@ -79,11 +101,22 @@ class RunningServer:
 
     def stop(self) -> None:
         """Stop the server, if one runs, and keep its memory breakdown."""
-        self._server, self._settings = None, ""
+        self._server = None
+        self._settings = ""
         self._stack.close()
         if self._log_folder is not None:
             _keep_memory_lines(self._log_folder)
             self._log_folder = None
+
+
+def _write_fitted_flags(program: str, spec: ServerSpec, folder: Path) -> None:
+    """fit_param.cmd: the flags that llama-fit-params fits to the memory."""
+    given = list(spec.args)
+    if spec.model:
+        given[:0] = ["-m", spec.model]
+    flags = fitted_flags(program, given, spec.env)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FITTED).write_text(f"{redacted(flags)}\n", encoding="utf-8")
 
 
 def digest(server: PlannedServer) -> str:
@@ -92,29 +125,44 @@ def digest(server: PlannedServer) -> str:
 
 
 def empty_cache(url: str, kind: ServerKind | None = None) -> str:
-    """Empty the prompt cache of this server, whose kind is looked up if it is not given. A sentence if that fails."""
+    """Empty the prompt cache of this server. A sentence if that fails.
+
+    `kind`: of the server; it is asked for it if it is not given.
+    """
     try:
         kind = kind or Probe(ProbeSettings(url)).ask().kind
-        has_slots = "{slot}" in kind.cache_reset
-        slots = request("GET", url + kind.slots_path, within_s=ASK_WITHIN_S).json()[:MOST_SLOTS] if has_slots else [{"id": 0}]
-        paths = [kind.cache_reset.format(slot=int(slot["id"])) for slot in slots]
-        answers = [request("POST", url + path, within_s=ASK_WITHIN_S) for path in paths if path]
-        why = "" if answers and all(answer.status == 200 for answer in answers) else kind.cache_reset_note
+        why = reset_cache(Session(), url, kind)
     except UsageError as error:
         why = str(error)
-    except (NoAnswerError, ValueError, KeyError, TypeError):
+    except NoAnswerError:
         why = "the server did not answer"
     return why and f"the prompt cache was not emptied: {why}"
 
 
 def _keep_memory_lines(folder: Path) -> None:
-    """memory.log: the lines of the memory breakdown that llama.cpp prints when it ends."""
-    log, memory = folder / "server.log", folder / MEMORY
+    """memory.log: the lines of the memory breakdown that llama.cpp prints when it ends.
+
+    A server that was killed has only printed the one with which it fits its parameters.
+    """
+    log = folder / "server.log"
+    memory = folder / MEMORY
     if memory.exists() or not log.is_file():
         return
+
+    kept: list[bytes] = []
+    is_loaded = False
+    is_forecast = False
     with log.open("rb") as file:
-        lines = [line for line in file.read(MOST_LOG_BYTES).splitlines(keepends=True) if _MEMORY_LINE.search(line)]
-    heads = [place for place, line in enumerate(lines) if b"[MiB]" in line]
-    lines = lines[heads[-1] :] if heads else lines  # it is printed at the start, too
-    if lines:
-        memory.write_bytes(redacted_bytes(b"".join(lines)))
+        for line in file.read(MOST_LOG_BYTES).splitlines(keepends=True):
+            is_loaded = is_loaded or _IS_LOADED.search(line) is not None
+            if not _MEMORY_LINE.search(line):
+                continue
+            if b"[MiB]" in line:  # the heading: it is printed at the start, too
+                kept.clear()
+                is_forecast = not is_loaded
+            kept.append(line)
+
+    if kept and is_forecast:
+        kept.append(f"{FORECAST}\n".encode())
+    if kept:
+        memory.write_bytes(redacted_bytes(b"".join(kept)))

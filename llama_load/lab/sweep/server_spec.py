@@ -14,17 +14,22 @@ from llama_load.targets.servers import ANY, ServerSpec, kind_named, start_of
 
 
 def spec_of(server: PlannedServer) -> ServerSpec:
-    """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` and `start_of` refuse."""
+    """How to start it.
+
+    UsageError: quotes that are not closed, or what `ServerSpec` and `start_of` refuse.
+    """
     fields: dict[str, Any] = {}
     for name, value in server.settings.items():
+        if name == FIT:
+            continue
         if name in WORDS:
             value = words(value)
         elif name in COMMANDS:
             value = tuple(words(command) for command in value)
         elif name == "env":
-            value = {key: str(field_value) for key, field_value in value.items()}
-        if name != FIT:
-            fields[name.replace("-", "_")] = value
+            value = {key: str(variable) for key, variable in value.items()}
+        fields[name.replace("-", "_")] = value
+
     spec = ServerSpec(kind=server.kind, **fields)
     start_of(spec)
     return spec
@@ -33,10 +38,14 @@ def spec_of(server: PlannedServer) -> ServerSpec:
 def words(value: Any) -> tuple[str, ...]:
     """The words of a command line, given as a text or several; no shell reads them."""
     texts = [value] if isinstance(value, str) else value
+    split: list[str] = []
     try:
-        return tuple(word for text in texts for word in shlex.split(str(text)))
+        for text in texts:
+            split += shlex.split(str(text))
     except ValueError as error:
-        raise UsageError(f"the command {' '.join(map(str, texts))!r} cannot be read: {error}") from None
+        command = " ".join(map(str, texts))
+        raise UsageError(f"the command {command!r} cannot be read: {error}") from None
+    return tuple(split)
 
 
 def words_of(server: PlannedServer) -> tuple[str, ...]:
@@ -55,7 +64,7 @@ def backend_name(kind: str) -> str:
 
 def model_path(server: PlannedServer) -> Path | None:
     """The model's file or folder, if it is one on this machine."""
-    given = str(server.settings.get("model") or argument(words_of(server), "-m", "--model"))
+    given = _model_given(server)
     if not given or server.kind == URL:
         return None
     path = Path(given).expanduser()
@@ -64,10 +73,19 @@ def model_path(server: PlannedServer) -> Path | None:
 
 def model_name(server: PlannedServer) -> str:
     """The name of a file or folder, else what was given: meta-llama/Llama-2-7b-chat-hf."""
-    given = str(server.settings.get("model") or argument(words_of(server), "-m", "--model"))
-    if not given:
-        return "small random model" if server.start is not None and server.start.makes_model else ""
-    return Path(given).name if given.endswith(".gguf") or Path(given).exists() else given
+    given = _model_given(server)
+    if given.endswith(".gguf") or (given and Path(given).exists()):
+        return Path(given).name
+    if not given and server.start is not None and server.start.makes_model:
+        return "small random model"
+    return given
+
+
+def _model_given(server: PlannedServer) -> str:
+    """The model as the plan gives it, empty if it does not."""
+    return str(
+        server.settings.get("model") or argument(words_of(server), "-m", "--model")
+    )
 
 
 def uses_rpc(server: PlannedServer) -> bool:
@@ -78,14 +96,20 @@ def uses_rpc(server: PlannedServer) -> bool:
 def gpu_count(server: PlannedServer) -> str:
     """The number of devices that CUDA_VISIBLE_DEVICES names; empty if it is not set."""
     devices = str(server.settings.get("env", {}).get("CUDA_VISIBLE_DEVICES", ""))
-    return str(len([part for part in devices.split(",") if part.strip()])) if devices else ""
+    if not devices:
+        return ""
+    return str(sum(1 for device in devices.split(",") if device.strip()))
 
 
 def argument(words: Sequence[str], *flags: str) -> str:
-    """The value of a flag on a command line, the last one given: `-t 8` or `--threads=8`; empty without it."""
+    """The value of a flag on a command line, the last one given; empty without it.
+
+    `-t 8` or `--threads=8`.
+    """
     value = ""
-    for word, following in zip(words, [*words[1:], ""], strict=False):
+    for place, word in enumerate(words):
         name, is_joined, joined = word.partition("=")
         if name in flags:
+            following = words[place + 1] if place + 1 < len(words) else ""
             value = joined if is_joined else following
     return value

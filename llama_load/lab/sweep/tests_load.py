@@ -1,11 +1,13 @@
-"""The tests of llama-bench as loads: ppN processes N prompt tokens, tgN generates N tokens, one request at a time.
+"""The tests of llama-bench as loads, one request at a time.
+
+ppN processes N prompt tokens, tgN generates N tokens.
 
 | test | prompt | answer | what is timed |
 |---|---|---|---|
-| ppN | N tokens with BOS; llama-server is told to cache none | 1 token | N / the server's prompt time |
-| ppN @ dD | N tokens behind D tokens that the cache holds since the warm-up | 1 token | N / the server's prompt time |
-| tgN | 8 tokens | N + 1 tokens | N / the server's time between the first token and the last: N decoding steps |
-| tgN @ dD | D tokens | N + 1 tokens | the same, at a context of D to D + N tokens |
+| ppN | N tokens with BOS; none may be cached | 1 token | N / the server's prompt time |
+| ppN @ dD | N tokens behind D that are cached since the warm-up | 1 token | as ppN |
+| tgN | 8 tokens | N + 1 tokens | N / the server's time from first to last token: N steps |
+| tgN @ dD | D tokens | N + 1 tokens | as tgN, at a context of D to D + N tokens |
 """
 
 from __future__ import annotations
@@ -30,21 +32,39 @@ def parse_test(test: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def loads_of_tests(tests: Sequence[str], depths: Sequence[int], flags: FlagValues, **rest: Any) -> list[Load]:
+def loads_of_tests(
+    tests: Sequence[str], depths: Sequence[int], flags: FlagValues, **rest: Any
+) -> list[Load]:
     """A load per depth and test; the plan's own flags replace ours."""
-    return [
-        Load(f"{test} @ d{depth}" if depth else test, merged(_flags(test, depth), flags), test, depth, **rest)
-        for depth in depths
-        for test in tests
-    ]
+    loads = []
+    for depth in depths:
+        for test in tests:
+            label = f"{test} @ d{depth}" if depth else test
+            loads.append(
+                Load(label, merged(_flags(test, depth), flags), test, depth, **rest)
+            )
+    return loads
 
 
 def _flags(test: str, depth: int) -> FlagValues:
     kind, tokens = parse_test(test)
-    lengths: dict[str, int]
-    if kind == PROCESS:
-        lengths = {"input-len": tokens, "output-len": 1} | ({"prefix-len": depth} if depth else {})
+    flags: dict[str, Any] = {
+        "u": 1,
+        "num-prompts": REQUESTS,
+        "warmup": 1,
+        "endpoint": "completions",
+        "ignore-eos": True,
+    }
+    if kind != PROCESS:
+        flags["input-len"] = max(SHORT_PROMPT, depth)
+        flags["output-len"] = tokens + 1
     else:
-        lengths = {"input-len": max(SHORT_PROMPT, depth), "output-len": tokens + 1}
-    common: dict[str, Any] = {"u": 1, "num-prompts": REQUESTS, "warmup": 1, "endpoint": "completions", "ignore-eos": True}
-    return {name: [value] for name, value in (common | lengths).items()}
+        flags["input-len"] = tokens
+        flags["output-len"] = 1
+        if depth:
+            flags["prefix-len"] = depth
+    lists = {}
+    for name, value in flags.items():
+        lists[name] = [value]
+
+    return lists

@@ -10,16 +10,25 @@ from llama_load.errors import did_you_mean
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.languages import CHINESE
 
-HIGHER, LOWER = "max", "min"
+HIGHER = "max"
+LOWER = "min"
 # Percentiles that a run may report; a column of one that the run's --metric-percentiles lack is NA.
 _PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 BY_GPU = "vram_by_gpu"
-CONSTANT, ARGUMENT, VARIABLE, PATH = "=", "arg:", "env:", "llama_load."
+# How names begin that are not values of this list: a text of its own, a flag of the server's
+# command line, a variable of its environment, a figure of summary.json.
+CONSTANT = "="
+ARGUMENT = "arg:"
+VARIABLE = "env:"
+PATH = "llama_load."
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value: its headings, digits behind the point, whether more or less is better, and what it is."""
+    """A value: its headings and what it is.
+
+    `decimals`: digits behind the point; `best`: whether more or less is better.
+    """
 
     key: str
     english: str
@@ -34,57 +43,183 @@ class Value:
         return self.chinese if language == CHINESE else self.english
 
 
-def _text(key: str, english: str, chinese: str, help_: str) -> Value:
+def _text_value(key: str, english: str, chinese: str, help_: str) -> Value:
     return Value(key, english, chinese, help_, is_text=True)
 
 
 FACTS = (
-    _text("server", "Server", "服务端", "the server's label"),
-    _text("backend", "Backend", "后端", "what the server is: llama.cpp, vLLM, llama-cpp-python, or the plan's own text"),
-    _text("model", "Model", "模型", "the model's file or name"),
-    _text(
+    _text_value("server", "Server", "服务端", "the server's label"),
+    _text_value(
+        "backend",
+        "Backend",
+        "后端",
+        "what the server is: llama.cpp, vLLM, llama-cpp-python, or the plan's own text",
+    ),
+    _text_value("model", "Model", "模型", "the model's file or name"),
+    _text_value(
         "model_type",
         "Model type",
         "模型类型",
         "architecture, size and quantization, as llama-bench prints them; from the .gguf file",
     ),
-    _text("size", "Size", "大小", "bytes of the model's tensors, as llama-bench prints them"),
-    _text("file_size", "Size", "大小", "size of the .gguf file, or of the files in the model's folder, in GB of 10^9 bytes"),
-    _text("params", "Params", "参数量", "number of parameters, in billions, as llama-bench prints it"),
-    _text("quantization", "Quantization", "量化", "quantization of the .gguf file, such as Q4_K - Medium"),
-    _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of detected GPUs"),
-    _text("server_threads", "Threads", "线程数", "threads that llama.cpp computes with, by the server's log"),
-    _text(
-        "accepted_by_position", "Accepted by position", "各位置接受率", "share of drafts whose first, second, … token was accepted"
+    _text_value(
+        "size",
+        "Size",
+        "大小",
+        "bytes of the model's tensors, as llama-bench prints them",
     ),
-    _text("workload", "Workload", "负载类型", "the workload's label"),
-    _text("load", "Load", "负载", "the load's label"),
-    _text(
-        "concurrency", "Concurrency", "并发", "requests in flight of the stage or the cell, such as c=8; in an open loop the rate"
+    _text_value(
+        "file_size",
+        "Size",
+        "大小",
+        "size of the .gguf file, or of the files in the model's folder, in GB of 10^9 bytes",
     ),
-    _text("test", "Test", "测试", "the test, such as pp512 or tg128 @ d4096"),
-    _text("depth", "Depth", "深度", "tokens in the context before the test"),
-    _text("repeats", "Repeats", "重复次数", "number of runs behind the row"),
-    _text("verdict", "Verdict", "判定", "the gravest word of the runs' verdicts"),
-    _text("capacity_interval", "95 % interval", "95 % 区间", "of a searched capacity: its interval, such as 19 to 21 users"),
-    _text("binds", "Binds", "受限于", "of a searched capacity: the objective that the fewest requests met above it"),
-    _text("reasons", "Failure Reasons", "失败原因", "classes of failed requests with their counts"),
-    _text("succeeded", "Succeeded", "成功请求", "successful requests of all, such as 12/20"),
+    _text_value(
+        "params",
+        "Params",
+        "参数量",
+        "number of parameters, in billions, as llama-bench prints it",
+    ),
+    _text_value(
+        "quantization",
+        "Quantization",
+        "量化",
+        "quantization of the .gguf file, such as Q4_K - Medium",
+    ),
+    _text_value(
+        "gpus",
+        "GPUs",
+        "显卡数量",
+        "number of devices in CUDA_VISIBLE_DEVICES, else of detected GPUs",
+    ),
+    _text_value(
+        "server_threads",
+        "Threads",
+        "线程数",
+        "threads that llama.cpp computes with, by the server's log",
+    ),
+    _text_value(
+        "accepted_by_position",
+        "Accepted by position",
+        "各位置接受率",
+        "share of drafts whose first, second, … token was accepted",
+    ),
+    _text_value("workload", "Workload", "负载类型", "the workload's label"),
+    _text_value("load", "Load", "负载", "the load's label"),
+    _text_value(
+        "concurrency",
+        "Concurrency",
+        "并发",
+        "requests in flight of the stage or the cell, such as c=8; in an open loop the rate",
+    ),
+    _text_value("test", "Test", "测试", "the test, such as pp512 or tg128 @ d4096"),
+    _text_value("depth", "Depth", "深度", "tokens in the context before the test"),
+    _text_value("repeats", "Repeats", "重复次数", "number of runs behind the row"),
+    _text_value("verdict", "Verdict", "判定", "the gravest word of the runs' verdicts"),
+    _text_value(
+        "capacity_interval",
+        "95 % interval",
+        "95 % 区间",
+        "of a searched capacity: its interval, such as 19 to 21 users",
+    ),
+    _text_value(
+        "binds",
+        "Binds",
+        "受限于",
+        "of a searched capacity: the objective that the fewest requests met above it",
+    ),
+    _text_value(
+        "reasons",
+        "Failure Reasons",
+        "失败原因",
+        "classes of failed requests with their counts",
+    ),
+    _text_value(
+        "succeeded",
+        "Succeeded",
+        "成功请求",
+        "successful requests of all, such as 12/20",
+    ),
 )
 FIGURES = (
-    Value("duration", "Duration (s)", "耗时 (s)", "duration of the measurement, s", best=LOWER),
-    Value("request_throughput", "Req/s", "请求/s", "successful requests per second", best=HIGHER),
-    Value("output_throughput", "Output Tok/s", "每秒生成 Tokens", "output tokens per second of all requests together", best=HIGHER),
-    Value("total_token_throughput", "Total Tok/s", "每秒总 Tokens", "prompt and output tokens per second", best=HIGHER),
-    Value("mean_ttft_ms", "Mean TTFT (ms)", "平均首 Token 延迟 (ms)", "mean time to first token, ms", best=LOWER),
-    Value("mean_tpot_ms", "Mean TPOT (ms)", "平均每 Token 耗时 (ms)", "mean time per output token, ms", best=LOWER),
-    Value("mean_e2el_ms", "Mean E2EL (ms)", "平均总延迟 (ms)", "mean end-to-end latency, ms", best=LOWER),
-    Value("success_rate", "Success Rate", "成功率", "successful requests in per cent of all that ended", 1, HIGHER),
-    Value("chars_per_s", "Chars/s", "每秒生成字符", "output characters per second", best=HIGHER),
     Value(
-        "capacity", "Capacity", "容量", "of a load with `search`: the most users, or requests/s, within its objectives", best=HIGHER
+        "duration",
+        "Duration (s)",
+        "耗时 (s)",
+        "duration of the measurement, s",
+        best=LOWER,
     ),
-    Value("server_start_s", "Start (s)", "启动耗时 (s)", "from starting the server's process until it was ready, s", best=LOWER),
+    Value(
+        "request_throughput",
+        "Req/s",
+        "请求/s",
+        "successful requests per second",
+        best=HIGHER,
+    ),
+    Value(
+        "output_throughput",
+        "Output Tok/s",
+        "每秒生成 Tokens",
+        "output tokens per second of all requests together",
+        best=HIGHER,
+    ),
+    Value(
+        "total_token_throughput",
+        "Total Tok/s",
+        "每秒总 Tokens",
+        "prompt and output tokens per second",
+        best=HIGHER,
+    ),
+    Value(
+        "mean_ttft_ms",
+        "Mean TTFT (ms)",
+        "平均首 Token 延迟 (ms)",
+        "mean time to first token, ms",
+        best=LOWER,
+    ),
+    Value(
+        "mean_tpot_ms",
+        "Mean TPOT (ms)",
+        "平均每 Token 耗时 (ms)",
+        "mean time per output token, ms",
+        best=LOWER,
+    ),
+    Value(
+        "mean_e2el_ms",
+        "Mean E2EL (ms)",
+        "平均总延迟 (ms)",
+        "mean end-to-end latency, ms",
+        best=LOWER,
+    ),
+    Value(
+        "success_rate",
+        "Success Rate",
+        "成功率",
+        "successful requests in per cent of all that ended",
+        1,
+        HIGHER,
+    ),
+    Value(
+        "chars_per_s",
+        "Chars/s",
+        "每秒生成字符",
+        "output characters per second",
+        best=HIGHER,
+    ),
+    Value(
+        "capacity",
+        "Capacity",
+        "容量",
+        "of a load with `search`: the most users, or requests/s, within its objectives",
+        best=HIGHER,
+    ),
+    Value(
+        "server_start_s",
+        "Start (s)",
+        "启动耗时 (s)",
+        "from starting the server's process until it was ready, s",
+        best=LOWER,
+    ),
     Value(
         "cold_start_s",
         "Cold start (s)",
@@ -94,20 +229,76 @@ FIGURES = (
         LOWER,
     ),
     Value(
-        "ts", "t/s", "t/s", "tokens per second of a test: mean of the requests' own rates, ± their sample deviation", best=HIGHER
+        "ts",
+        "t/s",
+        "t/s",
+        "tokens per second of a test: mean of the requests' own rates, ± their sample deviation",
+        best=HIGHER,
     ),
     Value("perplexity", "PPL", "困惑度", "perplexity of the text", 4, LOWER),
-    Value("bits_per_byte", "Bits/byte", "比特/字节", "bits per byte of the text: comparable between vocabularies", 4, LOWER),
-    Value(BY_GPU, "VRAM (MiB), GPU", "显存 (MiB) GPU", "memory of each GPU in use, a column per GPU, the peak of the run, MiB", 0),
-    Value("vram_mib", "VRAM (MiB)", "显存 (MiB)", "memory of all GPUs in use, the peak of the run, MiB", 0, LOWER),
+    Value(
+        "bits_per_byte",
+        "Bits/byte",
+        "比特/字节",
+        "bits per byte of the text: comparable between vocabularies",
+        4,
+        LOWER,
+    ),
+    Value(
+        BY_GPU,
+        "VRAM (MiB), GPU",
+        "显存 (MiB) GPU",
+        "memory of each GPU in use, a column per GPU, the peak of the run, MiB",
+        0,
+    ),
+    Value(
+        "vram_mib",
+        "VRAM (MiB)",
+        "显存 (MiB)",
+        "memory of all GPUs in use, the peak of the run, MiB",
+        0,
+        LOWER,
+    ),
+    Value(
+        "server_cpu_cores",
+        "Server CPU (cores)",
+        "服务器 CPU (核)",
+        "cores that the server's processes used, where telemetry saw them",
+        2,
+    ),
+    Value(
+        "server_memory_mib",
+        "Server memory (MiB)",
+        "服务器内存 (MiB)",
+        "resident memory of the server's processes, the peak of the run, MiB",
+        0,
+    ),
 )
 # Of a table with a row per request.
 OF_REQUESTS = (
-    _text("task", "Task", "任务", "the request's workload"),
+    _text_value("task", "Task", "任务", "the request's workload"),
     Value("elapse_s", "Elapse", "耗时", "E2EL, s", 1),
-    Value("tokens_per_s", "Tokens Per Second", "每秒 Tokens", "(prompt + output tokens) / E2EL", 1),
-    Value("prompt_per_s", "Prompt Per Second", "每秒提示 Tokens", "prompt tokens/s, the server's own if it reports them", 1),
-    Value("predict_per_s", "Predict Per Second", "每秒生成 Tokens", "output tokens/s, the server's own if it reports them", 2),
+    Value(
+        "tokens_per_s",
+        "Tokens Per Second",
+        "每秒 Tokens",
+        "(prompt + output tokens) / E2EL",
+        1,
+    ),
+    Value(
+        "prompt_per_s",
+        "Prompt Per Second",
+        "每秒提示 Tokens",
+        "prompt tokens/s, the server's own if it reports them",
+        1,
+    ),
+    Value(
+        "predict_per_s",
+        "Predict Per Second",
+        "每秒生成 Tokens",
+        "output tokens/s, the server's own if it reports them",
+        2,
+    ),
     Value("prompt_tokens", "Prompt", "提示", "prompt tokens", 0),
     Value("predict_tokens", "Predict", "生成", "output tokens", 0),
 )
@@ -121,10 +312,12 @@ def value_fault(name: str, settings: Collection[str], rows: str = "") -> str:
         return ""
     if name in _REQUEST_KEYS and rows != REQUESTS:
         return f"{name} is a value of single requests; it needs rows: {REQUESTS}"
-    if name in BY_KEY or name in threshold_keys(_PERCENTILES):
+
+    of_summary = threshold_keys(_PERCENTILES)
+    if name in BY_KEY or name in of_summary:
         return ""
-    near = did_you_mean(name, [*BY_KEY, *settings, *threshold_keys(_PERCENTILES)])
-    return f"there is no value {name}{near or '; docs/sweep-plans.md lists them'}"
+    advice = did_you_mean(name, [*BY_KEY, *settings, *of_summary])
+    return f"there is no value {name}{advice or '; docs/sweep-plans.md lists them'}"
 
 
 def describe(name: str) -> Value:
@@ -132,13 +325,26 @@ def describe(name: str) -> Value:
     if name in BY_KEY:
         return BY_KEY[name]
     if name.startswith(f"{BY_GPU}."):
-        card, number = BY_KEY[BY_GPU], name.removeprefix(f"{BY_GPU}.")
-        return replace(card, key=name, english=f"{card.english} {number}", chinese=f"{card.chinese} {number}")
+        card = BY_KEY[BY_GPU]
+        number = name.removeprefix(f"{BY_GPU}.")
+        english = f"{card.english} {number}"
+        return replace(
+            card, key=name, english=english, chinese=f"{card.chinese} {number}"
+        )
+
     if name in threshold_keys(_PERCENTILES):
-        is_rate = name.endswith(("throughput", "goodput"))
-        return Value(name, name, name, "a key of summary.json", best=HIGHER if is_rate else LOWER if name.endswith("_ms") else "")
+        best = ""
+        if name.endswith(("throughput", "goodput")):
+            best = HIGHER
+        elif name.endswith("_ms"):
+            best = LOWER
+        return Value(name, name, name, "a key of summary.json", best=best)
     if name.startswith(PATH):
-        return Value(name, name.removeprefix(PATH), name.removeprefix(PATH), "a figure below llama_load in summary.json")
+        heading = name.removeprefix(PATH)
+        return Value(
+            name, heading, heading, "a figure below llama_load in summary.json"
+        )
+
     for prefix in (CONSTANT, ARGUMENT, VARIABLE):
         name = name.removeprefix(prefix)
     return Value(name, name, name, "a setting", is_text=True)

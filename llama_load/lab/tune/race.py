@@ -1,9 +1,11 @@
-"""A race of settings: blocks in which each remaining one runs once, in random order, until one is left or all are alike.
+"""A race of settings: in each block every remaining one runs once, in random order.
 
-Blocks pair the runs: what drifts over hours (temperature, other users) meets all settings of a block alike, so differences are
-taken within blocks. After three blocks a setting is dropped if it is significantly worse than the best (paired t test, Holm over
-all comparisons of the round). Settings within 3 % of each other have no real difference: where the best is not better than the
-default by more, with confidence, the default stays.
+It goes on until one is left or all are alike. Blocks pair the runs: what drifts over hours
+(temperature, other users) meets all settings of a block alike, so differences are taken within
+blocks. After three blocks a setting is dropped if it is significantly worse than the best (paired
+t test, Holm over all comparisons of the round). Settings within 3 % of each other have no real
+difference: where the best is not better than the default by more, with confidence, the default
+stays.
 """
 
 from __future__ import annotations
@@ -14,9 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from llama_load.comparison.change_intervals import LEAST_SPREAD, holm, t_quantile, t_tail
+from llama_load.comparison.change_intervals import (
+    LEAST_SPREAD,
+    holm,
+)
+from llama_load.metrics.student_t import t_quantile, t_tail
 
-LEAST_BLOCKS, MOST_BLOCKS = 3, 8
+LEAST_BLOCKS = 3
+MOST_BLOCKS = 8
 SIGNIFICANCE = 0.05
 INDIFFERENCE = 0.03  # relative
 # Scores of setting number i in block number b; None: it did not run to its end.
@@ -25,14 +32,17 @@ Run = Callable[[int, int], float | None]
 Against = Callable[[int], str]
 
 
-def _nothing(number: int) -> str:
+def _no_reason(number: int) -> str:
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """The outcome: the winner's number, the scores by setting (of the blocks that it ran in), and why each was dropped. `is_real`:
-    the winner is better than the default (number 0) by over 3 %, with confidence; `gain` is that ratio - 1 with its 95 % interval.
+    """The outcome of a race.
+
+    The winner's number, the scores by setting (of the blocks that it ran in), and why each was
+    dropped. `is_real`: the winner is better than the default (number 0) by over 3 %, with
+    confidence; `gain` is that ratio - 1 with its 95 % interval.
     """
 
     winner: int
@@ -43,43 +53,79 @@ class Raced:
     blocks: int
 
 
-def race(count: int, run: Run, seed: int = 0, against: Against = _nothing) -> Raced:
-    """Race settings 0 (the default) to count - 1. The default stays in every block, so that the end compares with it. A setting
-    that must not be ranked against it is dropped."""
+class _Race:
+    """The settings that are left and the logarithms of the scores so far."""
+
+    def __init__(self, count: int, run: Run, against: Against) -> None:
+        self._run = run
+        self._against = against
+        self.alive = list(range(count))
+        self.dropped: dict[int, str] = {}
+        self.logs: list[list[float]] = [[] for _ in range(count)]
+
+    def run_block(self, order: Sequence[int], block: int) -> None:
+        """Run these settings, and drop those that failed or must not be ranked."""
+        for number in order:
+            score = self._run(number, block)
+            if score is None:
+                self._drop(number, "a run failed")
+            elif score <= 0:
+                self._drop(number, "no request met the objectives")
+            else:
+                self.logs[number].append(math.log(score))
+
+        for number in list(self.alive):
+            if number == 0:
+                continue
+            reason = self._against(number)
+            if reason:
+                self._drop(number, reason)
+
+    def _drop(self, number: int, reason: str) -> None:
+        self.dropped[number] = reason
+        if number in self.alive:
+            self.alive.remove(number)
+
+    def is_decided(self) -> bool:
+        """Drop what is worse than the best: whether one is left, or all are alike."""
+        self.alive = _remaining(self.alive, self.logs, self.dropped)
+        if len(self.alive) == 1:
+            only = self.alive[0]
+            if only == 0 or _gain(self.logs, only) is not None:
+                return True
+        return _are_equal(self.alive, self.logs)
+
+
+def race(count: int, run: Run, seed: int = 0, against: Against = _no_reason) -> Raced:
+    """Race settings 0 (the default) to count - 1.
+
+    The default stays in every block, so that the end compares with it. A setting that must not be
+    ranked against it is dropped.
+    """
     draw = random.Random(seed)
-    scores: list[list[float]] = [[] for _ in range(count)]
-    dropped: dict[int, str] = {}
-    alive = list(range(count))
+    racing = _Race(count, run, against)
+
     block = 0
     while block < MOST_BLOCKS:
-        order = sorted({0, *alive})
+        order = sorted({0, *racing.alive})
         draw.shuffle(order)
-        for number in order:
-            score = run(number, block)
-            if score is None or score <= 0:
-                dropped[number] = "a run failed" if score is None else "no request met the objectives"
-                alive = [other for other in alive if other != number]
-            else:
-                scores[number].append(math.log(score))
+        racing.run_block(order, block)
         block += 1
-        for number in [number for number in alive if number]:
-            if why := against(number):
-                dropped[number] = why
-                alive.remove(number)
-        if not alive:
+        if not racing.alive:
             break
-        if block >= LEAST_BLOCKS:
-            alive = _remaining(alive, scores, dropped)
-            if len(alive) == 1 and (alive[0] == 0 or _gain(scores, alive[0]) is not None):
-                break
-            if _are_equal(alive, scores):
-                break
-    winner = _winner(alive, scores)
-    gain = _gain(scores, winner) if winner else None
+        if block >= LEAST_BLOCKS and racing.is_decided():
+            break
+
+    winner = _winner(racing.alive, racing.logs)
+    gain = _gain(racing.logs, winner) if winner else None
     is_real = gain is not None and gain[1] > 0 and gain[0] > INDIFFERENCE
-    if winner and not is_real and 0 not in dropped:
+    if winner and not is_real and 0 not in racing.dropped:
         winner = 0
-    return Raced(winner, [[math.exp(score) for score in own] for own in scores], dropped, is_real, gain, block)
+
+    scores = []
+    for logs in racing.logs:
+        scores.append([math.exp(log) for log in logs])
+    return Raced(winner, scores, racing.dropped, is_real, gain, block)
 
 
 def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
@@ -92,39 +138,71 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), max(spread, LEAST_SPREAD) / math.sqrt(len(values))
 
 
-def _remaining(alive: Sequence[int], scores: Sequence[Sequence[float]], dropped: dict[int, str]) -> list[int]:
+def _remaining(
+    alive: Sequence[int], scores: Sequence[Sequence[float]], dropped: dict[int, str]
+) -> list[int]:
     """Those that are not significantly worse than the best."""
-    best = max(alive, key=lambda number: fmean(scores[number]))
-    others = [number for number in alive if number != best]
-    differences = [_mean_and_error(_differences(scores[best], scores[number])) for number in others]
-    p_values = holm([t_tail(mean / error, len(scores[best]) - 1) for mean, error in differences])
-    for number, p, (mean, _) in zip(others, p_values, differences, strict=True):
+    best = _best(alive, scores)
+    freedom = len(scores[best]) - 1
+    others = []
+    for number in alive:
+        if number != best:
+            others.append(number)
+
+    differences = []
+    p_values = []
+    for number in others:
+        mean, error = _mean_and_error(_differences(scores[best], scores[number]))
+        differences.append(mean)
+        p_values.append(t_tail(mean / error, freedom))
+
+    for number, mean, p in zip(others, differences, holm(p_values), strict=True):
         if p < SIGNIFICANCE:
-            dropped[number] = f"{100 * (1 - math.exp(-mean)):.1f} % worse than the best (p = {p:.2g})"
-    return [number for number in alive if number not in dropped]
+            worse = 100 * (1 - math.exp(-mean))
+            dropped[number] = f"{worse:.1f} % worse than the best (p = {p:.2g})"
+    kept = []
+    for number in alive:
+        if number not in dropped:
+            kept.append(number)
+
+    return kept
 
 
 def _are_equal(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> bool:
     """Whether all differences to the best are within the indifference, with confidence."""
-    best = max(alive, key=lambda number: fmean(scores[number]))
+    best = _best(alive, scores)
     for number in alive:
-        if number != best:
-            mean, error = _mean_and_error(_differences(scores[best], scores[number]))
-            if mean + t_quantile(1 - SIGNIFICANCE, len(scores[best]) - 1) * error > math.log1p(INDIFFERENCE):
-                return False
+        if number == best:
+            continue
+        mean, error = _mean_and_error(_differences(scores[best], scores[number]))
+        reach = t_quantile(1 - SIGNIFICANCE, len(scores[best]) - 1) * error
+        if mean + reach > math.log1p(INDIFFERENCE):
+            return False
     return True
+
+
+def _best(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> int:
+    """The setting with the highest mean."""
+    return max(alive, key=lambda number: fmean(scores[number]))
 
 
 def _winner(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> int:
     """The best; of those within 3 % of it the first in the plan."""
     if not alive:
         return 0
-    means = {number: fmean(scores[number]) for number in alive}
-    top = max(means.values())
-    return min(number for number, mean in means.items() if top - mean <= math.log1p(INDIFFERENCE) / 3 or mean == top)
+
+    best = fmean(scores[_best(alive, scores)])
+    near = []
+    for number in alive:
+        behind = best - fmean(scores[number])
+        if behind <= math.log1p(INDIFFERENCE) / 3:
+            near.append(number)
+    return min(near)
 
 
-def _gain(scores: Sequence[Sequence[float]], number: int) -> tuple[float, float, float] | None:
+def _gain(
+    scores: Sequence[Sequence[float]], number: int
+) -> tuple[float, float, float] | None:
     """How much better than the default, with its 95 % interval, from the blocks of both."""
     values = _differences(scores[number], scores[0])
     if len(values) < LEAST_BLOCKS:

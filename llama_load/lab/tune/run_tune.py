@@ -1,4 +1,7 @@
-"""A whole tuning: the stages one after the other, each a race of runs of Locust, and the winning command line."""
+"""A whole tuning: stage after stage is a race of runs of Locust.
+
+The result is the command line of the server with the winning settings.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,52 @@ from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.lab.sweep.cells import Cell, expand
-from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder, write_json, write_text
+from llama_load.lab.sweep.folder import (
+    DONE,
+    RUNS,
+    SweepFolder,
+    open_folder,
+    write_json,
+    write_text,
+)
 from llama_load.lab.sweep.grammar import URL
-from llama_load.lab.sweep.plan import Plan
-from llama_load.lab.sweep.runner import CellRunner, Watcher
+from llama_load.lab.sweep.measured_subject import subject_of
+from llama_load.lab.sweep.plan import Plan, Setting
+from llama_load.lab.sweep.runner import CellRunner, Watcher, disturbance_of
 from llama_load.lab.sweep.server_spec import spec_of
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
-from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
+from llama_load.lab.tune.tune_stages import (
+    Stage,
+    cells_of,
+    check_concurrency,
+    names,
+    places_of,
+    stages_of,
+    with_users,
+)
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
 from llama_load.serving.commands import with_model
-from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
+from llama_load.tables import (
+    LEFT,
+    Column,
+    Row,
+    Table,
+    columns,
+    document_lines,
+    figure,
+    titled_lines,
+)
 from llama_load.targets.servers import start_of
 from llama_load.units import quantity
 from llama_load.version import __version__
 
-JSON, MARKDOWN, HTML = "tune.json", "tune.md", "tune.html"
+JSON = "tune.json"
+MARKDOWN = "tune.md"
+HTML = "tune.html"
 SCORE = "request_goodput"
-# Reasons that no repeats resolve: such a setting leaves the race. Other lengths of answers may be chance, and count at its end.
+# Reasons that no repeats resolve: such a setting leaves the race. Other lengths of answers may be
+# chance, and count at its end.
 OTHER_PROMPTS = ("different prompts", "lengths of prompts", "cached prompts")
 PORT = 8080  # of the command line that is printed
 MOST_SUMMARY_BYTES = 64 << 20
@@ -56,15 +87,31 @@ class Tuned:
     chosen: str
     command: str
     runs: int
+    drafts: Sequence[DraftRace] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRace:
+    """The race of the settings of drafts with so many users; None: no run met the objectives."""
+
+    users: int
+    race: StageRace | None
 
 
 class _Runner:
-    """Runs cells with the machinery of sweeps; those that ended before an interruption are read from their folders."""
+    """Runs cells with the machinery of sweeps.
+
+    Those that ended before an interruption are read from their folders.
+    """
 
     def __init__(self, cells: CellRunner, folder: SweepFolder) -> None:
-        self._cells, self._folder = cells, folder
+        self._cells = cells
+        self._folder = folder
         self.runs = 0
-        self._measured: dict[int, list[MeasuredRun]] = {}  # by setting, of the stage that is raced
+        self.why = ""  # why a run had no score
+        self._measured: dict[
+            int, list[MeasuredRun]
+        ] = {}  # by setting, of the stage that is raced
 
     def begin_stage(self) -> None:
         """Forget the runs of the stage before."""
@@ -79,9 +126,15 @@ class _Runner:
         self._measured.setdefault(number, []).append(run)
 
     def reasons_against_default(self, number: int, label: str) -> list[Reason]:
-        """Why the runs of a setting must not be ranked against those of the default, as `compare` would say."""
-        base, other = self._measured.get(0, []), self._measured.get(number, [])
-        return reasons_against([Side("the default", base), Side(label, other)]) if base and other else []
+        """Why the runs of a setting must not be ranked against those of the default.
+
+        By the rules of `compare`.
+        """
+        base = self._measured.get(0, [])
+        other = self._measured.get(number, [])
+        if not base or not other:
+            return []
+        return reasons_against([Side("the default", base), Side(label, other)])
 
     def score(self, cell: Cell) -> float | None:
         """Requests per second that met all objectives; None if the run failed."""
@@ -89,44 +142,106 @@ class _Runner:
         entry = self._folder.ended.get(cell.key)
         if entry is None:
             entry = self._cells.run(cell)
+            why = disturbance_of(self._folder, cell)
+            if why:
+                entry = self._cells.run_again(cell, why) or entry
         if entry.status != DONE:
+            self.why = entry.reason
             return None
+
         summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
-        return None if {INCOMPLETE, FAILED} & set(summary.words) else summary.numbers(SCORE).get(SCORE)
+        score = summary.numbers(SCORE).get(SCORE)
+        if score is None or INCOMPLETE in summary.words or FAILED in summary.words:
+            self.why = summary.headline
+            return None
+        return score
 
 
-def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> Tuned:
-    """Race the stages. UsageError: the plan cannot be tuned. RunError: no run met the objectives."""
+def tune(
+    plan: Plan,
+    text: bytes,
+    goodput: str,
+    out: Path,
+    watcher: Watcher,
+    *,
+    concurrencies: Sequence[int] = (),
+) -> Tuned:
+    """Race the stages, that of drafts once more with each of these numbers of users.
+
+    UsageError: the plan cannot be tuned. RunError: no run can be judged, or met the
+    objectives.
+    """
     stages = stages_of(plan)
     if plan.servers[0].kind == URL:
-        raise UsageError("tune starts the server with each setting; give its command in the plan instead of a URL")
-    plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]}, perplexity=None)
+        raise UsageError(
+            "tune starts the server with each setting; "
+            "give its command in the plan instead of a URL"
+        )
+    if concurrencies:
+        check_concurrency(plan, stages)
+    flags = plan.flags | {"goodput": [goodput], "no-report-html": [True]}
+    plan = replace(plan, flags=flags, perplexity=None)
+
     chosen: dict[str, int] = {}
     races = []
-    with closing(open_folder(out, expand(plan), text, __version__)) as folder, closing(CellRunner(plan, folder, watcher)) as cells:
+    with (
+        closing(open_folder(out, expand(plan), text, __version__)) as folder,
+        closing(CellRunner(plan, folder, watcher)) as cells,
+    ):
         runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
-            raced = _race(plan, stage, chosen, runner, number)
-            if not any(raced.raced.scores):
-                raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
-            chosen |= places_of(stage, raced.raced.winner)
-            races.append(raced)
-    best = cells_of(plan, stages[-1], chosen, 0)[races[-1].raced.winner]
+            stage_race = _race(plan, stage, chosen, runner, number)
+            if not any(stage_race.raced.scores):
+                what = f"met the objectives {goodput}"
+                if runner.why:
+                    what = f"can be judged: {runner.why}"
+                raise RunError(
+                    f"no run of the stage {stage.name} {what}; see the runs in {out}"
+                )
+            chosen |= places_of(stage, stage_race.raced.winner)
+            races.append(stage_race)
+        drafts = []
+        for number, users in enumerate(concurrencies, start=len(stages)):
+            crowd = with_users(plan, users)
+            draft_race = _race(crowd, stages[-1], chosen, runner, number)
+            has_scores = any(draft_race.raced.scores)
+            drafts.append(DraftRace(users, draft_race if has_scores else None))
+
+    last_winner = races[-1].raced.winner
+    best = cells_of(plan, stages[-1], chosen, 0)[last_winner]
     spec = with_model(spec_of(best.server))
-    command = shlex.join(redact_words(start_of(spec).command(spec, PORT)))
-    varied = [setting for stage in stages for setting in stage.settings]
-    return Tuned(races, names(varied, chosen), command, runner.runs)
+    command = start_of(spec).command(spec, PORT)
+
+    varied: list[Setting] = []
+    for stage in stages:
+        varied += stage.settings
+    return Tuned(
+        races,
+        names(varied, chosen),
+        shlex.join(redact_words(command)),
+        runner.runs,
+        drafts,
+    )
 
 
-def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, number: int) -> StageRace:
-    """The race of a stage, which is number `number`. It has separate blocks: a run of an earlier stage, though with the same
-    settings, is not paired with later ones. A winner that `compare` would not rank against the default does not win."""
-    count, first = len(cells_of(plan, stage, chosen, 0)), number * MOST_BLOCKS
-    labels = [names(stage.settings, places_of(stage, place)) for place in range(count)]
+def _race(
+    plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, number: int
+) -> StageRace:
+    """The race of a stage, which is number `number`.
+
+    It has blocks of its own: a run of an earlier stage, though with the same settings, is not
+    paired with later ones. A winner that `compare` would not rank against the default does not win.
+    """
+    count = len(cells_of(plan, stage, chosen, 0))
+    first_block = number * MOST_BLOCKS
+    labels = []
+    for place in range(count):
+        labels.append(names(stage.settings, places_of(stage, place)))
+
     runner.begin_stage()
 
     def run(place: int, block: int) -> float | None:
-        cell = cells_of(plan, stage, chosen, first + block)[place]
+        cell = cells_of(plan, stage, chosen, first_block + block)[place]
         score = runner.score(cell)
         if score is not None:
             runner.keep(place, cell)
@@ -134,11 +249,16 @@ def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, num
 
     def other_prompts(place: int) -> str:
         reasons = runner.reasons_against_default(place, labels[place])
-        return next((reason.text for reason in reasons if reason.kind in OTHER_PROMPTS), "")
+        return next(
+            (reason.text for reason in reasons if reason.kind in OTHER_PROMPTS), ""
+        )
 
     raced = race(count, run, plan.seed + number, other_prompts)
-    reasons = runner.reasons_against_default(raced.winner, labels[raced.winner]) if raced.winner else []
-    doubt = next((reason.text for reason in reasons if not reason.latency), "")
+
+    doubt = ""
+    if raced.winner:
+        reasons = runner.reasons_against_default(raced.winner, labels[raced.winner])
+        doubt = next((reason.text for reason in reasons if not reason.latency), "")
     if doubt and raced.scores[0]:
         raced = replace(raced, winner=0, is_real=False, gain=None)
     return StageRace(stage, raced, labels, doubt)
@@ -146,59 +266,125 @@ def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, num
 
 def sentence(race: StageRace) -> str:
     """What a stage found, without a full stop."""
-    raced, label = race.raced, race.labels[race.raced.winner]
+    raced = race.raced
+    stage = race.stage.name
+    label = race.labels[raced.winner]
     blocks = quantity(raced.blocks, "block")
+
     if race.doubt:
-        return f"{race.stage.name}: {label} ({blocks}); the best is not ranked against the default: {race.doubt}"
-    if not raced.winner and len(raced.dropped) == len(race.labels) - 1:
-        return f"{race.stage.name}: the default is the best, {label} ({blocks})"
-    if not raced.winner and 0 not in raced.dropped:
-        return f"{race.stage.name}: no difference to the default was proven, {label} ({blocks})"
+        return (
+            f"{stage}: {label} ({blocks}); "
+            f"the best is not ranked against the default: {race.doubt}"
+        )
+    if raced.winner == 0 and len(raced.dropped) == len(race.labels) - 1:
+        return f"{stage}: the default is the best, {label} ({blocks})"
+    if raced.winner == 0 and 0 not in raced.dropped:
+        return f"{stage}: no difference to the default was proven, {label} ({blocks})"
     if raced.gain is None:
-        return f"{race.stage.name}: {label} ({blocks}; the default did not run)"
+        return f"{stage}: {label} ({blocks}; the default did not run)"
+
     gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)
-    return f"{race.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
+    return f"{stage}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
 
 
 def table_of(race: StageRace) -> Table:
     """A row for each combination."""
     rows: list[Row] = []
-    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True)):
+    for number, scores in enumerate(race.raced.scores):
         mean = figure(sum(scores) / len(scores) if scores else None, 3)
-        outcome = race.raced.dropped.get(number, "default" if number == 0 else "")
-        rows.append([label, str(len(scores)), replace(mean, is_best=number == race.raced.winner), outcome])
+        mean = replace(mean, is_best=number == race.raced.winner)
+        outcome = "default" if number == 0 else ""
+        outcome = race.raced.dropped.get(number, outcome)
+        rows.append([race.labels[number], str(len(scores)), mean, outcome])
+
     heads = [*columns("setting", "runs", "goodput (req/s)"), Column("", LEFT)]
     return Table(f"Stage {race.stage.name}", heads, rows, style="padded")
 
 
+def drafts_table(drafts: Sequence[DraftRace]) -> Table:
+    """The best settings of drafts by the number of users: a row for each."""
+    rows: list[Row] = []
+    for draft in drafts:
+        if draft.race is None:
+            rows.append([str(draft.users), "none met the objectives", "", ""])
+            continue
+        raced = draft.race.raced
+        scores = raced.scores[raced.winner]
+        mean = figure(sum(scores) / len(scores) if scores else None, 3)
+        gain = ""
+        if raced.gain is not None and raced.winner:
+            gain = "{:+.1f} % ({:+.1f} to {:+.1f})".format(
+                *(100 * part for part in raced.gain)
+            )
+        rows.append([str(draft.users), draft.race.labels[raced.winner], mean, gain])
+    heads = [
+        Column("users"),
+        Column("best drafts", LEFT),
+        Column("goodput (req/s)"),
+        Column("against the default (95 %)"),
+    ]
+    return Table("Drafts by concurrency", heads, rows, style="padded")
+
+
 def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
-    """Write tune.json, tune.md and tune.html; the lines for a terminal are returned, the command line first."""
-    sentences = [sentence(race) for race in tuned.races]
+    """Write tune.json, tune.md and tune.html.
+
+    The lines for a terminal are returned, the command line first.
+    """
+    sentences = list(map(sentence, tuned.races))
     tables = [table_of(race) for race in tuned.races]
-    document = {
+    if tuned.drafts:
+        tables.append(drafts_table(tuned.drafts))
+    sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
+
+    write_json(folder / JSON, _document(tuned))
+    write_text(folder / MARKDOWN, "\n".join(document_lines(title, tables, sections)))
+    subtitle = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
+    subject = subject_of(folder / RUNS)
+    html = page(title, subtitle, tables, sections, subject=subject)
+    write_text(folder / HTML, html)
+
+    lines = [tuned.command, "", *sentences]
+    for table in tables:
+        lines += ["", *titled_lines(table)]
+    return lines
+
+
+def _document(tuned: Tuned) -> dict[str, object]:
+    """The contents of tune.json."""
+    return {
         "version": __version__,
         "chosen": tuned.chosen,
         "command": tuned.command,
         "runs": tuned.runs,
-        "stages": [
-            {
-                "stage": race.stage.name,
-                "sentence": text,
-                "winner": race.labels[race.raced.winner],
-                "is_real": race.raced.is_real,
-                "gain": race.raced.gain,
-                "blocks": race.raced.blocks,
-                "not_ranked": race.doubt,
-                "settings": [
-                    {"setting": label, "goodput": scores, "dropped": race.raced.dropped.get(number)}
-                    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True))
-                ],
-            }
-            for race, text in zip(tuned.races, sentences, strict=True)
-        ],
+        "stages": [_stage_document(race) for race in tuned.races],
+        "drafts_by_concurrency": [_draft_document(draft) for draft in tuned.drafts],
     }
-    write_json(folder / JSON, document)
-    sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
-    write_text(folder / MARKDOWN, "\n".join(document_lines(title, tables, sections)))
-    write_text(folder / HTML, page(title, f"{tuned.command} ({quantity(tuned.runs, 'run')})", tables, sections))
-    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *titled_lines(table)])]
+
+
+def _draft_document(draft: DraftRace) -> dict[str, object]:
+    race = None if draft.race is None else _stage_document(draft.race)
+    return {"users": draft.users, "race": race}
+
+
+def _stage_document(race: StageRace) -> dict[str, object]:
+    raced = race.raced
+    settings = []
+    for number, scores in enumerate(raced.scores):
+        setting = {
+            "setting": race.labels[number],
+            "goodput": scores,
+            "dropped": raced.dropped.get(number),
+        }
+        settings.append(setting)
+
+    return {
+        "stage": race.stage.name,
+        "sentence": sentence(race),
+        "winner": race.labels[raced.winner],
+        "is_real": raced.is_real,
+        "gain": raced.gain,
+        "blocks": raced.blocks,
+        "not_ranked": race.doubt,
+        "settings": settings,
+    }

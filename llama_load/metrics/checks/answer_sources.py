@@ -1,126 +1,286 @@
-"""Checks that the answers come from one source: not a part of them from a cache, a filter or another server in front."""
+"""Checks that the answers come from one source: not a part of them from a cache, a filter or
+another server in front."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, limited
+from llama_load.metrics.checks import interruptions
 from llama_load.metrics.equal_work import Work
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.outliers import outliers
-from llama_load.metrics.pace import paces_ms
-from llama_load.metrics.second_group import Looked, Server, by_pace, by_ttft, smallest_seen
-from llama_load.metrics.spoiled import TPOT, TTFT, UPPER
+from llama_load.metrics.pace import median_gaps_ms, paces_ms
+from llama_load.metrics.second_group import (
+    Looked,
+    Server,
+    by_pace,
+    by_ttft,
+    smallest_seen,
+)
+from llama_load.metrics.spoiled import TPOT, TTFT
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
-from llama_load.units import quantity
+from llama_load.units import ns_to_s
 
-NAME, ALONE_NAME = "second_group_ratio", "outlier_shift"
+NAME = "second_group_ratio"
 # What makes two requests different work on the same server, besides the length of the prompt.
-KINDS = ("stage", "workload", "model", "adapter", "endpoint", "host", "answer_form", "choices")
+KINDS = (
+    "stage",
+    "workload",
+    "model",
+    "adapter",
+    "endpoint",
+    "host",
+    "answer_form",
+    "choices",
+)
+# A group of paces shows in the median gaps from this ratio on.
+LEAST_RATIO_OF_GAPS = 1.3
+# A group that is a part of the time: this share of the requests then, and at most this share of all.
+NEARLY_ALL = 0.8
+LONGEST_PART = 0.8
 # Prompt tokens where they are unknown: of English text.
 CHARS_PER_TOKEN = 4.0
+# See `_looked_at_first_tokens`: by stage, intended cache and slots.
+_LOOKED_AT: WeakKeyDictionary[
+    Records, dict[tuple[int | None, bool | None, int | None], Looked]
+] = WeakKeyDictionary()
 
 
 def at_equal_work(evidence: Evidence) -> Iterator[Check]:
-    """Whether a part of the answers came from another source, and whether single requests make a mean: by TTFT and time per
-    token at equal work.
+    """Whether a part of the answers came from another source, and whether single requests make a
+    mean: by TTFT and time per token at equal work.
 
-    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns where the server does
-    not report its cache, and all requests where caching is intended and not reported. Error rates:
-    benchmarks/two_groups.py, in docs/verdict.md.
+    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns
+    where the server does not report its cache, and all requests where caching is intended and not
+    reported. Error rates: benchmarks/two_groups.py, in benchmarks/verdict_rates.md.
     """
     records = evidence.sent
-    servers = _servers(evidence, records, _judged(evidence, records))
     kinds = _kinds(records)
-    by_first = by_ttft(servers, kinds)
-    by_gaps = by_pace(servers, kinds, paces_ms(records))
+    streamed = _streamed(evidence, records)
+    by_first = _looked_at_first_tokens(evidence, records)
+    # A cached prompt is no reason for other gaps.
+    judged = streamed
+    if evidence.cache.intended is False:
+        judged = streamed & _with_known_prompt(evidence, records)
+    paces = paces_ms(records)
+    by_gaps = by_pace(_servers(evidence, records, judged), kinds, paces)
+    if by_gaps.groups is not None and not _shows_in_each_gap(
+        by_gaps, records, paces, kinds
+    ):
+        by_gaps = replace(by_gaps, groups=None)
     yield _second_group(records, by_first, by_gaps)
-    yield from _single(records, by_first, "TTFT")
-    yield from _single(records, by_gaps, "TPOT")
+    yield from interruptions.alone(evidence, by_first, TTFT)
+    yield from interruptions.alone(evidence, by_gaps, TPOT)
+
+
+def ttft_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64]:
+    """TTFT at equal work of these requests, which are all that were in flight: without its wait for
+    a slot, / what prompts and load explain and the median of its kind; NaN where not judged."""
+    looked = _looked_at_first_tokens(evidence, records)
+    quotients = np.full(len(records), np.nan)
+    quotients[looked.rows] = looked.quotients
+    return quotients
+
+
+def _looked_at_first_tokens(evidence: Evidence, records: Records) -> Looked:
+    """The times to the first token of these records at equal work. Several checks ask for them, and
+    fitting the work takes most of a verdict's time: kept as long as the records are."""
+    key = (evidence.stage_number, evidence.cache.intended, evidence.slots)
+    of_records = _LOOKED_AT.setdefault(records, {})
+    if key not in of_records:
+        judged = _streamed(evidence, records) & _with_known_prompt(evidence, records)
+        servers = _servers(evidence, records, judged)
+        of_records[key] = by_ttft(servers, _kinds(records))
+    return of_records[key]
 
 
 def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
     if not by_first.is_enough:
-        return limited(NAME, None, "too few answers with equal work to see whether all come from one source")
+        return limited(
+            NAME,
+            None,
+            "too few answers with equal work to see whether all come from one source",
+        )
+    for looked in (by_first, by_gaps):
+        if (
+            looked.groups is not None
+            and (part := _part_of_time(looked, records)) is not None
+        ):
+            return _changed_for_a_part(looked, records, part)
     if by_first.groups is not None:
-        text = _sentence(by_first, records.numbers("ttft_ms"), "got their first token after")
+        text = _sentence(
+            by_first, records.numbers("ttft_ms"), "got their first token after"
+        )
         return limited(NAME, by_first.groups.share, text)
     if by_gaps.groups is not None:
-        return limited(NAME, by_gaps.groups.share, _sentence(by_gaps, records.numbers("tpot_ms"), "have a token every"))
+        return limited(
+            NAME,
+            by_gaps.groups.share,
+            _sentence(by_gaps, records.numbers("tpot_ms"), "have a token every"),
+        )
 
     seen = smallest_seen(by_first)
     if seen is None:
         text = "too few answers, or too much scatter at equal work, to see whether all come from one source"
         return limited(NAME, None, text)
-    return limited(NAME, 0.0, "first tokens and gaps are of one group at equal prompt length and load", detects=seen)
+    return limited(
+        NAME,
+        0.0,
+        "first tokens and gaps are of one group at equal prompt length and load",
+        detects=seen,
+    )
 
 
-def _single(records: Records, looked: Looked, name: str) -> Iterator[Check]:
-    """Requests that stand alone and make a part of the mean."""
-    is_first_token = name == "TTFT"
-    begun_ns = records.optional_instants("started_mono_ns" if is_first_token else "first_token_mono_ns")[looked.rows]
-    until_ns = records.optional_instants("first_token_mono_ns" if is_first_token else "last_token_mono_ns")[looked.rows]
-    own_ms = records.numbers("ttft_ms" if is_first_token else "tpot_ms")[looked.rows]
-    known = ~np.isnan(own_ms)
-    found = outliers(own_ms[known], looked.quotients[known], begun_ns[known], until_ns[known])
-    if found is None or looked.groups is not None:
-        return
-    slowest = own_ms[known][found.places]
-    count = len(slowest)
-    text = f"{quantity(count, 'request')} of {int(known.sum())} had a {name} of {slowest.min():.0f} ms or more, "
-    text += f"{found.factor:.0f} x as long as any other at equal work: mean {name} is {found.mean:.1f} ms with "
-    text += f"{'it' if count == 1 else 'them'}, {found.mean_without:.1f} ms without"
-    is_first = bool((found.places < max(1, len(own_ms) // 10)).all())
-    advice = "raise --warmup: the first requests met a server that was not ready" if is_first else None
-    yield limited(ALONE_NAME, found.shift, text, advice=advice, spoils=(TTFT, UPPER) if name == "TTFT" else (TPOT, UPPER))
+def _shows_in_each_gap(
+    looked: Looked,
+    records: Records,
+    paces: NDArray[np.float64],
+    kinds: NDArray[np.int64],
+) -> bool:
+    """Whether the median gaps of two groups of paces differ as well: by what work explains, and by
+    the median of their kind. Stalls between tokens come in whole numbers, so that answers with
+    none, one and two of them make groups, too."""
+    assert looked.groups is not None
+    medians = median_gaps_ms(records)[looked.rows]
+    expected_ms = paces[looked.rows] / looked.quotients
+    of_kind_ms = _medians_of_kinds(medians, kinds[looked.rows])
+    for relative in (medians / expected_ms, medians / of_kind_ms):
+        lower = float(np.nanmedian(relative[looked.groups.is_lower]))
+        upper = float(np.nanmedian(relative[~looked.groups.is_lower]))
+        # tokens that come together have no gaps to compare
+        if not upper > LEAST_RATIO_OF_GAPS * lower:
+            return False
+    return True
+
+
+def _medians_of_kinds(
+    values: NDArray[np.float64], kinds: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """For each value the median of its kind, a little above 0 at least."""
+    medians = np.full(len(values), np.nan)
+    for kind in np.unique(kinds):
+        own = values[kinds == kind]
+        if not np.isnan(own).all():
+            medians[kinds == kind] = max(1e-6, float(np.nanmedian(own)))
+    return medians
+
+
+def _part_of_time(looked: Looked, records: Records) -> tuple[int, int] | None:
+    """The first and the last start of the smaller group, where nearly all others of the same kind
+    (workload, model, …) that started between them belong to it as well, and not all of that kind
+    started then: the server changed, and is not two."""
+    smaller = looked.is_smaller()
+    kinds = _kinds(records)[looked.rows]
+    of_kind = np.isin(kinds, np.unique(kinds[smaller]))
+    places = np.flatnonzero(smaller)
+    between = np.zeros(len(smaller), dtype=np.bool_)
+    between[places[0] : places[-1] + 1] = True
+    inside = of_kind & between
+    is_whole = inside.sum() > LONGEST_PART * of_kind.sum()
+    if is_whole or smaller[inside].mean() < NEARLY_ALL:
+        return None
+    started_ns = records.instants("started_mono_ns")[looked.rows]
+    return int(started_ns[places[0]]), int(started_ns[places[-1]])
+
+
+def _changed_for_a_part(
+    looked: Looked, records: Records, part: tuple[int, int]
+) -> Check:
+    """That the server was another one for a part of the time."""
+    smaller = looked.is_smaller()
+    begin_ns = int(records.instants("started_mono_ns").min())
+    since_s, until_s = (ns_to_s(at - begin_ns) for at in part)
+    inside = float(np.median(looked.quotients[smaller]))
+    factor = inside / float(np.median(looked.quotients[~smaller]))
+    how = "as high" if factor > 1 else "lower"
+    size = max(factor, 1 / factor)
+    count = int(smaller.sum())
+    when = f"from {since_s:.0f} s to {until_s:.0f} s"
+
+    text = f"{count} of {len(smaller)} requests, sent {when}, "
+    text += f"had latencies {size:.1f} x {how} "
+    text += "at equal prompt length and load, with none between"
+    return limited("changed_ratio", size, text)
 
 
 def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:
-    """`48 of 400 answers got their first token after 21 ms, the others after 302 ms (medians; …)`."""
+    """`48 of 400 answers got their first token after 21 ms, the others after 302 ms (medians;
+    …)`."""
     smaller = looked.is_smaller()
     inside = float(np.nanmedian(values_ms[looked.rows[smaller]]))
     outside = float(np.nanmedian(values_ms[looked.rows[~smaller]]))
-    text = f"{int(smaller.sum())} of {len(smaller)} answers {what} {inside:.3g} ms, the others {outside:.3g} ms (medians)"
-    factor = float(np.median(looked.quotients[~smaller]) / np.median(looked.quotients[smaller]))
+    counts = f"{int(smaller.sum())} of {len(smaller)} answers"
+    text = f"{counts} {what} {inside:.3g} ms, "
+    text += f"the others {outside:.3g} ms (medians)"
+    factor = float(
+        np.median(looked.quotients[~smaller]) / np.median(looked.quotients[smaller])
+    )
     than = f"{factor:.1f} x as fast" if factor > 1 else f"{1 / factor:.1f} x as slow"
     return f"{text}; at equal prompt length and load they are {than}, with none between: two sources answer"
 
 
-def _judged(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
-    """Streamed answers of this run or stage whose processed prompt is known."""
-    judged = records.equals("status", OK) & records.has("first_token_mono_ns") & ~records.equals("warmup", True)
-    judged &= ~records.equals("first_merged", True) | (records.numbers("token_events") > 1)
+def _streamed(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
+    """Streamed answers of this run or stage."""
+    judged = (
+        records.equals("status", OK)
+        & records.has("first_token_mono_ns")
+        & ~records.equals("warmup", True)
+    )
+    judged &= ~records.equals("first_merged", True) | (
+        records.numbers("token_events") > 1
+    )
     if evidence.stage_number is not None:
         judged &= records.equals("stage", evidence.stage_number)
+    return np.asarray(judged, dtype=np.bool_)
+
+
+def _with_known_prompt(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
+    """Requests of which it is known how much of the prompt was processed."""
     reported = _reporting(records)
-    later = records.numbers("turn") > 1
     if evidence.cache.intended:
-        return np.asarray(judged & reported, dtype=np.bool_)
-    return np.asarray(judged & (reported | ~later), dtype=np.bool_)
+        return reported
+    later = records.numbers("turn") > 1
+    return np.asarray(reported | ~later, dtype=np.bool_)
 
 
 def _reporting(records: Records) -> NDArray[np.bool_]:
     """One bool per row: whether its server reports cached tokens."""
     hosts = records.strings("host")
-    known = {host for host, has in zip(hosts, records.has("cached_tokens"), strict=True) if has}
+    known = {
+        host
+        for host, has in zip(hosts, records.has("cached_tokens"), strict=True)
+        if has
+    }
     return np.array([host in known for host in hosts], dtype=np.bool_)
 
 
-def _servers(evidence: Evidence, records: Records, judged: NDArray[np.bool_]) -> list[Server]:
+def _servers(
+    evidence: Evidence, records: Records, judged: NDArray[np.bool_]
+) -> list[Server]:
     """The requests by host."""
     started_ns = records.instants("started_mono_ns")
     first_ns = records.optional_instants("first_token_mono_ns")
     ended_ns = records.instants("ended_mono_ns")
     prompts = records.numbers("prompt_tokens")
-    prompts = np.where(np.isnan(prompts), np.nan_to_num(records.numbers("prompt_chars")) / CHARS_PER_TOKEN, prompts)
-    processed = np.maximum(1.0, prompts - np.nan_to_num(records.numbers("cached_tokens")))
+    prompts = np.where(
+        np.isnan(prompts),
+        np.nan_to_num(records.numbers("prompt_chars")) / CHARS_PER_TOKEN,
+        prompts,
+    )
+    processed = np.maximum(
+        1.0, prompts - np.nan_to_num(records.numbers("cached_tokens"))
+    )
     hosts = np.array(records.strings("host"), dtype=object)
     names = list(dict.fromkeys(hosts.tolist()))
-    slots = None if evidence.slots is None else max(1, evidence.slots // max(1, len(names)))
+    slots = (
+        None if evidence.slots is None else max(1, evidence.slots // max(1, len(names)))
+    )
 
     servers = []
     for name in names:
@@ -143,7 +303,13 @@ def _kinds(records: Records) -> NDArray[np.int64]:
     columns = [records.strings(name) for name in KINDS]
     is_later = (records.numbers("turn") > 1).tolist()
     has_image = records.has("images").tolist()
-    calls = [reason in ("tool_calls", "function_call") for reason in records.strings("finish_reason")]
+    calls = [
+        reason in ("tool_calls", "function_call")
+        for reason in records.strings("finish_reason")
+    ]
     numbers: dict[tuple[object, ...], int] = {}
-    kinds = [numbers.setdefault(kind, len(numbers)) for kind in zip(*columns, is_later, has_image, calls, strict=True)]
+    kinds = [
+        numbers.setdefault(kind, len(numbers))
+        for kind in zip(*columns, is_later, has_image, calls, strict=True)
+    ]
     return np.array(kinds, dtype=np.int64)

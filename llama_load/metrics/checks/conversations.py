@@ -1,4 +1,5 @@
-"""Checks of conversations: turns that the model did not take, waits that were longer than planned, conversations cut short."""
+"""Checks of conversations: turns that the model did not take, waits that were longer than planned,
+conversations cut short."""
 
 from __future__ import annotations
 
@@ -12,32 +13,44 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.units import quantity
 
 # A wait is late if it was longer than planned by this much, in ms and as a share.
-LATE_MS, LATE_RATIO = 100.0, 0.1
+LATE_MS = 100.0
+LATE_RATIO = 0.1
 
 
 def missed_turns(evidence: Evidence) -> Iterator[Check]:
-    """Turns in which the model called no tool where the record has calls, or the reverse, over all turns with tools whose answer is
-    recorded. With a recorded history they do not change what is sent. Counts: no error."""
+    """Turns in which the model called no tool where the record has calls, or the reverse, over all
+    turns with tools whose answer is recorded. With a recorded history they do not change what is
+    sent. Counts: no error."""
     ok = evidence.records.ok()
-    calls, recorded = ok.numbers("tool_calls"), ok.numbers("recorded_calls")
+    calls = ok.numbers("tool_calls")
+    recorded = ok.numbers("recorded_calls")
     known = ~np.isnan(calls) & ~np.isnan(recorded)
     if not known.any():
         return
     missed = int((known & ((calls < recorded) | ((recorded == 0) & (calls > 0)))).sum())
     text = f"{missed} of {quantity(int(known.sum()), 'turn')} with tools were not taken as recorded: other tool calls, or none"
     if evidence.recorded_history:
-        yield information("missed_turn_ratio", missed / int(known.sum()), f"{text}; the history is the recorded one")
+        yield information(
+            "missed_turn_ratio",
+            missed / int(known.sum()),
+            f"{text}; the history is the recorded one",
+        )
     else:
         yield limited("missed_turn_ratio", missed / int(known.sum()), text)
 
 
 def late_turns(evidence: Evidence) -> Iterator[Check]:
-    """Later turns that began later than planned, beside waits for sub-agents. Evidence: end of the answer before, start of the
-    turn. Counts: no error."""
+    """Later turns that began later than planned, beside waits for sub-agents. Evidence: end of the
+    answer before, start of the turn. Counts: no error."""
     records = evidence.records
-    delay_ms, waited_ms = records.numbers("delay_ms"), records.numbers("waited_ms")
+    delay_ms = records.numbers("delay_ms")
+    waited_ms = records.numbers("waited_ms")
     starts = records.strings("conversation_start")
-    parents = {start for start, agent in zip(starts, records.strings("agent"), strict=True) if agent is not None}
+    parents = {
+        start
+        for start, agent in zip(starts, records.strings("agent"), strict=True)
+        if agent is not None
+    }
     alone = np.array([start not in parents for start in starts], dtype=np.bool_)
     known = ~np.isnan(delay_ms) & ~np.isnan(waited_ms) & alone
     if known.any():
@@ -47,15 +60,19 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
 
 
 def missing_conversations(evidence: Evidence) -> Iterator[Check]:
-    """Conversations that were never alive beside the others, of those that --conversations asks for. Counts: no error."""
+    """Conversations that were never alive beside the others, of those that --conversations asks
+    for. Counts: no error."""
     if evidence.conversations is not None:
         peak = peak_begun(evidence.records)
         text = f"{peak} of {quantity(evidence.conversations, 'conversation')} were alive at once"
-        yield limited("missing_conversations", max(0, evidence.conversations - peak), text)
+        yield limited(
+            "missing_conversations", max(0, evidence.conversations - peak), text
+        )
 
 
 def conversations_cut(evidence: Evidence) -> Iterator[Check]:
-    """Conversations that do not fit a slot as a whole, and those that had not ended when the run did."""
+    """Conversations that do not fit a slot as a whole, and those that had not ended when the run
+    did."""
     if evidence.shortened_conversations:
         text = f"{quantity(evidence.shortened_conversations, 'conversation')} were sent without the turns that do not fit a slot"
         yield limited("shortened_conversations", evidence.shortened_conversations, text)

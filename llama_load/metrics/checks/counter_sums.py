@@ -20,7 +20,8 @@ from llama_load.targets.apis import NOT_CACHED
 NAME = "counter_gap_ratio"
 # Sources of prompt tokens that are no report of the server.
 PLANNED = ("plan", "plan+template")
-# A preempted request is looked up again in the cache, and cached blocks are counted in different places of the engine.
+# A preempted request is looked up again in the cache, and cached blocks are counted in different
+# places of the engine.
 CACHE_TOLERANCE = 0.05
 
 
@@ -28,8 +29,9 @@ CACHE_TOLERANCE = 0.05
 class Comparison:
     """How a counter is compared: its unit, its value, and the sum of what the answers report.
 
-    `judged_by`: the check that compares it, where that is not this one. `needs_requests`: without a counter of requests more of it
-    may be another client's, which `other_client_ratio` judges. `tolerance`: beyond the limit.
+    `judged_by`: the check that compares it, where that is not this one. `needs_requests`: without a
+    counter of requests more of it may be another client's, which `other_client_ratio` judges.
+    `tolerance`: beyond the limit.
     """
 
     unit: str = ""
@@ -47,8 +49,18 @@ def _drafted(counters: ServerCounters) -> int | None:
 # By field of `ServerCounters`.
 COMPARISONS = {
     "requests": Comparison(judged_by="other_client_ratio"),
-    "output_tokens": Comparison("output tokens", lambda counters: counters.output_tokens, "output_tokens", needs_requests=True),
-    "prompt_tokens": Comparison("prompt tokens", lambda counters: counters.prompt_tokens, "prompt_tokens", needs_requests=True),
+    "output_tokens": Comparison(
+        "output tokens",
+        lambda counters: counters.output_tokens,
+        "output_tokens",
+        needs_requests=True,
+    ),
+    "prompt_tokens": Comparison(
+        "prompt tokens",
+        lambda counters: counters.prompt_tokens,
+        "prompt_tokens",
+        needs_requests=True,
+    ),
     "cache_queries": Comparison(judged_by="server_cache_hit_ratio"),
     "cache_hits": Comparison(
         "cached prompt tokens",
@@ -58,24 +70,43 @@ COMPARISONS = {
         tolerance=CACHE_TOLERANCE,
     ),
     "external_hits": Comparison(judged_by="server_cache_hit_ratio"),
-    "speculation": Comparison("drafted tokens", _drafted, "draft_tokens", needs_requests=True, tolerance=CACHE_TOLERANCE),
+    "speculation": Comparison(
+        "drafted tokens",
+        _drafted,
+        "draft_tokens",
+        needs_requests=True,
+        tolerance=CACHE_TOLERANCE,
+    ),
     "preemptions": Comparison(judged_by="preemption_ratio"),
     "times": Comparison(judged_by="unexplained_ratio"),
 }
 
 
 def compared(evidence: Evidence) -> Iterator[Check]:
-    """What the server counted against the sums of the answers. Counts: no error beyond the rounding of printed counters.
+    """What the server counted against the sums of the answers. Counts: no error beyond the rounding
+    of printed counters.
 
     Failed and cut requests are in the counters, too: with them an excess is no disagreement."""
     counters = evidence.counters
     if counters is None:
-        yield limited(NAME, None, "the server's counters are not known: only the answers count tokens")
+        yield limited(
+            NAME,
+            None,
+            "the server's counters are not known: only the answers count tokens",
+        )
         return
     sent = evidence.sent
     is_other = any(sent.equals("endpoint", endpoint).any() for endpoint in NOT_CACHED)
-    if is_other or evidence.others.requests or bool((sent.numbers("choices") > 1).any()):
-        yield limited(NAME, None, "the server's counters include requests that are not chats or completions of one answer")
+    if (
+        is_other
+        or evidence.others.requests
+        or bool((sent.numbers("choices") > 1).any())
+    ):
+        yield limited(
+            NAME,
+            None,
+            "the server's counters include requests that are not chats or completions of one answer",
+        )
         return
     if counters.requests is None or not _are_all_ours(evidence, counters.requests):
         return  # `other_client_ratio` compares them, or has the cause
@@ -86,7 +117,13 @@ def compared(evidence: Evidence) -> Iterator[Check]:
         summed = _sum(sent, row.column) if row.column else None
         if value is None or summed is None:
             continue
-        beyond = _beyond(value, summed, counters, row, is_whole=bool(sent.equals("status", "ok").all()))
+        beyond = _beyond(
+            value,
+            summed,
+            counters,
+            row,
+            is_whole=bool(sent.equals("status", "ok").all()),
+        )
         is_wrong = beyond > LIMITS[NAME].limit + row.tolerance
         (found if is_wrong else agreeing).append((beyond, row.unit, value, summed))
     if found:
@@ -95,7 +132,9 @@ def compared(evidence: Evidence) -> Iterator[Check]:
         yield limited(NAME, beyond, text)
     elif agreeing:
         units = ", ".join(unit for _, unit, _, _ in agreeing)
-        yield limited(NAME, 0.0, f"the server counted as many {units} as its answers report")
+        yield limited(
+            NAME, 0.0, f"the server counted as many {units} as its answers report"
+        )
 
 
 def _are_all_ours(evidence: Evidence, requests: int) -> bool:
@@ -109,14 +148,28 @@ def _are_all_ours(evidence: Evidence, requests: int) -> bool:
 def _sum(sent: Records, column: str) -> int | None:
     """The sum over the answers; None where one does not report it."""
     values = sent.ok().numbers(column)
-    if column == "prompt_tokens" and any(sent.ok().equals("prompt_token_source", source).any() for source in PLANNED):
+    if column == "prompt_tokens" and any(
+        sent.ok().equals("prompt_token_source", source).any() for source in PLANNED
+    ):
         return None
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
 
 
-def _beyond(value: int, summed: int, counters: ServerCounters, row: Comparison, *, is_whole: bool) -> float:
-    """How far the counter is from the sum, as a share of the larger one; an excess counts only if every request was answered."""
-    error = counters.error("speculation" if row.unit == "drafted tokens" else row.column.replace("cached_tokens", "cache_hits"))
+def _beyond(
+    value: int,
+    summed: int,
+    counters: ServerCounters,
+    row: Comparison,
+    *,
+    is_whole: bool,
+) -> float:
+    """How far the counter is from the sum, as a share of the larger one; an excess counts only if
+    every request was answered."""
+    error = counters.error(
+        "speculation"
+        if row.unit == "drafted tokens"
+        else row.column.replace("cached_tokens", "cache_hits")
+    )
     if value > summed and not is_whole:
         return 0.0
     return max(0, abs(value - summed) - error) / max(value, summed, 1)

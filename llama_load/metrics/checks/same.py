@@ -1,10 +1,12 @@
-"""Checks that the server was the same all the time: latencies, throughput, failures, and the backlog of an open loop."""
+"""Checks that the server was the same all the time: latencies, throughput, failures, and the
+backlog of an open loop."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,19 @@ from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.constancy import THROUGHPUT, TPOT, Constancy, Named, Observed, constancy, of_part
+from llama_load.metrics.checks.answer_sources import ttft_quotients
+from llama_load.metrics.constancy import (
+    EQUAL_WORK,
+    THROUGHPUT,
+    TPOT,
+    ColdStart,
+    Constancy,
+    Named,
+    Observed,
+    constancy,
+    moved_in_a_third,
+    of_part,
+)
 from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
@@ -21,21 +35,30 @@ from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
 
-# Parts of a run that are looked at alone: by these columns, the largest of each, from this number of requests on, for changes above
-# this factor. (More looks find more by chance.) And the most requests whose gaps are looked at, where requests are too few.
+# Of series that are no latencies.
+_UNITS = {THROUGHPUT: "tok/s", EQUAL_WORK: "of the usual"}
+# Parts of a run that are looked at alone: by these columns, the largest of each, from this number
+# of requests on, for changes above this factor. (More looks find more by chance.) And the most
+# requests whose gaps are looked at, where requests are too few.
 PART_COLUMNS = ("workload", "model", "adapter", "host")
 MOST_FEW_REQUESTS = 1000
-MOST_PARTS, LEAST_OF_A_PART, LEAST_CHANGE_OF_A_PART = 4, 32, 1.5
+MOST_PARTS = 4
+LEAST_OF_A_PART = 32
+LEAST_CHANGE_OF_A_PART = 1.25
+# Work is compared of at most so many requests; of more, every latency shows small changes.
+MOST_AT_EQUAL_WORK = 20_000
 
 
 def changes(evidence: Evidence) -> Iterator[Check]:
-    """Whether a latency or the throughput differed in a part of the time, in either direction; whether the first requests met a
-    cold server; whether failures came together.
+    """Whether a latency or the throughput differed in a part of the time, in either direction;
+    whether the first requests met a cold server; whether failures came together.
 
-    Evidence: TPOT, TTFT, E2EL and output tokens/s by up to 24 slices of the run's time (`metrics.constancy`). False alarms: below
-    1 % of runs on queues with a constant server, closed and open, n = 100 to 1000 (2 % where the speed of single requests is
-    lognormal); the table with the power is in docs/verdict.md, made by benchmarks/steadiness.py. Unknown below 8 slices of two
-    request lengths and four requests each, and where only large changes would show (`metrics.detection`).
+    Evidence: TPOT, TTFT, E2EL and output tokens/s by up to 24 slices of the run's time
+    (`metrics.constancy`). False alarms: below 1 % of runs on queues with a constant server, closed
+    and open, n = 100 to 1000 (2 % where the speed of single requests is lognormal); the table with
+    the power is in benchmarks/verdict_rates.md, made by benchmarks/steadiness.py. Unknown below 8 slices of two
+    request lengths and four requests each, and where only large changes would show
+    (`metrics.detection`).
     """
     if not len(evidence.records):
         return
@@ -45,26 +68,52 @@ def changes(evidence: Evidence) -> Iterator[Check]:
         return
     seen = observed(evidence)
     result = constancy(seen)
-    if not result.changes:
+    if not _exceeds(result, seen):
         result = _with_parts(result, seen, evidence)
-    by_gaps = None if result.changes or TPOT in result.judged else _by_gaps(evidence, seen)
+    by_gaps = (
+        None if result.changes or TPOT in result.judged else _by_gaps(evidence, seen)
+    )
     yield _changed(result, seen) if by_gaps is None else by_gaps
     if (cold := result.cold_start) is not None:
-        text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
-        yield limited("cold_start_ratio", cold.ratio, text + f"and {cold.slowest_ms:.0f} ms at most")
-    if (burst := result.failures) is not None and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+        yield _cold_start(cold)
+    if (burst := result.failures) is not None and (
+        evidence.figures.failure_ratio or 0
+    ) <= LIMITS["failure_ratio"].limit:
         text = f"{burst.inside:.0%} of the requests failed {_when(burst, seen)}, otherwise {burst.outside:.1%}"
         yield limited("failure_burst_ratio", burst.inside, text)
 
 
+def _cold_start(cold: ColdStart) -> Check:
+    """The first tokens at the start: a cold start, or from when on they would be one."""
+    text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
+    text += f"and {cold.slowest_ms:.0f} ms at most"
+    if cold.is_cold:
+        return limited("cold_start_ratio", cold.ratio, text)
+    text += f"; from {cold.least_ms:.0f} ms on it would be called a cold start"
+    value = min(cold.ratio, LIMITS["cold_start_ratio"].limit)
+    return limited("cold_start_ratio", value, text, detects=cold.detects)
+
+
+def _exceeds(result: Constancy, seen: Observed) -> bool:
+    """Whether a change is larger than its limit."""
+    sizes = [
+        moved_in_a_third(each.change, seen.begin_ns, seen.end_ns)
+        for each in result.changes
+    ]
+    return max(sizes, default=1.0) > LIMITS["changed_ratio"].limit
+
+
 def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
-    """Of few requests: large changes of their gaps, from when the first ones have their first tokens to the last start; None where
-    these are too few, too. (Fewer in flight, before and after, have shorter gaps.)"""
+    """Of few requests: large changes of their gaps, from when the first ones have their first
+    tokens to the last start; None where these are too few, too. (Fewer in flight, before and after,
+    have shorter gaps.)"""
     if seen.is_open or not 0 < len(evidence.records) <= MOST_FEW_REQUESTS:
         return None
     ok = evidence.records.ok()
     sizes, gaps_ms = ok.lists("itl_ms")
-    pieces = pieces_of(ok.optional_instants("first_token_mono_ns"), sizes, gaps_ms.astype(np.float64))
+    pieces = pieces_of(
+        ok.optional_instants("first_token_mono_ns"), sizes, gaps_ms.astype(np.float64)
+    )
     at_start = seen.started_ns < seen.ended_ns.min()
     begin_ns = int(seen.first_ns[at_start].max(initial=seen.begin_ns))
     slices = gap_slices(pieces, begin_ns, seen.end_ns)
@@ -79,7 +128,8 @@ def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
 
 
 def _with_parts(whole: Constancy, seen: Observed, evidence: Evidence) -> Constancy:
-    """With what changed for a part of the requests alone (a workload, a model, a server), which the others dilute."""
+    """With what changed for a part of the requests alone (a workload, a model, a server), which the
+    others dilute."""
     records = _looked_at(evidence)
     changes: list[Named] = []
     for column in PART_COLUMNS:
@@ -90,24 +140,34 @@ def _with_parts(whole: Constancy, seen: Observed, evidence: Evidence) -> Constan
             if count < LEAST_OF_A_PART:
                 continue
             found = constancy(of_part(seen, records.equals(column, name))).changes
-            changes += [Named(f"{each.name} of {name}", each.change) for each in found if each.change.size > LEAST_CHANGE_OF_A_PART]
+            changes += [
+                Named(f"{each.name} of {name}", each.change)
+                for each in found
+                if each.change.size > LEAST_CHANGE_OF_A_PART
+            ]
     changes.sort(key=lambda named: -named.change.size)
-    return replace(whole, changes=changes)
+    return replace(whole, changes=changes) if changes else whole
 
 
 def falling_behind(evidence: Evidence) -> Iterator[Check]:
     """Whether the requests of an open loop arrived faster than the server completed them.
 
-    Evidence: arrivals and completions from when the first requests had been answered to the last arrival (`metrics.backlog`). False
-    alarms: below 0.5 % up to 90 % load, about 2 % at exactly 100 %. Power: docs/verdict.md.
+    Evidence: arrivals and completions from when the first requests had been answered to the last
+    arrival (`metrics.backlog`). False alarms: below 0.5 % up to 90 % load, about 2 % at exactly 100
+    %. Power: benchmarks/verdict_rates.md.
     """
     if not evidence.is_steady or evidence.gap_ms is None:
         return
     records = evidence.records.where(evidence.records.has("scheduled_mono_ns"))
-    scheduled_ns, ended_ns = records.instants("scheduled_mono_ns"), records.instants("ended_mono_ns")
+    scheduled_ns = records.instants("scheduled_mono_ns")
+    ended_ns = records.instants("ended_mono_ns")
     grown = backlog(scheduled_ns, ended_ns, unsent=evidence.unsent or 0)
     if grown is None:
-        yield limited("backlog_ratio", None, "too few arrivals to see whether the server keeps up with the rate")
+        yield limited(
+            "backlog_ratio",
+            None,
+            "too few arrivals to see whether the server keeps up with the rate",
+        )
         return
     seconds = ns_to_s(grown.until_ns - grown.since_ns)
     text = f"{grown.arrivals} requests arrived in the last {seconds:.0f} s and {grown.completions} were completed"
@@ -115,15 +175,19 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
         text = f"the rate exceeds the server's capacity: {text}; in the system were {grown.before}, at the end {grown.after}"
     else:
         text += f"; a server that is {grown.detects:.0%} behind would have been seen"
-    yield limited("backlog_ratio", grown.deficit, text, limit=grown.limit, detects=grown.detects)
+    yield limited(
+        "backlog_ratio", grown.deficit, text, limit=grown.limit, detects=grown.detects
+    )
 
 
 def over_stages(checks: Sequence[Sequence[Check]]) -> Iterator[Check]:
-    """Whether the server was the same within each stage, from the main checks of the stages (a stage that failed has a line of its
-    own). Between stages the load differs, and so do latencies."""
+    """Whether the server was the same within each stage, from the main checks of the stages (a
+    stage that failed has a line of its own). Between stages the load differs, and so do
+    latencies."""
     name = "changed_ratio"
-    own = [[check for check in stage if check.name == name] for stage in checks]
-    judged = [stage[0] for stage in own if stage]
+    judged = []
+    for stage in checks:
+        judged += [check for check in stage if check.name == name][:1]
     if not judged:
         return
     unknown = [check for check in judged if check.ok and not check.is_known]
@@ -141,7 +205,11 @@ def over_stages(checks: Sequence[Sequence[Check]]) -> Iterator[Check]:
 def _changed(result: Constancy, seen: Observed) -> Check:
     requests = quantity(len(seen.started_ns), "request")
     if not result.judged:
-        return limited("changed_ratio", None, f"{requests}: too few to see whether the server was the same all the time")
+        return limited(
+            "changed_ratio",
+            None,
+            f"{requests}: too few to see whether the server was the same all the time",
+        )
     if not result.changes and result.explained and result.prompts is not None:
         text = f"the length of prompts changed from {_figure(result.prompts.outside)} to {_figure(result.prompts.inside)} tokens "
         text += f"{_when(result.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
@@ -150,28 +218,44 @@ def _changed(result: Constancy, seen: Observed) -> Check:
         return _unchanged(result, requests)
     largest, *others = result.changes
     advice = _advice(largest, seen)
-    change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
+    change = largest.change
+    unit = _UNITS.get(largest.name, "ms")
+    size = change.size
+    if size <= LIMITS["changed_ratio"].limit:
+        size = moved_in_a_third(change, seen.begin_ns, seen.end_ns)
     if change.at_begin and change.at_end:
         how = "rose" if change.factor > 1 else "fell"
-        text = f"{largest.name} {how} from {_figure(change.outside)} to {_figure(change.inside)} {unit}, {_when(change, seen)}"
-        return limited("changed_ratio", change.size, text, advice=advice)
+        text = f"{largest.name} {how} from {_figure(change.outside)} to "
+        text += f"{_figure(change.inside)} {unit}, {_when(change, seen)}"
+        return limited("changed_ratio", size, text, advice=advice)
     how = "as high" if change.factor > 1 else "lower"
-    text = f"{largest.name} was {change.size:.1f} x {how} {_when(change, seen)}: "
+    when = _when(change, seen)
+    text = f"{largest.name} was {change.size:.1f} x {how} {when}: "
     text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
     also = ", ".join(other.name for other in others)
-    return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text, advice=advice)
+    text = f"{text} (also: {also})" if also else text
+    return limited("changed_ratio", size, text, advice=advice)
 
 
 def _unchanged(result: Constancy, requests: str) -> Check:
     """No change was seen: how large it would have had to be (see `metrics.detection`)."""
     detects = least_detected(result.detects)
     if detects is None:
-        return limited("changed_ratio", None, f"{requests}: too few to see whether the server was the same all the time")
-    by_name = [f"{name} {'n/a' if limit is None else _factor(limit)}" for name, limit in result.detects.items()]
+        return limited(
+            "changed_ratio",
+            None,
+            f"{requests}: too few to see whether the server was the same all the time",
+        )
+    by_name = [
+        f"{name} {'n/a' if limit is None else _factor(limit)}"
+        for name, limit in result.detects.items()
+    ]
     text = f"no change by {_factor(detects)} or more in a third of the time"
     if detects > LIMITS["changed_ratio"].most_detects:
         text = f"{requests} show only changes by {_factor(detects)} or more in a third of the time"
-    return limited("changed_ratio", 1.0, f"{text} ({', '.join(by_name)})", detects=detects)
+    return limited(
+        "changed_ratio", 1.0, f"{text} ({', '.join(by_name)})", detects=detects
+    )
 
 
 def _factor(value: float) -> str:
@@ -190,17 +274,26 @@ def _advice(named: Named, seen: Observed) -> str:
         return "the server slowed down after a start with boosted clocks or an empty cache: run longer, or raise --warmup"
     if change.at_end:
         return "the server slowed down: look for throttling, full memory, other load; then run again"
-    return "look for what else used the server or the machine at that time; then run again"
+    return (
+        "look for what else used the server or the machine at that time; then run again"
+    )
 
 
 def _when(change: Change, seen: Observed) -> str:
     """The part of the time, in seconds of the run (or stage)."""
-    since, until, whole = (ns_to_s(at - seen.begin_ns) for at in (change.begin_ns, change.end_ns, seen.end_ns))
+    since, until, whole = (
+        ns_to_s(at - seen.begin_ns)
+        for at in (change.begin_ns, change.end_ns, seen.end_ns)
+    )
     if change.at_begin and change.at_end:
         return "evenly over the time"
     if change.at_begin:
         return f"in the first {until:.0f} s of {whole:.0f} s"
-    return f"from {since:.0f} s to the end at {whole:.0f} s" if change.at_end else f"from {since:.0f} s to {until:.0f} s"
+    return (
+        f"from {since:.0f} s to the end at {whole:.0f} s"
+        if change.at_end
+        else f"from {since:.0f} s to {until:.0f} s"
+    )
 
 
 def _figure(value: float) -> str:
@@ -208,14 +301,17 @@ def _figure(value: float) -> str:
 
 
 def observed(evidence: Evidence) -> Observed:
-    """The requests as columns. TPOT of later turns of conversations counts; of their TTFT and E2EL, whose prompts grow and are
-    cached for an unknown part, nothing does."""
+    """The requests as columns. TPOT of later turns of conversations counts; of their TTFT and E2EL,
+    whose prompts grow and are cached for an unknown part, nothing does."""
     is_open = _is_open(evidence)
     since = "scheduled_mono_ns" if is_open else "started_mono_ns"
-    begin_ns, last_ns = int(evidence.records.instants(since).min()), int(evidence.records.instants(since).max())
+    begin_ns = int(evidence.records.instants(since).min())
+    last_ns = int(evidence.records.instants(since).max())
     records = _looked_at(evidence)
     started_ns = records.instants(since)
-    ended_ns, is_ok, is_failed = records.instants("ended_mono_ns"), records.equals("status", OK), records.is_failed()
+    ended_ns = records.instants("ended_mono_ns")
+    is_ok = records.equals("status", OK)
+    is_failed = records.is_failed()
     waited = np.nan_to_num(records.numbers("client_queue_ms")) if is_open else 0.0
     later = records.numbers("turn") > 1
 
@@ -232,15 +328,31 @@ def observed(evidence: Evidence) -> Observed:
         is_ok=is_ok,
         is_failed=is_failed,
         ttft_ms=latency("ttft_ms") + waited,
-        tpot_ms=np.where(is_ok, records.numbers("tpot_ms"), np.where(later, np.nan, _cut_tpot_ms(records))),
+        tpot_ms=np.where(
+            is_ok,
+            records.numbers("tpot_ms"),
+            np.where(later, np.nan, _cut_tpot_ms(records)),
+        ),
         e2el_ms=latency("e2el_ms") + waited,
         tokens=np.nan_to_num(tokens),
         prompt_tokens=records.numbers("prompt_tokens"),
         begin_ns=begin_ns,
-        end_ns=max(begin_ns + 1, last_ns if evidence.cut_ns is None else evidence.cut_ns),
+        end_ns=max(
+            begin_ns + 1, last_ns if evidence.cut_ns is None else evidence.cut_ns
+        ),
         scheduled_ns=started_ns if is_open else None,
         is_even=not later.any(),
+        ttft_quotients=_quotients(evidence, records),
     )
+
+
+def _quotients(
+    evidence: Evidence, records: Records
+) -> np.ndarray[tuple[int], Any] | None:
+    """TTFT / what slots, prompts and load explain, one per request; NaN where not judged."""
+    if len(records) > MOST_AT_EQUAL_WORK:
+        return None
+    return ttft_quotients(evidence, records)
 
 
 def _looked_at(evidence: Evidence) -> Records:
@@ -255,12 +367,23 @@ def _looked_at(evidence: Evidence) -> Records:
 
 
 def _is_open(evidence: Evidence) -> bool:
-    return evidence.gap_ms is not None and bool(evidence.records.has("scheduled_mono_ns").all())
+    return evidence.gap_ms is not None and bool(
+        evidence.records.has("scheduled_mono_ns").all()
+    )
 
 
 def _cut_tpot_ms(records: Records) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The time per token event of requests that were cut, up to there: a server that slows down leaves many of them."""
-    first, last = records.optional_instants("first_token_mono_ns"), records.optional_instants("last_token_mono_ns")
+    """The time per token event of requests that were cut, up to there: a server that slows down
+    leaves many of them."""
+    first = records.optional_instants("first_token_mono_ns")
+    last = records.optional_instants("last_token_mono_ns")
     steps = records.numbers("token_events") - 1
-    known = records.equals("status", "cancelled") & (first >= 0) & (last > first) & (steps > 0)
-    return np.where(known, (last - first) / NS_PER_MS / np.where(known, steps, 1.0), np.nan)
+    known = (
+        records.equals("status", "cancelled")
+        & (first >= 0)
+        & (last > first)
+        & (steps > 0)
+    )
+    return np.where(
+        known, (last - first) / NS_PER_MS / np.where(known, steps, 1.0), np.nan
+    )

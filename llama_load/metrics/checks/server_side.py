@@ -1,4 +1,5 @@
-"""Checks of the server: did it work for us alone, did it have enough memory, does it explain the times that we measured?"""
+"""Checks of the server: did it work for us alone, did it have enough memory, does it explain the
+times that we measured?"""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.replica_speed import replica_difference
+from llama_load.metrics.replica_speed import (
+    ReplicaLengths,
+    replica_difference,
+    replica_lengths,
+)
 from llama_load.metrics.token_span import counts_of, tokens_between
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
@@ -27,33 +32,52 @@ MOST_ROUNDING = 0.25
 MOST_MODELS = 3
 # A server that was started this recently may still be warming up.
 JUST_STARTED_S = 60.0
+LET_IT_NOT_SLEEP = "raise --sleep-idle-seconds above the longest pause of the load"
 
 
 def other_clients(evidence: Evidence) -> Iterator[Check]:
     """What the server counted during the measurement against what was sent and received.
 
-    vLLM counts requests: served must lie between the successful ones and all that were sent, tries included. llama-server counts
-    tokens: those of the answers, and of the prompts. The value is the part beyond that range, relative to it. 30 requests served,
-    24 sent: 0.25. Counters that are printed rounded are compared within their rounding. Counts: no other error.
+    vLLM counts requests: served must lie between the successful ones and all that were sent, tries
+    included. llama-server counts tokens: those of the answers, and of the prompts. The value is the
+    part beyond that range, relative to it. 30 requests served, 24 sent: 0.25. Counters that are
+    printed rounded are compared within their rounding. Counts: no other error.
     """
-    name, counters = "other_client_ratio", evidence.counters
+    name = "other_client_ratio"
+    counters = evidence.counters
     if counters is None:
-        yield limited(name, None, "the server's counters are not known: other clients on it would not show")
+        yield limited(
+            name,
+            None,
+            "the server's counters are not known: other clients on it would not show",
+        )
         return
-    is_other = any(evidence.sent.equals("endpoint", endpoint).any() for endpoint in NOT_CACHED)
+    is_other = any(
+        evidence.sent.equals("endpoint", endpoint).any() for endpoint in NOT_CACHED
+    )
     if evidence.others.requests or is_other or _several_answers(evidence.sent):
-        yield limited(name, None, "the server's counters include requests that are not chats or completions of one answer")
+        yield limited(
+            name,
+            None,
+            "the server's counters include requests that are not chats or completions of one answer",
+        )
         return
     counted = list(_served(evidence, counters))
     if not counted:
-        yield limited(name, None, "the server does not count requests or tokens: other clients on it would not show")
+        yield limited(
+            name,
+            None,
+            "the server does not count requests or tokens: other clients on it would not show",
+        )
         return
     excesses = [count for count in counted if count[2] <= MOST_ROUNDING * count[3]]
     if not excesses:
         text = f"the server's counters are rounded to ± {counted[0][2]} {counted[0][0]}: other clients on it would not show"
         yield limited(name, None, text)
         return
-    what, served, error, least, most = max(excesses, key=lambda count: _beyond(*count[1:]))
+    what, served, error, least, most = max(
+        excesses, key=lambda count: _beyond(*count[1:])
+    )
     beyond = _beyond(served, error, least, most)
     count = f"{served}" if not error else f"{served} ± {error}"
     if beyond <= LIMITS[name].limit:
@@ -63,24 +87,37 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
         yield limited(name, beyond, text, detects=detects)
         return
     ours = f"{least}" if least == most else f"{least} to {most}"
-    text = f"the server counted {count} {what} during the measurement, ours were {ours}: "
-    text += "another client used it, or a gateway sent requests again" if served > most else "another server answered some of them"
+    text = (
+        f"the server counted {count} {what} during the measurement, ours were {ours}: "
+    )
+    text += (
+        "another client used it, or a gateway sent requests again"
+        if served > most
+        else "another server answered some of them"
+    )
     yield limited(name, beyond, text)
 
 
 def _several_answers(records: Records) -> bool:
-    """Whether requests ask for several answers each (`n`), which take a slot each and are counted one by one."""
+    """Whether requests ask for several answers each (`n`), which take a slot each and are counted
+    one by one."""
     return bool((records.numbers("choices") > 1).any())
 
 
-def _served(evidence: Evidence, counters: ServerCounters) -> Iterator[tuple[str, int, int, int, int]]:
-    """What the server counted: its unit, the count and its rounding error, the least and the most that our requests can have
-    caused."""
-    # The counters are read when the last measured request has ended; others that kept up the load may have ended later.
+def _served(
+    evidence: Evidence, counters: ServerCounters
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """What the server counted: its unit, the count and its rounding error, the least and the most
+    that our requests can have caused."""
+    # The counters are read when the last measured request has ended; others that kept up the load
+    # may have ended later.
     records = evidence.sent
     ended_ns = records.instants("ended_mono_ns")
-    is_counted = records.equals("status", "ok") & (ended_ns <= evidence.records.instants("ended_mono_ns").max(initial=0))
-    ok, rest = records.where(is_counted), records.where(~is_counted)
+    is_counted = records.equals("status", "ok") & (
+        ended_ns <= evidence.records.instants("ended_mono_ns").max(initial=0)
+    )
+    ok = records.where(is_counted)
+    rest = records.where(~is_counted)
     if counters.requests is not None:
         yield (
             "requests",
@@ -90,29 +127,53 @@ def _served(evidence: Evidence, counters: ServerCounters) -> Iterator[tuple[str,
             int(np.nan_to_num(records.numbers("tries"), nan=1.0).sum()),
         )
         return
-    answers, prompts = ok.numbers("output_tokens"), ok.numbers("prompt_tokens")
-    if counters.output_tokens is not None and len(answers) and not np.isnan(answers).any():
+    answers = ok.numbers("output_tokens")
+    prompts = ok.numbers("prompt_tokens")
+    if (
+        counters.output_tokens is not None
+        and len(answers)
+        and not np.isnan(answers).any()
+    ):
         possible = np.fmax(rest.numbers("token_events"), rest.numbers("max_tokens"))
         error = counters.error("output_tokens")
-        yield "output tokens", counters.output_tokens, error, int(answers.sum()), int(answers.sum() + np.nansum(possible))
+        yield (
+            "output tokens",
+            counters.output_tokens,
+            error,
+            int(answers.sum()),
+            int(answers.sum() + np.nansum(possible)),
+        )
     possible = rest.numbers("prompt_tokens")
-    if counters.prompt_tokens is not None and len(prompts) and not np.isnan(prompts).any() and not np.isnan(possible).any():
+    if (
+        counters.prompt_tokens is not None
+        and len(prompts)
+        and not np.isnan(prompts).any()
+        and not np.isnan(possible).any()
+    ):
         error = counters.error("prompt_tokens")
-        # Of requests that did not succeed the tokens were counted before the chat template, which is shorter than any whole prompt.
+        # Of requests that did not succeed the tokens were counted before the chat template, which
+        # is shorter than any whole prompt.
         most = prompts.sum() + possible.sum() + len(possible) * prompts.min()
-        yield "prompt tokens", counters.prompt_tokens, error, int(prompts.sum()), int(most)
+        yield (
+            "prompt tokens",
+            counters.prompt_tokens,
+            error,
+            int(prompts.sum()),
+            int(most),
+        )
 
 
 def _beyond(served: int, error: int, least: int, most: int) -> float:
-    """How far a count lies outside the range even with its rounding error, relative to the range's nearer end."""
+    """How far a count lies outside the range even with its rounding error, relative to the range's
+    nearer end."""
     if served > most:
         return max(0, served - error - most) / max(1, most)
     return max(0, least - served - error) / max(1, least)
 
 
 def preemptions(evidence: Evidence) -> Iterator[Check]:
-    """Requests that vLLM set aside because its KV cache was full; their prompts are computed again. Evidence: its counter, which
-    includes other clients (see `other_clients`)."""
+    """Requests that vLLM set aside because its KV cache was full; their prompts are computed again.
+    Evidence: its counter, which includes other clients (see `other_clients`)."""
     count = None if evidence.counters is None else evidence.counters.preemptions
     if count is not None and len(evidence.sent):
         text = f"the server preempted requests {quantity(count, 'time')}"
@@ -122,49 +183,87 @@ def preemptions(evidence: Evidence) -> Iterator[Check]:
 
 
 def replicas(evidence: Evidence) -> Iterator[Check]:
-    """A replica that is slower or faster than the others all the time (see `metrics.replica_speed`, which has its error rate)."""
+    """A replica that is slower or faster than the others all the time (see `metrics.replica_speed`,
+    which has its error rate)."""
     if len(evidence.hosts) < 2:
+        return
+    lengths = _other_lengths(evidence)
+    if lengths is not None:
+        text = f"answers of replica {lengths.host} have {lengths.tokens:.0f} tokens, those of the others {lengths.others:.0f} (means): "
+        text += "it has another model, or ends its answers"
+        yield limited("replica_difference", lengths.size, text)
         return
     difference = replica_difference(evidence.records.ok(), evidence.hosts)
     if difference is None:
-        yield limited("replica_difference", None, "too few answers of each replica to compare their speed")
+        yield limited(
+            "replica_difference",
+            None,
+            "too few answers of each replica to compare their speed",
+        )
     elif not difference.is_sure:
         text = f"no replica was called different; one that differs by {difference.detects:.1f} x all the time would have been"
         yield limited("replica_difference", 1.0, text, detects=difference.detects)
     else:
         how = "slower" if difference.ratio > 1 else "faster"
-        text = f"replica {difference.host} is {difference.size:.1f} x {how} than the others ({difference.latency}, all the time)"
+        text = f"replica {difference.host} is {difference.size:.1f} x {how} than the others "
+        text += f"({difference.latency}, all the time)"
         yield limited("replica_difference", difference.size, text)
 
 
-def models(evidence: Evidence) -> Iterator[Check]:
-    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams, which stay the same for one server,
-    endpoint (not all of them send a fingerprint) and requested model. Counts: no error."""
+def _other_lengths(evidence: Evidence) -> ReplicaLengths | None:
+    """The replica whose answers have another length; None where none has, or where conversations,
+    workloads or models may be the reason, which stay with their replica."""
     ok = evidence.records.ok()
-    keys = zip(*(ok.strings(name) for name in ("host", "endpoint", "model", "answered_model")), strict=True)
+    has_turns = bool((ok.numbers("turn") > 0).any())
+    is_mixed = any(
+        len(ok.values_of(name)) > 1 for name in ("workload", "model", "adapter")
+    )
+    return None if has_turns or is_mixed else replica_lengths(ok, evidence.hosts)
+
+
+def models(evidence: Evidence) -> Iterator[Check]:
+    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams,
+    which stay the same for one server, endpoint (not all of them send a fingerprint) and requested
+    model. Counts: no error."""
+    ok = evidence.records.ok()
+    keys = zip(
+        *(ok.strings(name) for name in ("host", "endpoint", "model", "answered_model")),
+        strict=True,
+    )
     named: dict[tuple[str | None, ...], Counter[str]] = {}
     for *requested, answered in keys:
         if answered is not None:
             named.setdefault(tuple(requested), Counter())[answered] += 1
     if not named:
-        yield limited("answer_models", None, "the answers do not name the model that generated them")
+        yield limited(
+            "answer_models",
+            None,
+            "the answers do not name the model that generated them",
+        )
         return
     changed = max(named.values(), key=len)
     text = f"the answers of one server name {quantity(len(changed), 'model')}"
     if len(changed) > 1:
-        text += ": " + ", ".join(f"{count} × {name}" for name, count in changed.most_common(MOST_MODELS))
+        text += ": " + ", ".join(
+            f"{count} × {name}" for name, count in changed.most_common(MOST_MODELS)
+        )
     yield limited("answer_models", len(changed) - 1, text)
 
 
 def unused_draft_model(evidence: Evidence) -> Iterator[Check]:
-    """A draft model that was loaded and never drafted. Evidence: the server's command and its counters."""
+    """A draft model that was loaded and never drafted. Evidence: the server's command and its
+    counters."""
     counters = evidence.counters
     drafted = evidence.figures.speculation is not None
     if counters is not None and counters.speculation is not None:
         drafted |= counters.speculation.draft_tokens > 0
     if evidence.draft_models and not drafted:
         text = f"the draft model of {', '.join(evidence.draft_models)} never drafted a token"
-        yield information("unused_draft_model", len(evidence.draft_models), f"{text}; add --spec-type draft-simple")
+        yield information(
+            "unused_draft_model",
+            len(evidence.draft_models),
+            f"{text}; add --spec-type draft-simple",
+        )
 
 
 def just_started(evidence: Evidence) -> Iterator[Check]:
@@ -174,13 +273,30 @@ def just_started(evidence: Evidence) -> Iterator[Check]:
         yield information("server_uptime_s", evidence.uptime_s, text)
 
 
-def unexplained(evidence: Evidence) -> Iterator[Check]:
-    """The share of E2EL, or of TTFT where that is larger, that is neither the server's own time nor a wait that the records explain
-    (see `metrics.time_sums`), or the part of the mean E2EL beyond the server's own. Evidence: the client's times and the server's,
-    of the same requests, and the lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics.
+def sleeps(evidence: Evidence) -> Iterator[Check]:
+    """How often a server woke from its sleep (llama-server's --sleep-idle-seconds): it loads its
+    model again, which is a part of that request's TTFT. Evidence: its log. No statistics."""
+    if evidence.wakes:
+        yield information("server_wakes", evidence.wakes, _woke(evidence))
 
-    Tokens that the server generated and did not send (blanks before JSON, hidden reasoning) took its own time. What it does before
-    a prompt begins, it does not report: where answers are forced into a form, that may be the preparation of the form."""
+
+def _woke(evidence: Evidence) -> str:
+    times = quantity(evidence.wakes, "time")
+    return (
+        f"the server slept and woke {times} (--sleep-idle-seconds): "
+        "loading its model again is a part of TTFT"
+    )
+
+
+def unexplained(evidence: Evidence) -> Iterator[Check]:
+    """The share of E2EL, or of TTFT where that is larger, that is neither the server's own time nor
+    a wait that the records explain (see `metrics.time_sums`), or the part of the mean E2EL beyond
+    the server's own. Evidence: the client's times and the server's, of the same requests, and the
+    lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics.
+
+    Tokens that the server generated and did not send (blanks before JSON, hidden reasoning) took
+    its own time. What it does before a prompt begins, it does not report: where answers are forced
+    into a form, that may be the preparation of the form."""
     unexplained = evidence.unexplained
     if unexplained is None or _several_answers(evidence.records):
         return
@@ -197,9 +313,9 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     share = unexplained_ms / mean_ms if mean_ms > 0 else 0.0
     limit = LEAST_UNEXPLAINED_MS / mean_ms if mean_ms > 0 else None
     most_ms = max(LEAST_UNEXPLAINED_MS, LIMITS["unexplained_ratio"].limit * mean_ms)
-    text = (
-        f"{share:.0%} of the mean {of} ({unexplained_ms:.1f} of {mean_ms:.1f} ms) is neither the server's own time nor a known wait"
-    )
+    text = f"{share:.0%} of the mean {of} "
+    text += f"({unexplained_ms:.1f} of {mean_ms:.1f} ms) "
+    text += "is neither the server's own time nor a known wait"
     if unexplained_ms <= most_ms:
         if unexplained_ms + unsent_ms > most_ms:
             text += f"; {unsent_ms:.1f} ms are of tokens that the server generated and did not send"
@@ -212,21 +328,28 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     elif unexplained_ms - prepared_ms <= most_ms:
         text += f"; {prepared_ms:.1f} ms are before the prompt, in which the server also prepares the form of the answer"
         yield limited("unexplained_ratio", None, text)
+    elif evidence.wakes:
+        text += f": {_woke(evidence)}"
+        yield limited(
+            "unexplained_ratio", share, text, limit=limit, advice=LET_IT_NOT_SLEEP
+        )
     else:
         text += ": another client on the server, a proxy or the network"
         yield limited("unexplained_ratio", share, text, limit=limit)
 
 
 def _unsent_ms(evidence: Evidence) -> float:
-    """The server's own time for tokens before the first that it sent, mean: at most its time beyond that from the first token to
-    the last, and at most the share of these tokens. 150 ms for 40 tokens, 10 of them without an event, 120 ms from first to last:
-    30 ms. A proxy that holds tokens back sends them later: they have events."""
+    """The server's own time for tokens before the first that it sent, mean: at most its time beyond
+    that from the first token to the last, and at most the share of these tokens. 150 ms for 40
+    tokens, 10 of them without an event, 120 ms from first to last: 30 ms. A proxy that holds tokens
+    back sends them later: they have events."""
     ok = evidence.records.ok()
     first_ns = ok.optional_instants("first_token_mono_ns")
     took_ms = (ok.optional_instants("last_token_mono_ns") - first_ns) / NS_PER_MS
     own_ms = ok.numbers("server_predict_ms")
     counts = counts_of(ok)
-    ends = np.asarray(counts.ends_itself, dtype=np.float64)  # the token that ends an answer comes after the others
+    # the token that ends an answer comes after the others
+    ends = np.asarray(counts.ends_itself, dtype=np.float64)
     unsent = np.maximum(0.0, counts.tokens - tokens_between(counts).in_events - ends)
     of_tokens_ms = own_ms * unsent / np.maximum(1.0, counts.tokens)
     before_ms = np.minimum(np.maximum(0.0, own_ms - took_ms), of_tokens_ms)
@@ -235,15 +358,16 @@ def _unsent_ms(evidence: Evidence) -> float:
 
 
 def _before_the_prompt_ms(evidence: Evidence) -> float:
-    """Time with a free slot before the prompts began, mean, where answers are forced into a form; 0 where none is."""
+    """Time with a free slot before the prompts began, mean, where answers are forced into a form; 0
+    where none is."""
     forms = set(evidence.records.values_of("answer_form"))
     is_forced = bool(forms - {FREE})
     return evidence.unattributed_ms if is_forced else 0.0
 
 
 def _stretched_ms(evidence: Evidence) -> float:
-    """How much longer streams took from the first token to the last than the server's own time for them, mean: it is no part of
-    TTFT."""
+    """How much longer streams took from the first token to the last than the server's own time for
+    them, mean: it is no part of TTFT."""
     ok = evidence.records.ok()
     first_ns = ok.optional_instants("first_token_mono_ns")
     took_ms = (ok.optional_instants("last_token_mono_ns") - first_ns) / NS_PER_MS

@@ -1,16 +1,34 @@
-"""The tables of a comparison as cells, for every format: a row per side, and a row per metric of one side against the base."""
+"""The tables of a comparison as cells, for every format.
+
+A row per side, and a row per metric of one side against the base.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Change, Comparison
+from llama_load.comparison.compare import (
+    BETTER,
+    HEADLINE,
+    NO_TURNS,
+    NOT_PROVEN,
+    ONE_RUN,
+    WORSE,
+    Change,
+    Comparison,
+)
 from llama_load.comparison.compared_metrics import DECIMALS, metric_of
-from llama_load.comparison.side import Side
+from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.reports.stage_table import FAILED
 from llama_load.tables import LEFT, Cell, Column, Table, columns
-from llama_load.tables.numbers import FACTOR_FROM, change, change_between, fixed, percent
+from llama_load.tables.numbers import (
+    FACTOR_FROM,
+    change,
+    change_between,
+    fixed,
+    percent,
+)
 from llama_load.units import quantity
 
 NOT_MEASURED = "NA"
@@ -18,130 +36,229 @@ NOT_MEASURED = "NA"
 FOUND_FROM = Column("found from (95/80 %)", lines=("found", "95/80%"))
 _LEAST_WIDTH = 9  # of a figure in a terminal
 COMMANDS_TITLE = "Comparable, with repeats in turns"
-_ROWS_WITHOUT_REPEATS = 2  # sides: more of them, one run each, and nothing is proven: the table of sides says it all
+# Sides: with more of them, one run each, nothing is proven, and the table of sides says it all.
+_ROWS_WITHOUT_REPEATS = 2
+# Reasons of the same kind that are named: the first pairs of sides.
+_MOST_PAIRS = 3
 
 
 def side_table(comparison: Comparison) -> Table:
-    """A row per side: what its figures are taken from, and the headline figures with their standard deviation over its runs."""
-    metrics = [metric for key in HEADLINE if (metric := metric_of(key)) is not None]
+    """A row per side: what its figures are taken from, and the headline figures.
+
+    Each with its standard deviation over the side's runs.
+    """
     heads = [Column("", LEFT), Column("Runs", LEFT, drop=1)]
-    # `Mean TTFT (ms)` on two lines: the unit below.
-    heads += [Column(metric.short, lines=tuple(metric.short.rsplit(" ", 1)), width=_LEAST_WIDTH) for metric in metrics]
-    rows = [
-        [Cell(side_name(comparison, index)), Cell(runs_of(side)), *(side_cell(comparison, index, metric.key) for metric in metrics)]
-        for index, side in enumerate(comparison.sides)
-    ]
+    keys = []
+    for key in HEADLINE:
+        metric = metric_of(key)
+        if metric is not None:
+            keys.append(key)
+            # `Mean TTFT (ms)` on two lines: the unit below.
+            lines = tuple(metric.short.rsplit(" ", 1))
+            heads.append(Column(metric.short, lines=lines, width=_LEAST_WIDTH))
+
+    rows = []
+    for index, side in enumerate(comparison.sides):
+        row = [Cell(side_name(comparison, index)), Cell(runs_of(side))]
+        row += [side_cell(comparison, index, key) for key in keys]
+        rows.append(row)
+
     return Table("Sides", heads, rows, notes(comparison), is_ranked=True)
 
 
 def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
     """A figure of a side."""
     side = comparison.sides[index]
-    mean, std = side.mean(key), side.std(key)
+    mean = side.mean(key)
+    std = side.std(key)
     if mean is None:
         return Cell(NOT_MEASURED)
+
     metric = metric_of(key)
-    known = [value for other in comparison.sides if (value := other.mean(key)) is not None]
-    decimals = DECIMALS if metric is None else metric.decimals_for(known)
+    if metric is None:
+        decimals = DECIMALS
+    else:
+        means = [other.mean(key) for other in comparison.sides]
+        decimals = metric.decimals_for([value for value in means if value is not None])
+
     is_best = index in comparison.best.get(key, frozenset())
-    return Cell(fixed(mean, decimals), mean, "" if std is None else fixed(std, decimals), is_best)
+    spread = "" if std is None else fixed(std, decimals)
+
+    return Cell(fixed(mean, decimals), mean, spread, is_best)
 
 
 def side_name(comparison: Comparison, index: int) -> str:
     """Its label, marked if it is not ranked."""
-    return comparison.sides[index].label + (f" {FAILED}" if comparison.is_unreliable(index) else "")
+    label = comparison.sides[index].label
+    return f"{label} {FAILED}" if comparison.is_unreliable(index) else label
 
 
 def runs_of(side: Side) -> str:
     """`5 runs`, `36 of 64 requests`: what its figures are taken from."""
-    parts = [f"{len(side.runs)} runs"] if len(side.runs) > 1 else []
-    completed, failed = (sum(counts) for counts in zip(*((run.count("completed"), run.failed) for run in side.runs), strict=True))
-    parts.append(f"{completed} of {completed + failed} requests" if failed else f"{completed} requests")
-    return ", ".join(parts)
+    completed = sum(run.count("completed") for run in side.runs)
+    of_all = sum(map(_of_all, side.runs))
+    text = f"{completed} requests"
+    if of_all > completed:
+        text = f"{completed} of {of_all} requests"
+    if len(side.runs) > 1:
+        text = f"{len(side.runs)} runs, {text}"
+
+    return text
+
+
+def _of_all(run: MeasuredRun) -> int:
+    """Of how many requests the completed ones are."""
+    if run.judged_of is not None:
+        return run.judged_of
+    return run.count("completed") + run.failed
 
 
 def change_tables(comparison: Comparison) -> list[tuple[int, Table]]:
     """For each measured side but the base its changes; none where many sides have one run each."""
     if len(comparison.sides) > _ROWS_WITHOUT_REPEATS and not comparison.has_repeats:
         return []
-    return [(index, _change_table(comparison, index)) for index in range(1, len(comparison.sides)) if comparison.sides[index].runs]
+
+    tables = []
+    for index in range(1, len(comparison.sides)):
+        if comparison.sides[index].runs:
+            tables.append((index, _change_table(comparison, index)))
+
+    return tables
 
 
 def _change_table(comparison: Comparison, index: int) -> Table:
-    """A row per metric: the base's figure, this side's, the change in percent, its interval, and what is known of it."""
+    """A row per metric: both figures, the change in percent, its interval, what is known of it."""
     rows = []
     for metric in comparison.metrics:
         difference = comparison.changes[metric.key, index]
-        is_open = difference.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS)
-        tone = difference.outcome if difference.outcome in (BETTER, WORSE) else ""
-        rows.append([
+        ratio = difference.ratio
+        interval = difference.interval
+        row = [
             Cell(metric.short),
-            *(replace(side_cell(comparison, place, metric.key), is_best=False) for place in (0, index)),
-            Cell(NOT_MEASURED if difference.ratio is None else change(difference.ratio), difference.ratio),
-            Cell("" if difference.interval is None else change_between(*difference.interval)),
+            _plain_cell(comparison, 0, metric.key),
+            _plain_cell(comparison, index, metric.key),
+            Cell(NOT_MEASURED if ratio is None else change(ratio), ratio),
+            Cell("" if interval is None else change_between(*interval)),
             Cell(_found_from(difference)),
-            Cell("not proven" if is_open else difference.outcome, tone=tone),
-        ])  # fmt: skip
-    base, other = (comparison.sides[place].label for place in (0, index))
-    heads = [*columns("", "base", "this side", "change", "95 % interval"), FOUND_FROM, Column("", LEFT)]
+            _outcome(difference),
+        ]
+        rows.append(row)
+
+    base = comparison.sides[0].label
+    other = comparison.sides[index].label
+    heads = columns("", "base", "this side", "change", "95 % interval")
+    heads += [FOUND_FROM, Column("", LEFT)]
+
     return Table(f"{other} against {base}", heads, rows)
+
+
+def _plain_cell(comparison: Comparison, index: int, key: str) -> Cell:
+    """A figure of a side, not marked as best."""
+    return replace(side_cell(comparison, index, key), is_best=False)
+
+
+def _outcome(difference: Change) -> Cell:
+    outcome = difference.outcome
+    if outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS):
+        return Cell("not proven")
+    return Cell(outcome, tone=outcome if outcome in (BETTER, WORSE) else "")
 
 
 def _found_from(difference: Change) -> str:
     """`8.1/6.2%`: the changes that would have been found with 95 % and 80 %."""
     if difference.found_from is None:
         return ""
+
     surely, often = difference.found_from
     if surely >= FACTOR_FROM:
         return f"x {surely:.2g}"
+
     digits = 1 if surely < 1.1 else 0
-    return f"{100 * (surely - 1):.{digits}f}/{percent(often - 1, digits)}"
+    shown = f"{100 * (surely - 1):.{digits}f}"
+
+    return f"{shown}/{percent(often - 1, digits)}"
 
 
 def difference_table(comparison: Comparison) -> Table | None:
     """A row per difference of the set-ups; None without any."""
-    heads = columns("", *(side.label for side in comparison.sides), texts=1 + len(comparison.sides))
-    rows = [[difference.name, *difference.values] for difference in comparison.differences]
-    return Table("Set-ups differ in", heads, rows) if rows else None
+    if not comparison.differences:
+        return None
+
+    labels = [side.label for side in comparison.sides]
+    heads = columns("", *labels, texts=1 + len(labels))
+    rows = [
+        [difference.name, *difference.values] for difference in comparison.differences
+    ]
+
+    return Table("Set-ups differ in", heads, rows)
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Sentences that the tables need."""
     lines = []
-    if any(comparison.is_unreliable(index) for index in range(len(comparison.sides))):
+    sides = range(len(comparison.sides))
+    if any(comparison.is_unreliable(index) for index in sides):
         lines.append(f"{FAILED} is shown, but not ranked")
-    if len(comparison.sides) < 2:
+    if len(sides) < 2:
         return lines
+
     if not comparison.has_repeats:
-        lines.append("one run a side: not proven; repeats show how much runs scatter, and so what would be found")
-    else:
-        judged = sum(change.p is not None for change in comparison.changes.values())
-        together = f"; better and worse are real with 95 % for all {judged} judged together (Holm)" if judged else ""
-        lines.append(f"intervals are 95 % each, from the scatter between runs{together}")
-        if judged:
-            lines.append("found: a change of this size would have been found at this scatter, with 95 % and with 80 %")
+        lines.append(
+            "one run a side: not proven; "
+            "repeats show how much runs scatter, and so what would be found"
+        )
+        return lines
+
+    intervals = "intervals are 95 % each, from the scatter between runs"
+    judged = sum(change.p is not None for change in comparison.changes.values())
+    if not judged:
+        lines.append(intervals)
+        return lines
+
+    lines.append(
+        f"{intervals}; better and worse are real with 95 % for all {judged} judged together (Holm)"
+    )
+    lines.append(
+        "found: a change of this size would have been found at this scatter, "
+        "with 95 % and with 80 %"
+    )
+
     return lines
 
 
 def sentences(comparison: Comparison) -> Sequence[tuple[str, Sequence[str]]]:
     """Lists below the tables, each with its title; empty ones are left out."""
+    gates = []
+    for result in comparison.gates:
+        outcome = f"{result.gate.text} {result.outcome} for {result.side}"
+        gates.append(f"{outcome}: {result.text}")
+
     lists = (
         ("Not ranked", _reasons(comparison)),
         ("Warnings", comparison.warnings),
-        ("Gates", [f"{gate.gate.text} {gate.outcome} for {gate.side}: {gate.text}" for gate in comparison.gates]),
+        ("Gates", gates),
     )
+
     return [(title, texts) for title, texts in lists if texts]
 
 
 def _reasons(comparison: Comparison) -> list[str]:
     """Their texts; of many pairs that differ in the same way the first ones."""
-    lines = [reason.text for reason in comparison.reasons if not reason.kind]
-    for kind in dict.fromkeys(reason.kind for reason in comparison.reasons if reason.kind):
-        texts = list(dict.fromkeys(reason.text for reason in comparison.reasons if reason.kind == kind))
+    lines = []
+    by_kind: dict[str, list[str]] = {}
+    for reason in comparison.reasons:
+        if not reason.kind:
+            lines.append(reason.text)
+            continue
+
+        texts = by_kind.setdefault(reason.kind, [])
+        if reason.text not in texts:
+            texts.append(reason.text)
+
+    for kind, texts in by_kind.items():
         lines += texts[:_MOST_PAIRS]
-        if len(texts) > _MOST_PAIRS:
-            lines.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")
+        more = len(texts) - _MOST_PAIRS
+        if more > 0:
+            lines.append(f"{kind}: {quantity(more, 'more pair')} of sides")
+
     return lines
-
-
-_MOST_PAIRS = 3

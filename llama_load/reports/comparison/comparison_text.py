@@ -20,8 +20,11 @@ LEAST_WIDTH = 80
 
 
 def comparison_lines(comparison: Comparison, width: int = LEAST_WIDTH) -> Iterator[str]:
-    """The comparison: a row per side with the best of each column marked by an asterisk, a table of changes per side, reasons,
-    warnings, gates, differences in set-up, and what to run next. No line but of commands is longer than `width` columns."""
+    """The comparison as lines of at most `width` columns, but for commands.
+
+    A row per side with the best of each column marked by an asterisk, a table of changes per side,
+    reasons, warnings, gates, differences in set-up, and what to run next.
+    """
     width = max(width, LEAST_WIDTH)
     sides = side_table(comparison)
     yield from text_lines(sides, width, gap=" ")
@@ -29,23 +32,32 @@ def comparison_lines(comparison: Comparison, width: int = LEAST_WIDTH) -> Iterat
         yield ""
         yield from wrapped(printable(changes.title, None), width)
         yield from text_lines(changes, width, spread_below=False)
+
     yield ""
     for note in sides.notes:
         yield from wrapped(note, width)
-    lists = [*sentences(comparison)]
-    if comparison.differences:
-        lists.append(
-            ("Set-ups differ in", [f"{difference.name}: {' | '.join(difference.values)}" for difference in comparison.differences])
-        )
-    for title, texts in lists:
+
+    for title, texts in [*sentences(comparison), *_differences(comparison)]:
         yield ""
         yield f"{title}:"
         for text in texts:
             yield from wrapped(printable(text, None), width, "- ")
-    if commands := comparison.next_commands:
+
+    commands = comparison.next_commands
+    if commands:
         yield ""
         yield f"{COMMANDS_TITLE}:"
-        yield from (printable(line, None) for line in commands)
+        for line in commands:
+            yield printable(line, None)
+
+
+def _differences(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+    """The differences of the set-ups as one more list, if there are any."""
+    texts = []
+    for difference in comparison.differences:
+        texts.append(f"{difference.name}: {' | '.join(difference.values)}")
+    if texts:
+        yield "Set-ups differ in", texts
 
 
 def comparison_markdown(comparison: Comparison) -> str:
@@ -57,13 +69,25 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
     sides = side_table(comparison)
     yield from markdown_lines(sides)
     for _, changes in change_tables(comparison):
-        yield from ("", f"### {markdown(changes.title)}", "", *markdown_lines(changes))
+        yield from ("", f"### {markdown(changes.title)}", "")
+        yield from markdown_lines(changes)
+
     yield ""
-    yield from (f"- {markdown(note)}" for note in sides.notes)
+    for note in sides.notes:
+        yield f"- {markdown(note)}"
+
     for title, texts in sentences(comparison):
-        yield from ("", f"**{title}**", "", *(f"- {markdown(text)}" for text in texts))
-    if (differences := difference_table(comparison)) is not None:
-        yield from ("", f"**{differences.title}**", "", *markdown_lines(differences))
-    if commands := comparison.next_commands:
+        yield from ("", f"**{title}**", "")
+        for text in texts:
+            yield f"- {markdown(text)}"
+
+    differences = difference_table(comparison)
+    if differences is not None:
+        yield from ("", f"**{differences.title}**", "")
+        yield from markdown_lines(differences)
+
+    commands = comparison.next_commands
+    if commands:
         text = "\n".join(printable(line, None) for line in commands)
-        yield from ("", f"**{COMMANDS_TITLE}**", "", f"{fence(text)}sh", text, fence(text))
+        mark = fence(text)
+        yield from ("", f"**{COMMANDS_TITLE}**", "", f"{mark}sh", text, mark)

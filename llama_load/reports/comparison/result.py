@@ -6,56 +6,75 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_load.comparison.compare import Comparison
+from llama_load.comparison.compared_metrics import Metric
+from llama_load.comparison.gates import GateResult
+from llama_load.comparison.reasons import Reason
 from llama_load.foreign_text import printable_json
 
 
 def comparisons_json(comparisons: Sequence[tuple[str, Comparison]]) -> dict[str, Any]:
-    """The object of `--format json`: one entry per comparison, whose title is its stage or empty."""
-    return {"comparisons": [{"title": title, **_comparison(comparison)} for title, comparison in comparisons]}
+    """The object of `--format json`: an entry per comparison.
+
+    Its title is its stage, or empty.
+    """
+    entries = []
+    for title, comparison in comparisons:
+        entries.append({"title": title, **_comparison_json(comparison)})
+    return {"comparisons": entries}
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    labels = [side.label for side in comparison.sides]
+def _comparison_json(comparison: Comparison) -> dict[str, Any]:
+    setup_differences = {}
+    for difference in comparison.differences:
+        setup_differences[difference.name] = list(difference.values)
+
     document = {
-        "sides": [
-            {
-                "label": side.label,
-                "runs": [run.name for run in side.runs],
-                "completed": [run.count("completed") for run in side.runs],
-                "failed": [run.failed for run in side.runs],
-                "is_ranked": not comparison.is_unreliable(index),
-            }
-            for index, side in enumerate(comparison.sides)
-        ],
-        "metrics": [
-            {
-                "key": metric.key,
-                "unit": metric.unit,
-                "better": metric.better,
-                "values": [side.values(metric.key) for side in comparison.sides],
-                "best": sorted(comparison.best.get(metric.key, ())),
-                "changes": [_change(comparison, metric.key, index) for index in range(1, len(comparison.sides))],
-            }
-            for metric in comparison.metrics
-        ],
-        "not_ranked": [
-            {"text": reason.text, "sides": [labels[index] for index in reason.sides], "latency": reason.latency}
-            for reason in comparison.reasons
-        ],
+        "sides": [_side(comparison, index) for index in range(len(comparison.sides))],
+        "metrics": [_metric(comparison, metric) for metric in comparison.metrics],
+        "not_ranked": [_reason(comparison, reason) for reason in comparison.reasons],
         "warnings": list(comparison.warnings),
-        "setup_differences": {difference.name: list(difference.values) for difference in comparison.differences},
-        "gates": [
-            {"gate": gate.gate.text, "side": gate.side, "outcome": gate.outcome, "text": gate.text} for gate in comparison.gates
-        ],
+        "setup_differences": setup_differences,
+        "gates": list(map(_gate, comparison.gates)),
         "next_commands": list(comparison.next_commands),
     }
     safe: dict[str, Any] = printable_json(document)
     return safe
 
 
+def _side(comparison: Comparison, index: int) -> dict[str, Any]:
+    side = comparison.sides[index]
+    return {
+        "label": side.label,
+        "runs": [run.name for run in side.runs],
+        "completed": [run.count("completed") for run in side.runs],
+        "failed": [run.failed for run in side.runs],
+        "is_ranked": not comparison.is_unreliable(index),
+    }
+
+
+def _metric(comparison: Comparison, metric: Metric) -> dict[str, Any]:
+    changes = []
+    for index in range(1, len(comparison.sides)):
+        changes.append(_change(comparison, metric.key, index))
+
+    return {
+        "key": metric.key,
+        "unit": metric.unit,
+        "better": metric.better,
+        "values": [side.values(metric.key) for side in comparison.sides],
+        "best": sorted(comparison.best.get(metric.key, ())),
+        "changes": changes,
+    }
+
+
 def _change(comparison: Comparison, key: str, index: int) -> dict[str, Any]:
     change = comparison.changes[key, index]
     low, high = change.interval or (None, None)
+    found_from = None
+    if change.found_from is not None:
+        surely, often = change.found_from
+        found_from = {"95": surely, "80": often}
+
     return {
         "side": comparison.sides[index].label,
         "outcome": change.outcome,
@@ -63,5 +82,22 @@ def _change(comparison: Comparison, key: str, index: int) -> dict[str, Any]:
         "low": low,
         "high": high,
         "p_adjusted": change.p,
-        "found_from": None if change.found_from is None else dict(zip(("95", "80"), change.found_from, strict=True)),
+        "found_from": found_from,
+    }
+
+
+def _reason(comparison: Comparison, reason: Reason) -> dict[str, Any]:
+    return {
+        "text": reason.text,
+        "sides": [comparison.sides[index].label for index in reason.sides],
+        "latency": reason.latency,
+    }
+
+
+def _gate(result: GateResult) -> dict[str, Any]:
+    return {
+        "gate": result.gate.text,
+        "side": result.side,
+        "outcome": result.outcome,
+        "text": result.text,
     }

@@ -1,7 +1,9 @@
-"""aiperf's result files: profile_export_aiperf.json (a run) and profile_export.jsonl (a line per request).
+"""aiperf's result files.
 
-Source: ai-dynamo/aiperf 0.13, common/models/export_models.py and record_models.py. aiperf's `inter_token_latency` is our TPOT, its
-`inter_chunk_latency` our ITL. Both files take further fields: the verdict is under `llama_load`.
+profile_export_aiperf.json (a run) and profile_export.jsonl (a line per request). Source:
+ai-dynamo/aiperf 0.13, common/models/export_models.py and record_models.py. aiperf's
+`inter_token_latency` is our TPOT, its `inter_chunk_latency` our ITL. Both files take further
+fields: the verdict is under `llama_load`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from llama_load.analysis.results import Results
+from llama_load.metrics.summary import Summary
 from llama_load.observed.record import OK, UNFINISHED
 from llama_load.observed.records import Records
 from llama_load.reports.exports.export_samples import (
@@ -24,7 +27,10 @@ from llama_load.reports.exports.export_samples import (
 )
 
 SCHEMA = "1.4"
-MS, TOKENS, REQUESTS, SECONDS = "ms", "tokens", "requests", "sec"
+MS = "ms"
+TOKENS = "tokens"
+REQUESTS = "requests"
+SECONDS = "sec"
 PER_USER = "tokens/sec/user"
 _PERCENTILES = frozenset((1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0))
 _LATENCIES = {
@@ -33,7 +39,10 @@ _LATENCIES = {
     "inter_token_latency": "tpot",
     "inter_chunk_latency": "itl",
 }
-_LENGTHS = {"input_sequence_length": "prompt_tokens", "output_sequence_length": "output_tokens"}
+_LENGTHS = {
+    "input_sequence_length": "prompt_tokens",
+    "output_sequence_length": "output_tokens",
+}
 # aiperf's name of a figure of a request: our column, and the unit.
 _OF_REQUEST = {
     "time_to_first_token": ("ttft_ms", MS),
@@ -48,14 +57,48 @@ _OF_REQUEST = {
 
 def run_export(results: Results) -> dict[str, Any]:
     """profile_export_aiperf.json as plain values; a figure that was not measured is left out."""
-    total, ok = results.total, ok_records(results)
-    tpot = ok.numbers("tpot_ms")
+    plain: dict[str, Any] = {"schema_version": SCHEMA}
+    ok = ok_records(results)
+    for name, key in _LATENCIES.items():
+        plain[name] = _metric(latency_sample(ok, key), MS)
+    for name, column in _LENGTHS.items():
+        plain[name] = _metric(column_sample(ok, column), TOKENS)
+
+    per_user = values_sample(_tokens_per_s_per_user(ok))
+    plain["output_token_throughput_per_user"] = _metric(per_user, PER_USER)
+    for name, (value, unit) in _aiperf_figures(results.total).items():
+        plain[name] = None if value is None else {"unit": unit, "avg": value}
+
+    plain["was_cancelled"] = results.run.manifest.end in (
+        "interrupted",
+        "stopped",
+        "aborted",
+    )
+    times = wall_times(results.run.records.measured())
+    if times is not None:
+        began, ended = times
+        plain["start_time"] = began.isoformat()
+        plain["end_time"] = ended.isoformat()
+
+    plain["llama_load"] = {
+        "version": results.run.manifest.version,
+        "verdict": results.verdict.shown,
+        "headline": results.verdict.headline,
+    }
+
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _tokens_per_s_per_user(ok: Records) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Of each request; NaN where its TPOT is not known."""
+    tpot_ms = ok.numbers("tpot_ms")
     with np.errstate(divide="ignore"):
-        of_user = np.where(tpot > 0, 1e3 / tpot, np.nan)
-    samples = {name: (latency_sample(ok, key), MS) for name, key in _LATENCIES.items()}
-    samples |= {name: (column_sample(ok, column), TOKENS) for name, column in _LENGTHS.items()}
-    samples["output_token_throughput_per_user"] = values_sample(of_user), PER_USER
-    figures = {
+        return np.where(tpot_ms > 0, 1e3 / tpot_ms, np.nan)
+
+
+def _aiperf_figures(total: Summary) -> dict[str, tuple[float | None, str]]:
+    """aiperf's name of a figure of the run: its value, and its unit."""
+    return {
         "request_throughput": (total.request_throughput, f"{REQUESTS}/{SECONDS}"),
         "request_count": (total.completed, REQUESTS),
         "error_request_count": (total.failed, REQUESTS),
@@ -67,23 +110,24 @@ def run_export(results: Results) -> dict[str, Any]:
         "total_isl": (total.total_input_tokens, TOKENS),
         "total_osl": (total.total_output_tokens, TOKENS),
     }
-    times = wall_times(results.run.records.measured())
-    verdict = results.verdict
-    return {
-        "schema_version": SCHEMA,
-        **{name: _metric(sample, unit) for name, (sample, unit) in samples.items() if sample is not None},
-        **{name: {"unit": unit, "avg": value} for name, (value, unit) in figures.items() if value is not None},
-        "was_cancelled": results.run.manifest.end in ("interrupted", "stopped", "aborted"),
-        **({} if times is None else {"start_time": times[0].isoformat(), "end_time": times[1].isoformat()}),
-        "llama_load": {"version": results.run.manifest.version, "verdict": verdict.words, "headline": verdict.headline},
-    }
 
 
-def _metric(sample: Sample, unit: str) -> dict[str, Any]:
-    """Percentiles that the sample is too small for are left out."""
-    shown = {f"p{p:g}": value for p, value in sample.percentiles.items() if p in _PERCENTILES}
-    ends = {"min": sample.least, "max": sample.most, "std": sample.std, "count": sample.count}
-    return {"unit": unit, "avg": sample.mean} | shown | ends
+def _metric(sample: Sample | None, unit: str) -> dict[str, Any] | None:
+    """Percentiles that the sample is too small for are left out; None without a value."""
+    if sample is None:
+        return None
+
+    plain: dict[str, Any] = {"unit": unit, "avg": sample.mean}
+    for p, value in sample.percentiles.items():
+        if p in _PERCENTILES:
+            plain[f"p{p:g}"] = value
+
+    plain["min"] = sample.least
+    plain["max"] = sample.most
+    plain["std"] = sample.std
+    plain["count"] = sample.count
+
+    return plain
 
 
 def request_lines(records: Records) -> Iterator[dict[str, Any]]:
@@ -99,46 +143,60 @@ def _line(row: dict[str, Any], number: int) -> dict[str, Any]:
     wall_ns = row["started_wall_ns"] - row["started_mono_ns"]
     is_cancelled = row["status"] in UNFINISHED
     ended_ns = wall_ns + row["ended_mono_ns"]
-    headers = row["headers_mono_ns"]
+    headers_ns = row["headers_mono_ns"]
+    metadata = {
+        "session_num": number if row["prompt_index"] is None else row["prompt_index"],
+        "x_request_id": row["request_id"],
+        "conversation_id": row["conversation"],
+        "turn_index": None if row["turn"] is None else row["turn"] - 1,
+        "request_start_ns": row["started_wall_ns"],
+        "request_ack_ns": None if headers_ns is None else wall_ns + headers_ns,
+        "request_end_ns": ended_ns,
+        "worker_id": row["worker"],
+        "record_processor_id": row["worker"],
+        "benchmark_phase": "warmup" if row["warmup"] else "profiling",
+        "was_cancelled": is_cancelled,
+        "cancellation_time_ns": ended_ns if is_cancelled else None,
+    }
+    if row["status"] == OK:
+        return {"metadata": metadata, "metrics": _metrics(row), "error": None}
+
     return {
-        "metadata": {
-            "session_num": number if row["prompt_index"] is None else row["prompt_index"],
-            "x_request_id": row["request_id"],
-            "conversation_id": row["conversation"],
-            "turn_index": None if row["turn"] is None else row["turn"] - 1,
-            "request_start_ns": row["started_wall_ns"],
-            "request_ack_ns": None if headers is None else wall_ns + headers,
-            "request_end_ns": ended_ns,
-            "worker_id": row["worker"],
-            "record_processor_id": row["worker"],
-            "benchmark_phase": "warmup" if row["warmup"] else "profiling",
-            "was_cancelled": is_cancelled,
-            "cancellation_time_ns": ended_ns if is_cancelled else None,
-        },
-        "metrics": _metrics(row) if row["status"] == OK else _of_failure(row),
-        "error": None if row["status"] == OK else _error(row),
+        "metadata": metadata,
+        "metrics": _metrics_of_failure(row),
+        "error": _error(row),
     }
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
-    metrics = {
-        name: {"value": row[column], "unit": unit}
-        for name, (column, unit) in _OF_REQUEST.items()
-        if row[column] is not None and row[column] != []
-    }
+    metrics = {}
+    for name, (column, unit) in _OF_REQUEST.items():
+        value = row[column]
+        if value is not None and value != []:
+            metrics[name] = {"value": value, "unit": unit}
+
     if row["output_tokens"] is not None:
-        metrics["output_token_count"] = {"value": row["output_tokens"] - (row["reasoning_tokens"] or 0), "unit": TOKENS}
+        answer = row["output_tokens"] - (row["reasoning_tokens"] or 0)
+        metrics["output_token_count"] = {"value": answer, "unit": TOKENS}
     if row["itl_ms"]:
         metrics["time_to_second_token"] = {"value": row["itl_ms"][0], "unit": MS}
     if row["tpot_ms"]:
-        metrics["output_token_throughput_per_user"] = {"value": 1e3 / row["tpot_ms"], "unit": PER_USER}
+        speed = 1e3 / row["tpot_ms"]
+        metrics["output_token_throughput_per_user"] = {"value": speed, "unit": PER_USER}
+
     return metrics
 
 
-def _of_failure(row: dict[str, Any]) -> dict[str, Any]:
+def _metrics_of_failure(row: dict[str, Any]) -> dict[str, Any]:
     tokens = row["prompt_tokens"]
-    return {} if tokens is None else {"error_isl": {"value": tokens, "unit": TOKENS}}
+    if tokens is None:
+        return {}
+    return {"error_isl": {"value": tokens, "unit": TOKENS}}
 
 
 def _error(row: dict[str, Any]) -> dict[str, Any]:
-    return {"code": row["http_status"], "type": row["status"], "message": row["error"] or row["status"]}
+    return {
+        "code": row["http_status"],
+        "type": row["status"],
+        "message": row["error"] or row["status"],
+    }

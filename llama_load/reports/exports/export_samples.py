@@ -1,4 +1,7 @@
-"""What the formats of others take of a run: distributions with more percentiles than ours, and times on the wall clock."""
+"""What the formats of others take of a run.
+
+Distributions with more percentiles than ours, and times on the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ PERCENTILES = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample with at least one value: its statistics, its smallest and its largest value, in its unit."""
+    """The statistics of a sample with at least one value.
+
+    With its smallest and its largest value, in its unit.
+    """
 
     count: int
     mean: float
@@ -31,7 +37,12 @@ class Sample:
     @property
     def percentiles(self) -> dict[float, float]:
         """The percentiles that it has enough values for."""
-        return {p: value for p in PERCENTILES if (value := self.of.percentile(p)) is not None}
+        known = {}
+        for p in PERCENTILES:
+            value = self.of.percentile(p)
+            if value is not None:
+                known[p] = value
+        return known
 
 
 def ok_records(results: Results) -> Records:
@@ -43,10 +54,17 @@ def latency_sample(ok: Records, key: str) -> Sample | None:
     """A latency by its key (`ttft`, `itl`), ms; None where no request has it."""
     latency = BY_KEY[key]
     sample = distribution(ok, latency, PERCENTILES)
-    if latency.is_pooled:
-        ends = [(float(np.nanmin(piece)), float(np.nanmax(piece))) for piece in ok.gap_pieces() if len(piece)]
-        return _sample(sample, min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0))
-    return _sample(sample, *_ends(latency.of_each(ok)))
+    if not latency.is_pooled:
+        return _sample(sample, *_ends(latency.of_each(ok)))
+
+    lows = []
+    highs = []
+    for piece in ok.gap_pieces():
+        if len(piece):
+            lows.append(float(np.nanmin(piece)))
+            highs.append(float(np.nanmax(piece)))
+
+    return _sample(sample, min(lows, default=0.0), max(highs, default=0.0))
 
 
 def column_sample(ok: Records, name: str) -> Sample | None:
@@ -54,24 +72,37 @@ def column_sample(ok: Records, name: str) -> Sample | None:
     return values_sample(ok.numbers(name))
 
 
-def values_sample(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sample | None:
+def values_sample(
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> Sample | None:
     """Any values; None where there is none."""
     return _sample(describe(values.copy(), PERCENTILES), *_ends(values))
 
 
 def _ends(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    return (float(np.nanmin(values)), float(np.nanmax(values))) if np.isfinite(values).any() else (0.0, 0.0)
+    """The smallest and the largest value; zeros where none is known."""
+    if not np.isfinite(values).any():
+        return 0.0, 0.0
+    return float(np.nanmin(values)), float(np.nanmax(values))
 
 
 def _sample(of: Distribution, least: float, most: float) -> Sample | None:
-    return None if of.mean is None or of.std is None else Sample(of.count, of.mean, of.std, least, most, of)
+    if of.mean is None or of.std is None:
+        return None
+    return Sample(of.count, of.mean, of.std, least, most, of)
 
 
 def wall_times(records: Records) -> tuple[datetime, datetime] | None:
-    """When the first request began and the last one ended, by the clocks of the workers; None without requests."""
+    """When the first request began and the last one ended, by the clocks of the workers.
+
+    None without requests.
+    """
     if not len(records):
         return None
-    began = records.instants("started_wall_ns")
-    took = records.instants("ended_mono_ns") - records.instants("started_mono_ns")
-    first, last = int(began.min()), int((began + took).max())
-    return datetime.fromtimestamp(first / NS_PER_S, UTC), datetime.fromtimestamp(last / NS_PER_S, UTC)
+
+    began_ns = records.instants("started_wall_ns")
+    took_ns = records.instants("ended_mono_ns") - records.instants("started_mono_ns")
+    first_s = int(began_ns.min()) / NS_PER_S
+    last_s = int((began_ns + took_ns).max()) / NS_PER_S
+
+    return datetime.fromtimestamp(first_s, UTC), datetime.fromtimestamp(last_s, UTC)

@@ -1,5 +1,7 @@
-"""Series over the time of a run, for its charts: load, throughput and latencies in bins of equal width. Seconds since the start of
-the measurement."""
+"""Series over the time of a run, for its charts.
+
+Load, throughput and latencies in bins of equal width. Seconds since the start of the measurement.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,31 @@ from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
 
 MOST_BINS = 120
-WIDTHS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
+WIDTHS_S = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1800,
+    3600,
+    7200,
+    21600,
+)
 # Values of a bin from which percentiles are drawn.
 PER_BIN = 15
 # Up to so many starts and ends each change of the number in flight is drawn.
@@ -32,7 +58,7 @@ Curve = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The time from the first start to the last end of the measured requests, and the width of the bins."""
+    """The time from the first start to the last end of the measured requests, in bins."""
 
     begun_ns: int
     seconds: float
@@ -40,7 +66,11 @@ class TimeAxis:
 
     @property
     def bins(self) -> int:
-        """Their number. The last is half to one and a half as wide as the others: rates over a short rest would be accidental."""
+        """Their number.
+
+        The last is half to one and a half as wide as the others: rates over a short rest would be
+        accidental.
+        """
         return max(1, int(self.seconds / self.width_s + 0.5))
 
     @property
@@ -54,24 +84,31 @@ class TimeAxis:
 
     def bin_of(self, instants_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """The bin of each instant; what lies outside is in the first or the last."""
-        return np.clip((self.at(instants_ns) / self.width_s).astype(np.int64), 0, self.bins - 1)
+        bins = (self.at(instants_ns) / self.width_s).astype(np.int64)
+        return np.clip(bins, 0, self.bins - 1)
 
 
 def time_axis(measured: Records) -> TimeAxis | None:
     """The axis of these requests, with at most `MOST_BINS` bins; None where there is no time."""
     if not len(measured):
         return None
+
     begun_ns = int(measured.instants("started_mono_ns").min())
     seconds = (int(measured.instants("ended_mono_ns").max()) - begun_ns) / NS_PER_S
     if seconds <= 0:
         return None
+
     # Fewer bins for few requests: one that holds no request at all says nothing.
     most = min(MOST_BINS, max(8, len(measured)))
+
     return TimeAxis(begun_ns, seconds, _width_s(seconds, most))
 
 
 def coarser(axis: TimeAxis, values: int) -> TimeAxis | None:
-    """The axis with so few bins that each holds some `PER_BIN` of these values, for percentiles; None with too few for three."""
+    """The axis with so few bins that each holds some `PER_BIN` of these values.
+
+    For percentiles; None with too few values for three bins.
+    """
     most = min(MOST_BINS, values // PER_BIN)
     if most < 3:
         return None
@@ -80,70 +117,111 @@ def coarser(axis: TimeAxis, values: int) -> TimeAxis | None:
 
 def _width_s(seconds: float, most: int) -> float:
     """The smallest round width with which there are at most so many bins."""
-    return next((width for width in WIDTHS_S if width * most >= seconds), seconds / most)
+    return next(
+        (width for width in WIDTHS_S if width * most >= seconds), seconds / most
+    )
 
 
 def in_flight(measured: Records, axis: TimeAxis) -> tuple[Curve, Curve]:
-    """Requests in flight: instants, and how many from each on. Of many requests the mean of each bin, at its begin."""
-    starts, ends = axis.at(measured.instants("started_mono_ns")), axis.at(measured.instants("ended_mono_ns"))
+    """Requests in flight: instants, and how many from each on.
+
+    Of many requests the mean of each bin, at its begin.
+    """
+    starts = axis.at(measured.instants("started_mono_ns"))
+    ends = axis.at(measured.instants("ended_mono_ns"))
     instants = np.concatenate((ends, starts))
-    steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
+    steps = np.ones(len(instants), dtype=np.int64)
+    steps[: len(ends)] = -1
     order = np.lexsort((steps, instants))
-    instants, level = instants[order], np.cumsum(steps[order]).astype(np.float64)
+    instants = instants[order]
+    level = np.cumsum(steps[order]).astype(np.float64)
     if len(instants) <= MOST_STEPS:
         return instants, level
-    area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(instants))))
+
+    area = np.zeros(len(instants))
+    np.cumsum(level[:-1] * np.diff(instants), out=area[1:])
     at_edges = np.interp(axis.edges, instants, area)
+
     return axis.edges[:-1], np.diff(at_edges) / np.diff(axis.edges)
 
 
 def ended_per_s(measured: Records, axis: TimeAxis) -> tuple[Curve, Curve]:
     """Requests per second of each bin that succeeded, and that failed, by their ends."""
-    bins, lengths = axis.bin_of(measured.instants("ended_mono_ns")), np.diff(axis.edges)
-    is_ok, is_failed = measured.equals("status", OK), measured.is_failed()
-    return tuple(np.bincount(bins[mask], minlength=axis.bins) / lengths for mask in (is_ok, is_failed))  # type: ignore[return-value]
+    bins = axis.bin_of(measured.instants("ended_mono_ns"))
+    lengths_s = np.diff(axis.edges)
+    ok = np.bincount(bins[measured.equals("status", OK)], minlength=axis.bins)
+    failed = np.bincount(bins[measured.is_failed()], minlength=axis.bins)
+    return ok / lengths_s, failed / lengths_s
 
 
 def output_tokens_per_s(measured: Records, axis: TimeAxis) -> Curve:
-    """Output tokens per second of each bin, by their arrival, those of requests cut at the end included."""
+    """Output tokens per second of each bin, by their arrival.
+
+    Those of requests cut at the end are included.
+    """
     tokens = np.zeros(axis.bins)
     for events_ns, weights in token_times_ns(measured.where(~measured.is_failed())):
-        tokens += np.bincount(axis.bin_of(events_ns), weights=weights, minlength=axis.bins)
+        tokens += np.bincount(
+            axis.bin_of(events_ns), weights=weights, minlength=axis.bins
+        )
     return tokens / np.diff(axis.edges)
 
 
-def percentiles_by_bin(at_s: Curve, values: Curve, axis: TimeAxis, percentiles: tuple[float, ...]) -> tuple[Curve, list[Curve]]:
-    """Percentiles of the values in each bin that has some: the middles of these bins, and a curve per percentile."""
+def percentiles_by_bin(
+    at_s: Curve, values: Curve, axis: TimeAxis, percentiles: tuple[float, ...]
+) -> tuple[Curve, list[Curve]]:
+    """Percentiles of the values in each bin that has some.
+
+    The middles of these bins, and a curve per percentile.
+    """
     known = ~np.isnan(values)
     place = np.clip((at_s[known] / axis.width_s).astype(np.int64), 0, axis.bins - 1)
     order = np.argsort(place, kind="stable")
-    place, values = place[order], values[known][order]
-    bins, firsts = np.unique(place, return_index=True)
+    values = values[known][order]
+    bins, firsts = np.unique(place[order], return_index=True)
     parts = np.split(values, firsts[1:]) if len(bins) else []
-    middles = (axis.edges[bins] + axis.edges[bins + 1]) / 2
-    rows = np.array([np.percentile(part, percentiles) for part in parts]).reshape(-1, len(percentiles))
-    return middles, list(rows.T)
+
+    rows = np.zeros((len(bins), len(percentiles)))
+    for row, part in enumerate(parts):
+        rows[row] = np.percentile(part, percentiles)
+
+    return _middles(axis, bins), list(rows.T)
 
 
-def gap_percentiles_by_bin(ok: Records, axis: TimeAxis, percentiles: tuple[float, ...]) -> tuple[Curve, list[Curve]]:
-    """Like `percentiles_by_bin`, of the gaps between tokens by their arrival. From counts in steps of 5 %, so that memory does not
-    grow with the number of tokens."""
+def _middles(axis: TimeAxis, bins: NDArray[np.int64]) -> Curve:
+    return (axis.edges[bins] + axis.edges[bins + 1]) / 2
+
+
+def gap_percentiles_by_bin(
+    ok: Records, axis: TimeAxis, percentiles: tuple[float, ...]
+) -> tuple[Curve, list[Curve]]:
+    """Like `percentiles_by_bin`, of the gaps between tokens by their arrival.
+
+    From counts in steps of 5 %, so that memory does not grow with the number of tokens.
+    """
     counts = np.zeros((axis.bins, GAP_BINS), dtype=np.int64)
+    least_ms = np.float32(LEAST_GAP_MS)
+    log_step = np.float32(np.log(RATIO))
     for places, gaps_ms in _gaps(ok, axis):
-        sizes = np.log(np.maximum(gaps_ms, np.float32(LEAST_GAP_MS)) / np.float32(LEAST_GAP_MS)) / np.float32(np.log(RATIO))
-        cells = places * GAP_BINS + np.minimum(sizes, GAP_BINS - 1).astype(np.int64)
-        counts += np.bincount(cells, minlength=axis.bins * GAP_BINS).reshape(counts.shape)
+        sizes = np.log(np.maximum(gaps_ms, least_ms) / least_ms) / log_step
+        columns = np.minimum(sizes, GAP_BINS - 1).astype(np.int64)
+        cells = places * GAP_BINS + columns
+        counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+
     bins = np.flatnonzero(counts.any(axis=1))
     summed = np.cumsum(counts[bins], axis=1)
-    middles = (axis.edges[bins] + axis.edges[bins + 1]) / 2
     curves = []
     for p in percentiles:
-        size = (summed < (summed[:, -1:] * p / 100)).sum(axis=1)
+        wanted = summed[:, -1:] * p / 100
+        size = (summed < wanted).sum(axis=1)
         curves.append(LEAST_GAP_MS * RATIO ** (size + 0.5))
-    return middles, curves
+
+    return _middles(axis, bins), curves
 
 
-def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _gaps(
+    ok: Records, axis: TimeAxis
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The gaps of the requests in batches: the bin in which each ends, and its ms."""
     for batch in ok.where(ok.has("first_token_mono_ns")).batches(*COLUMNS):
         _, gaps_ms, ended_ns = gap_times(batch)
@@ -152,8 +230,11 @@ def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], NDAr
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """The requests of a Gantt chart, one entry each: seconds on the axis, NaN where an instant is unknown. In a row there is one
-    request at a time; `rows` are needed for all of them."""
+    """The requests of a Gantt chart, one entry each.
+
+    Seconds on the axis, NaN where an instant is unknown. In a row there is one request at a time;
+    `rows` are needed for all of them.
+    """
 
     row: NDArray[np.int64]
     rows: int
@@ -167,16 +248,23 @@ class Bars:
 
 
 def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
-    """At most `most` requests, one after the other from the middle of the run; of these the first `most_rows` rows."""
-    order = np.argsort(measured.instants("started_mono_ns"), kind="stable")
+    """At most `most` requests, one after the other from the middle of the run.
+
+    Of these the first `most_rows` rows.
+    """
+    started_ns = measured.instants("started_mono_ns")
+    ended_ns = measured.instants("ended_mono_ns")
+    order = np.argsort(started_ns, kind="stable")
     begin = max(0, (len(order) - most) // 2)
     order = order[begin : begin + most]
-    row = _rows(measured.instants("started_mono_ns")[order], measured.instants("ended_mono_ns")[order])
+    row = _free_rows(started_ns[order], ended_ns[order])
     chosen = np.flatnonzero(row < most_rows)
     records = measured.take(order[chosen])
 
     def seconds(name: str) -> Curve:
-        return np.where(records.has(name), axis.at(records.optional_instants(name)), np.nan)
+        return np.where(
+            records.has(name), axis.at(records.optional_instants(name)), np.nan
+        )
 
     return Bars(
         row=row[chosen],
@@ -191,24 +279,40 @@ def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
     )
 
 
-def _rows(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each request, in order of their starts, the first row that is free: as many rows as were in flight at once."""
+def _free_rows(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each request, in order of their starts, the first row that is free.
+
+    There are as many rows as requests were in flight at once.
+    """
     free: list[int] = []
     busy: list[tuple[int, int]] = []
     rows = np.zeros(len(starts), dtype=np.int64)
     used = 0
-    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+    for place, (start, end) in enumerate(
+        zip(starts.tolist(), ends.tolist(), strict=True)
+    ):
         while busy and busy[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
+            _, freed = heapq.heappop(busy)
+            heapq.heappush(free, freed)
+
         if free:
             row = heapq.heappop(free)
         else:
-            row, used = used, used + 1
+            row = used
+            used += 1
+
         rows[place] = row
         heapq.heappush(busy, (end, row))
+
     return rows
 
 
 def at_most(count: int, most: int) -> NDArray[np.int64]:
-    """Evenly spaced indices of at most `most` of `count` rows, the first and the last included: always the same ones."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)) if count else np.zeros(0, np.int64)
+    """Evenly spaced indices of at most `most` of `count` rows: always the same ones.
+
+    The first and the last are included.
+    """
+    if not count:
+        return np.zeros(0, np.int64)
+    places = np.linspace(0, count - 1, min(count, most))
+    return np.unique(places.round().astype(np.int64))

@@ -1,7 +1,9 @@
-"""What all charts share: colours, the style of a figure, its place in a page, and the script that draws it.
+"""What all charts share.
 
-A page collects its charts in a `ChartPage`; they share one Bokeh document, so that figures with the same range zoom together.
-Titles, legends and summaries are HTML around the drawing: they wrap on a phone, and no text from outside reaches the canvas.
+Colours, the style of a figure, its place in a page, and the script that draws it. A page collects
+its charts in a `ChartPage`; they share one Bokeh document, so that figures with the same range zoom
+together. Titles, legends and summaries are HTML around the drawing: they wrap on a phone, and no
+text from outside reaches the canvas.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import msgspec
 from llama_load.bundled import bokeh_folder
 from llama_load.reports.html.plot import Model, axis, document, glyph
 
-# Roles of colours: (light, dark). The page's style sheet has them as --NAME; charts are drawn in the light ones, and report.js
-# replaces each by its dark one. So every light colour is in one role only.
+# Roles of colours: (light, dark). The page's style sheet has them as --NAME; charts are drawn in
+# the light ones, and report.js replaces each by its dark one. So every light colour is in one role
+# only.
 COLOURS = {
     "blue": ("#2563c4", "#7ab0ff"),
     "orange": ("#d97917", "#f2a65a"),
@@ -40,10 +43,12 @@ SERIES = ("blue", "orange", "green", "purple", "teal", "pink")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC', sans-serif"
 HEIGHT = 240
 # The toolbar lies upon the drawing: only its buttons hide what is below them.
-TOOLBAR = """
-:host(.bk-inner) { background: transparent; opacity: 1; justify-content: flex-end; pointer-events: none; }
-:host(.bk-inner) > * { background: rgb(255 255 255 / 88%); border-radius: 4px; pointer-events: auto; }
-"""
+TOOLBAR = (
+    "\n:host(.bk-inner) { background: transparent; opacity: 1; justify-content: flex-end; "
+    "pointer-events: none; }"
+    "\n:host(.bk-inner) > * { background: rgb(255 255 255 / 88%); border-radius: 4px; "
+    "pointer-events: auto; }\n"
+)
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -62,7 +67,8 @@ def colour(role: str) -> str:
 
 def series_colours(count: int) -> list[str]:
     """Roles for so many curves; from the seventh on they are grey."""
-    return [SERIES[place] if place < len(SERIES) else "grey" for place in range(count)]
+    grey = ["grey"] * (count - len(SERIES))
+    return [*SERIES[:count], *grey]
 
 
 _AXES = {
@@ -80,10 +86,21 @@ _AXES = {
 
 
 class Figure(Model):
-    """An empty figure in our style, as wide as its place. Charts with the same `x_range` zoom and pan together; `zoom` is what
-    dragging selects: "width" (a part of the x axis) or "both"."""
+    """An empty figure in our style, as wide as its place.
 
-    __slots__ = ("_center", "_renderers", "_tools", "x_axis", "x_range", "y_axis", "y_range")
+    Charts with the same `x_range` zoom and pan together; `zoom` is what dragging selects: "width"
+    (a part of the x axis) or "both".
+    """
+
+    __slots__ = (
+        "_center",
+        "_renderers",
+        "_tools",
+        "x_axis",
+        "x_range",
+        "y_axis",
+        "y_range",
+    )
 
     def __init__(
         self,
@@ -96,17 +113,38 @@ class Figure(Model):
         x_is_log: bool = False,
         zoom: str = "width",
     ) -> None:
-        self.x_range, self.y_range = x_range or Model("DataRange1d"), y_range or Model("DataRange1d", start=0)
+        self.x_range = x_range or Model("DataRange1d")
+        self.y_range = y_range or Model("DataRange1d", start=0)
         self.x_axis, x_scale = axis(self.x_range, is_log=x_is_log)
         self.y_axis, y_scale = axis(self.y_range, is_log=False)
-        self.x_axis.set(**_AXES, axis_label=x_label, axis_line_color=colour("axis"), major_tick_line_color=colour("axis"))
-        self.y_axis.set(**_AXES, axis_label=y_label, axis_line_color=None, major_tick_line_color=None)
+        self.x_axis.set(
+            **_AXES,
+            axis_label=x_label,
+            axis_line_color=colour("axis"),
+            major_tick_line_color=colour("axis"),
+        )
+        self.y_axis.set(
+            **_AXES,
+            axis_label=y_label,
+            axis_line_color=None,
+            major_tick_line_color=None,
+        )
         x_grid = Model("Grid", axis=self.x_axis, grid_line_color=None)
-        y_grid = Model("Grid", dimension=1, axis=self.y_axis, grid_line_color=colour("line"))
-        box, wheel = Model("BoxZoomTool", dimensions=zoom), Model("WheelZoomTool", dimensions=zoom)
-        pan, save = Model("PanTool", dimensions=zoom), Model("SaveTool", filename="chart")
-        self._tools = [box, pan, wheel, Model("ResetTool"), save]
-        self._center, self._renderers = [x_grid, y_grid], list[Model]()
+        y_grid = Model(
+            "Grid", dimension=1, axis=self.y_axis, grid_line_color=colour("line")
+        )
+        self._center = [x_grid, y_grid]
+        self._renderers: list[Model] = []
+
+        box = Model("BoxZoomTool", dimensions=zoom)
+        self._tools = [
+            box,
+            Model("PanTool", dimensions=zoom),
+            Model("WheelZoomTool", dimensions=zoom),
+            Model("ResetTool"),
+            Model("SaveTool", filename="chart"),
+        ]
+
         toolbar = Model(
             "Toolbar",
             tools=self._tools,
@@ -116,6 +154,7 @@ class Figure(Model):
             active_drag=box,
             active_scroll=None,
         )
+
         super().__init__(
             "Figure",
             height=height,
@@ -141,21 +180,33 @@ class Figure(Model):
 
     def draw(self, data: Model, name: str, **properties: Any) -> Model:
         """Draw a data source: see `plot.glyph`."""
-        self._renderers.append(drawn := glyph(data, name, **properties))
+        drawn = glyph(data, name, **properties)
+        self._renderers.append(drawn)
         return drawn
 
     def add(self, model: Model) -> None:
         """Add a line, label or other annotation to the drawing."""
         self._center.append(model)
 
-    def hover(self, renderers: Sequence[Model], lines: Sequence[tuple[str, str]]) -> None:
-        """Show these values of a point under the mouse. `lines` are (label, "@column{0.0}"); Bokeh escapes the values."""
-        self._tools.append(Model("HoverTool", renderers=list(renderers), tooltips=list(lines), sort_by=None))
+    def hover(
+        self, renderers: Sequence[Model], lines: Sequence[tuple[str, str]]
+    ) -> None:
+        """Show these values of a point under the mouse.
+
+        `lines` are (label, "@column{0.0}"); Bokeh escapes the values.
+        """
+        tool = Model(
+            "HoverTool", renderers=list(renderers), tooltips=list(lines), sort_by=None
+        )
+        self._tools.append(tool)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure of Bokeh and the text around it. `summary` replaces the drawing for who cannot see it; `note` stands below it."""
+    """A figure of Bokeh and the text around it.
+
+    `summary` replaces the drawing for who cannot see it; `note` stands below it.
+    """
 
     figure: Figure
     title: str
@@ -171,17 +222,24 @@ class ChartPage:
     charts: list[Chart] = field(default_factory=list)
 
     def add(self, chart: Chart) -> int:
-        """Take a chart in; return its number, which is that of its place in the page (`data-chart`)."""
+        """Take a chart in; return the number of its place in the page (`data-chart`)."""
         self.charts.append(chart)
         return len(self.charts) - 1
 
     def json(self) -> str:
-        """The document with all figures and the ids of its roots, for the inside of a <script type="application/json">."""
-        return for_script(msgspec.json.encode(document([chart.figure for chart in self.charts])).decode())
+        """The document with all figures and the ids of its roots.
+
+        For the inside of a <script type="application/json">.
+        """
+        figures = [chart.figure for chart in self.charts]
+        return for_script(msgspec.json.encode(document(figures)).decode())
 
 
 def for_script(text: str) -> str:
-    """JSON that may stand in a <script> of a page: nothing in it ends the script, or a line of it."""
+    """JSON that may stand in a <script> of a page.
+
+    Nothing in it ends the script, or a line of it.
+    """
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -195,14 +253,24 @@ def bokeh_script() -> str:
 
 @cache
 def page_script() -> str:
-    """Our own script: draws the charts of a page, and gives them the colours of the reader's light or dark mode."""
+    """Our own script.
+
+    It draws the charts of a page, and gives them the colours of the reader's light or dark mode.
+    """
     palette = dict(COLOURS.values())
-    return (ASSETS / "charts.js").read_text(encoding="utf-8").replace('"PALETTE"', json.dumps(palette))
+    script = (ASSETS / "charts.js").read_text(encoding="utf-8")
+    return script.replace('"PALETTE"', json.dumps(palette))
 
 
 @cache
 def style_sheet() -> str:
     """The style of our pages, with the colours of the charts."""
-    light, dark = ("".join(f"--{name}:{shades[place]};" for name, shades in COLOURS.items()) for place in (0, 1))
+    light = ""
+    dark = ""
+    for name, (light_shade, dark_shade) in COLOURS.items():
+        light += f"--{name}:{light_shade};"
+        dark += f"--{name}:{dark_shade};"
+
     text = (ASSETS / "page.css").read_text(encoding="utf-8")
+
     return text.replace("/* LIGHT */", light).replace("/* DARK */", dark)

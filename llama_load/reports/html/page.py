@@ -1,11 +1,14 @@
-"""report.html: one file that shows a run, opens without a network and runs nothing but its own two scripts."""
+"""report.html: one file that shows a run.
+
+It opens without a network and runs nothing but its own two scripts.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,22 +17,32 @@ import msgspec
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
-from llama_load.metrics.definitions import EVERY, TTFT, of_group
+from llama_load.languages import Translate
+from llama_load.metrics.definitions import EVERY, TTFT, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
+from llama_load.metrics.level import levels_of
 from llama_load.metrics.statements import arranged, remarks
 from llama_load.metrics.verdict_words import VALID
-from llama_load.observed.probe_names import BESIDE
 from llama_load.observed.records import Records
-from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.check_lines import preflight_table
-from llama_load.reports.choice_section import choice_tables
-from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.glossary import glossary
 from llama_load.reports.html import html_tables
 from llama_load.reports.html.chart_series import TimeAxis, time_axis
-from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
-from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
+from llama_load.reports.html.charts import (
+    Chart,
+    ChartPage,
+    bokeh_script,
+    page_script,
+    style_sheet,
+)
+from llama_load.reports.html.charts_latency import (
+    ecdf_chart,
+    over_time_chart,
+    prompt_chart,
+    values_of,
+)
+from llama_load.reports.html.charts_levels import level_charts
 from llama_load.reports.html.charts_stages import stage_chart
 from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import (
@@ -47,33 +60,38 @@ from llama_load.reports.private_paths import without_paths
 from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import stage_name, stage_table
 from llama_load.reports.telemetry_section import gpu_table, telemetry_table
+from llama_load.reports.template_cache import template_cache
 from llama_load.reports.titles import title_of, when
-from llama_load.reports.translations import Translate, translator
-from llama_load.tables import html_table
+from llama_load.reports.translations import translator
+from llama_load.tables import Table, html_table
 
 if TYPE_CHECKING:
     import jinja2
 
 # Curves of groups in one chart of distributions; with more groups there is one curve of all.
 MOST_CURVES = 6
+NOTHING = "'none'"  # may be run, says a policy
 
 
 def html_page(results: Results, text: str, language: str, short: str = "") -> str:
-    """The page of a run; `text` is its block, `short` its first screen as Markdown, `language` one of `languages.LANGUAGES`. At
-    least 1.4 MB, of which Bokeh is 1.3."""
+    """The page of a run. At least 1.4 MB, of which Bokeh is 1.3.
+
+    `text` is its block, `short` its first screen as Markdown, `language` one of
+    `languages.LANGUAGES`.
+    """
     t = translator(language)
-    manifest, measured = results.run.manifest, results.run.records.measured()
+    manifest = results.run.manifest
+    measured = results.run.records.measured()
     ok = measured.ok()
-    curves = {
-        latency.key: curve
-        for latency in html_tables.shown_of(of_group(EVERY), results.total)
-        if (curve := ecdf(values_of(latency, ok))) is not None
-    }
+    curves = _curves(results, ok)
     page = ChartPage()
-    stages = stage_table(results, t)
-    if stages is not None:
-        stages = replace(stages, notes=[t("Bold: best of its column, among comparable stages."), *stages.notes])
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
+    parts = list(html_tables.part_tables(results, t))
+    for found in results.topics.values():
+        parts += found.tables(t)
+
+    servers = msgspec.json.encode(printable_json(manifest.targets))
+
     return rendered(
         "report.html.j2",
         page,
@@ -89,18 +107,13 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
         headline=results.verdict.headline.removeprefix(f"{results.verdict.shown[0]}: "),
         next_step=next_step(results),
         settings=html_tables.settings_table(manifest, t),
-        servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
+        servers=msgspec.json.format(servers, indent=2).decode(),
         subject=subject(results, t),
         sentences=sentences(results, t),
         cards=html_tables.cards(results, t),
         latencies=html_tables.latency_table(ok, curves, results, t),
-        stages=stages,
-        parts=[
-            *html_tables.part_tables(results, t),
-            *conversation_tables(results, t),
-            *answer_tables(results),
-            *choice_tables(results),
-        ],
+        stages=_stages_with_note(results, t),
+        parts=parts,
         time_bars=time_bars(results, t),
         telemetry=telemetry_table(results, t),
         gpus=gpu_table(results, t),
@@ -118,92 +131,180 @@ def html_page(results: Results, text: str, language: str, short: str = "") -> st
     )
 
 
+def _curves(results: Results, ok: Records) -> dict[str, Ecdf]:
+    """The distribution of each latency that has values, by its key."""
+    curves = {}
+    for latency in html_tables.shown_of(of_group(EVERY), results.total):
+        curve = ecdf(values_of(latency, ok))
+        if curve is not None:
+            curves[latency.key] = curve
+    return curves
+
+
+def _stages_with_note(results: Results, t: Translate) -> Table | None:
+    table = stage_table(results, t)
+    if table is None:
+        return None
+    bold = t("Bold: best of its column, among comparable stages.")
+    return replace(table, notes=[bold, *table.notes])
+
+
 def _style_of(results: Results) -> str:
     """The class of the verdict's colours: its word; none where a run is valid as far as seen."""
-    word, headline = results.verdict.word, results.verdict.headline
-    return "" if word == VALID and headline != VALID else word.lower().replace(" ", "-")
+    verdict = results.verdict
+    if verdict.word == VALID and verdict.headline != VALID:
+        return ""
+    return verdict.word.lower().replace(" ", "-")
 
 
 def _sections(
-    results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate
+    results: Results,
+    measured: Records,
+    curves: dict[str, Ecdf],
+    page: ChartPage,
+    t: Translate,
 ) -> dict[str, list[tuple[int, Chart]]]:
-    """The charts of the run, by the section to which they belong, each with its number on the page; sections without any are left
-    out."""
+    """The charts of the run, by the section to which they belong.
+
+    Each with its number on the page; sections without any are left out.
+    """
     axis = time_axis(measured)
     charts: dict[str, Sequence[Chart | None]] = {
         "distributions": _distributions(results, measured, curves, t),
         "time": [] if axis is None else _over_time(results, measured, axis, t),
         "prompts": [prompt_chart(measured, t, list(results.by_workload))],
+        "levels": level_charts({"": levels_of(results.stages)}, t),
         "stages": [stage_chart(results.stages, t)],
     }
-    numbered = {key: [(page.add(chart), chart) for chart in of_key if chart is not None] for key, of_key in charts.items()}
-    return {key: of_key for key, of_key in numbered.items() if of_key}
+    sections: dict[str, list[tuple[int, Chart]]] = {}
+    for name, of_section in charts.items():
+        for chart in of_section:
+            if chart is not None:
+                numbered = (page.add(chart), chart)
+                sections.setdefault(name, []).append(numbered)
+
+    return sections
 
 
-def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate) -> list[Chart | None]:
+def _distributions(
+    results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate
+) -> list[Chart | None]:
     ok = measured.ok()
     charts = []
     for latency in of_group(EVERY):
-        if latency.key not in curves:
-            continue
-        groups = {t("all requests"): curves[latency.key]}
-        for column, names in (("stage", [stage_name(stage) for stage in results.stages]), ("workload", list(results.by_workload))):
-            if 1 < len(names) <= MOST_CURVES:
-                values = range(len(names)) if column == "stage" else names
-                parts = (ecdf(values_of(latency, ok.where(ok.equals(column, value)))) for value in values)
-                groups = {printable(name): part for name, part in zip(names, parts, strict=True) if part is not None}
-                break
-        charts.append(ecdf_chart(latency, groups, results.total.distributions[latency.key], t))
+        if latency.key in curves:
+            groups = _curves_of_groups(results, ok, latency)
+            groups = groups or {t("all requests"): curves[latency.key]}
+            whole = results.total.distributions[latency.key]
+            charts.append(ecdf_chart(latency, groups, whole, t))
+
     return charts
 
 
-def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
+def _curves_of_groups(
+    results: Results, ok: Records, latency: Latency
+) -> dict[str, Ecdf] | None:
+    """The curves of the stages, else of the workloads; None where there are too few or too many."""
+    column = "workload"
+    values: dict[str, str | int] = {name: name for name in results.by_workload}
+    if 1 < len(results.stages) <= MOST_CURVES:
+        column = "stage"
+        values = {}
+        for place, stage in enumerate(results.stages):
+            values[stage_name(stage)] = place
+    if not 1 < len(values) <= MOST_CURVES:
+        return None
+
+    curves = {}
+    for name, value in values.items():
+        curve = ecdf(values_of(latency, ok.where(ok.equals(column, value))))
+        if curve is not None:
+            curves[printable(name)] = curve
+
+    return curves
+
+
+def _over_time(
+    results: Results, measured: Records, axis: TimeAxis, t: Translate
+) -> list[Chart]:
+    stages = results.run.manifest.stages
     x_range = shared_range(axis)
     charts = [load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)]
-    charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
-    latencies = html_tables.shown_of(of_group(EVERY), results.total)
-    breaks_s = stage_starts_s(results.run.manifest.stages, axis)
-    over_time = (over_time_chart(latency, measured, axis, x_range, t, breaks_s=breaks_s) for latency in latencies)
-    charts += [chart for chart in over_time if chart is not None]
-    charts += _probes(results, axis, x_range, t)
+    charts += throughput_charts(measured, axis, x_range, t)
+    charts.append(gantt_chart(measured, axis, x_range, t))
+
+    breaks_s = stage_starts_s(stages, axis)
+    for latency in html_tables.shown_of(of_group(EVERY), results.total):
+        chart = over_time_chart(latency, measured, axis, x_range, t, breaks_s=breaks_s)
+        if chart is not None:
+            charts.append(chart)
+
+    charts += _of_topics(results, axis, x_range, t)
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
-        mark_stages(chart.figure, results.run.manifest.stages, axis)
+        mark_stages(chart.figure, stages, axis)
+
     return charts
 
 
-def _probes(results: Results, axis: TimeAxis, x_range: Model, t: Translate) -> list[Chart]:
-    """The TTFT of each probe over time, without those sent before the load and after it."""
-    probes = results.run.probes
-    if probes is None or not results.probes or not results.probes.total.ttft.count:
-        return []
-    at_s = axis.at(probes.instants("started_mono_ns"))
-    beside = probes.where(probes.equals("name", BESIDE) & (at_s >= 0) & (at_s <= axis.seconds))
-    chart = over_time_chart(TTFT, beside, axis, x_range, t)
-    return [] if chart is None else [replace(chart, title=t("TTFT of the probes over time"))]
+def _of_topics(
+    results: Results, axis: TimeAxis, x_range: Model, t: Translate
+) -> Iterator[Chart]:
+    """The charts of topics, without requests sent before the load or after it."""
+    for found in results.topics.values():
+        for drawn in found.charts(results.run):
+            at_s = axis.at(drawn.requests.instants("started_mono_ns"))
+            inside = drawn.requests.where((at_s >= 0) & (at_s <= axis.seconds))
+            chart = over_time_chart(TTFT, inside, axis, x_range, t)
+            if chart is not None:
+                yield replace(chart, title=t(drawn.heading))
 
 
-def rendered(template: str, page: ChartPage, *, has_paths: bool = True, **values: Any) -> str:
+def rendered(
+    template: str, page: ChartPage, *, has_paths: bool = True, **values: Any
+) -> str:
     """A page with these charts; `has_paths`: see `_environment`."""
     scripts = [bokeh_script(), page_script()] if page.charts else []
     text = _environment(has_paths).get_template(template)
-    drawings = page.json() if page.charts else ""
-    return redacted(text.render(values, policy=_policy(scripts), style=style_sheet(), scripts=scripts, drawings=drawings))
+    html = text.render(
+        values,
+        policy=_policy(scripts),
+        style=style_sheet(),
+        scripts=scripts,
+        drawings=page.json() if page.charts else "",
+    )
+
+    return redacted(html)
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """The Content-Security-Policy of a page: it may run these scripts, which it contains, and load nothing."""
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    """The Content-Security-Policy of a page.
+
+    It may run these scripts, which it contains, and load nothing.
+    """
+    hashes = []
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+
+    rules = [
+        "default-src 'none'",
+        f"script-src {' '.join(hashes) or NOTHING}",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+    return "; ".join(rules)
 
 
 @cache
 def _environment(has_paths: bool) -> jinja2.Environment:
-    """Templates of pages: every value is escaped, and text has no control characters; without `has_paths` no folders of this
-    machine either."""
+    """Templates of pages: every value is escaped, and text has no control characters.
+
+    Without `has_paths` it has no folders of this machine either.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -213,9 +314,21 @@ def _environment(has_paths: bool) -> jinja2.Environment:
         text = printable(value, None)
         return text if has_paths else without_paths(text)
 
+    def grid(table: Table) -> Markup:
+        return Markup(html_table(table, clean))  # noqa: S704 - it escapes every text
+
+    def lines(text: str) -> Markup:
+        return Markup("\n").join(map(clean, text.split("\n")))
+
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("llama_load.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=clean
+        loader=jinja2.PackageLoader("llama_load.reports"),
+        bytecode_cache=template_cache(),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=clean,
     )
-    environment.globals["grid"] = lambda table: Markup(html_table(table, clean))  # noqa: S704 - it escapes every text
-    environment.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.split("\n"))
+    environment.globals["grid"] = grid
+    environment.filters["lines"] = lines
+
     return environment

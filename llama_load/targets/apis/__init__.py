@@ -1,4 +1,5 @@
-"""The APIs of LLM servers: one file for each. Ask the object; its name is for flags, records and reports."""
+"""The APIs of LLM servers: one file for each. Ask the object; its name is for flags, records and
+reports."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ from llama_load.targets.apis.messages_api import MESSAGES
 from llama_load.targets.apis.rerank_api import RERANK
 from llama_load.targets.apis.responses_api import RESPONSES
 
-__all__ = ["APIS", "CHAT", "COMPLETIONS", "EMBEDDINGS", "NOT_CACHED", "OFFERED", "RERANK", "WITH_TEMPLATE", "Api"]
+__all__ = [
+    "APIS",
+    "CHAT",
+    "COMPLETIONS",
+    "EMBEDDINGS",
+    "NOT_CACHED",
+    "OFFERED",
+    "RERANK",
+    "WITH_TEMPLATE",
+    "Api",
+]
 
 APIS: dict[str, Api] = {
     api.name: api
@@ -28,6 +39,7 @@ APIS: dict[str, Api] = {
     )
 }
 OFFERED = tuple(name for name, api in APIS.items() if api.is_offered)
-# Of records, by their API's name: servers keep nothing of their prompts; their prompts go into the chat template.
+# Of records, by their API's name: servers keep nothing of their prompts; their prompts go into the
+# chat template.
 NOT_CACHED = frozenset(name for name, api in APIS.items() if not api.is_cached)
 WITH_TEMPLATE = frozenset(name for name, api in APIS.items() if api.has_template)

@@ -41,7 +41,9 @@ class NativeReader(PartReader):
             self.timings = event.timings
         if event.stop:
             self.done = True
-            self.finish_reason = _STOPPED.get(event.stop_type or "", event.stop_type or "stop")
+            self.finish_reason = _STOPPED.get(
+                event.stop_type or "", event.stop_type or "stop"
+            )
             self.usage = usage_of(event.tokens_evaluated, event.tokens_predicted)
         return self.token(at_ns, text=event.content)
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from llama_load.targets.target import Target
 
 # A number takes up to 24 bytes: 10,000 dimensions.
-MOST_BYTES_A_VECTOR, MOST_BYTES_BESIDE = 2**18, 2**20
+MOST_BYTES_A_VECTOR = 2**18
+MOST_BYTES_BESIDE = 2**20
 
 
 class _Embedding(msgspec.Struct):
@@ -48,13 +49,21 @@ class EmbeddingsApi(Api):
     is_offered = False  # self.embed() sends to it
     is_cached = False
 
-    def content(self, prompt: str | Messages | Prompt, history: Sequence[Message], prefix: str) -> Content:
+    def content(
+        self, prompt: str | Messages | Prompt, history: Sequence[Message], prefix: str
+    ) -> Content:
         """See `Api.content`."""
         if not isinstance(prompt, Prompt):
             return prefixed(prompt, prefix)
         return [prefix + text for text in prompt.inputs or (prompt.text,)]
 
-    def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
+    def fields(
+        self,
+        content: Content,
+        options: BodyOptions,
+        max_tokens: int | None,
+        target: Target,
+    ) -> dict[str, Any]:
         """See `Api.fields`."""
         return {"input": [content] if isinstance(content, str) else list(content)}
 
@@ -62,13 +71,19 @@ class EmbeddingsApi(Api):
         """See `Api.results`."""
         return len(content)
 
-    def reader(self, results: int | None = None, *, streams: bool = True) -> AnswerReader:
+    def reader(
+        self, results: int | None = None, *, streams: bool = True
+    ) -> AnswerReader:
         """See `Api.reader`."""
         return VectorsAnswer(results or 0)
 
     def most_bytes(self, tokens: int | None, results: int | None) -> int | None:
         """See `Api.most_bytes`: 1 MiB plus 256 KiB per vector."""
-        return MOST_BYTES_BESIDE + MOST_BYTES_A_VECTOR * results if results else super().most_bytes(tokens, results)
+        return (
+            MOST_BYTES_BESIDE + MOST_BYTES_A_VECTOR * results
+            if results
+            else super().most_bytes(tokens, results)
+        )
 
 
 EMBEDDINGS = EmbeddingsApi()

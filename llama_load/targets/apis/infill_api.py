@@ -1,4 +1,5 @@
-"""llama-server's /infill: code that goes on after a beginning, for models with fill-in-the-middle tokens."""
+"""llama-server's /infill: code that goes on after a beginning, for models with fill-in-the-middle
+tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Anthropic's messages: content_block_delta, message_delta with stop_reason and usage, message_stop.
+"""Anthropic's messages: content_block_delta, message_delta with stop_reason and usage,
+message_stop.
 
 Source: Anthropic's API reference (streaming events). llama-server and vLLM have this API, too.
 """
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 # This API refuses a request that does not limit its answer.
 LEAST_MAX_TOKENS = 1024
-_FINISHED = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+_FINISHED = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+}
 
 
 class _Tokens(msgspec.Struct, gc=False):
@@ -65,7 +71,12 @@ class MessagesReader(PartReader):
         self.appeared = True
         delta = event.delta
         if event.type == "content_block_delta" and delta is not None:
-            return self.token(at_ns, text=delta.text, thought=delta.thinking, call=bool(delta.partial_json))
+            return self.token(
+                at_ns,
+                text=delta.text,
+                thought=delta.thinking,
+                call=bool(delta.partial_json),
+            )
         if event.message is not None and event.message.usage is not None:
             self._count(event.message.usage)
         if event.usage is not None:
@@ -77,12 +88,17 @@ class MessagesReader(PartReader):
         return False
 
     def _count(self, tokens: _Tokens) -> None:
-        """The prompt is counted at the begin, the answer at the end: what an event does not say stays."""
+        """The prompt is counted at the begin, the answer at the end: what an event does not say
+        stays."""
         before = self.usage or Usage()
         cached = tokens.cache_read_input_tokens
         prompt = before.prompt_tokens
         if tokens.input_tokens is not None:
-            prompt = tokens.input_tokens + (cached or 0) + (tokens.cache_creation_input_tokens or 0)
+            prompt = (
+                tokens.input_tokens
+                + (cached or 0)
+                + (tokens.cache_creation_input_tokens or 0)
+            )
         self.usage = usage_of(prompt, tokens.output_tokens, cached)
         if cached is None:
             self.usage.prompt_tokens_details = before.prompt_tokens_details
@@ -100,11 +116,25 @@ class MessagesApi(GeneratingApi):
     def prompt_fields(self, content: Content) -> dict[str, Any]:
         """See `GeneratingApi.prompt_fields`. System messages have a field of their own."""
         messages = as_messages(content)
-        system = "\n\n".join(str(message["content"]) for message in messages if message.get("role") == "system")
-        fields: dict[str, Any] = {"messages": [message for message in messages if message.get("role") != "system"]}
+        system = "\n\n".join(
+            str(message["content"])
+            for message in messages
+            if message.get("role") == "system"
+        )
+        fields: dict[str, Any] = {
+            "messages": [
+                message for message in messages if message.get("role") != "system"
+            ]
+        }
         return fields | ({"system": system} if system else {})
 
-    def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
+    def fields(
+        self,
+        content: Content,
+        options: BodyOptions,
+        max_tokens: int | None,
+        target: Target,
+    ) -> dict[str, Any]:
         """See `Api.fields`."""
         return super().fields(content, options, max_tokens or LEAST_MAX_TOKENS, target)
 

@@ -1,4 +1,7 @@
-"""The content of a request: a prompt as it stands in the body, and as one text for hashes and lengths."""
+"""The content of a request: a prompt as it stands in the body, and as one text.
+
+The text is for hashes and lengths.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +23,40 @@ def in_one_text(prompt: Prompt, history: Sequence[Message], prefix: str) -> str:
     return prefix + "\n\n".join(message.text for message in (*history, *prompt.added))
 
 
-def conversation(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
-    """What a turn adds to a history: a text if it is a user's and there is nothing else, otherwise a list of messages.
+def conversation(
+    prompt: Prompt, history: Sequence[Message], prefix: str
+) -> str | Messages:
+    """The content of a turn: a list of messages, or a text.
 
-    `prefix` goes before everything else: servers cache images too. Images come before the text, as most chat templates expect;
-    each is a placeholder that `with_images` replaces.
+    A text if it is a user's and there is nothing else, no history and no images.
+
+    `prefix` goes before everything else: servers cache images too. Images come before the text, as
+    most chat templates expect; each is a placeholder that `with_images` replaces.
     """
     messages = (*history, *prompt.added)
     if len(messages) == 1 and messages[0].role == "user" and not messages[0].images:
         return prefix + messages[0].text
-    return prefixed([_as_sent(message) for message in messages], prefix)
+    return prefixed([as_sent(message) for message in messages], prefix)
 
 
-def _as_sent(message: Message) -> dict[str, Any]:
+def as_sent(message: Message) -> dict[str, Any]:
     """A message as the chat API takes it."""
-    sent: dict[str, Any] = {"role": message.role, "content": message.text or None if message.calls else message.text}
+    sent: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.calls and not message.text:
+        sent["content"] = None  # a message of tool calls alone has no content
+
     if message.images:
-        images = [{"type": "image_url", "image_url": {"url": _name_of(image)}} for image in message.images]
-        sent["content"] = [*images, {"type": "text", "text": message.text}]
+        parts = []
+        for image in message.images:
+            parts.append({"type": "image_url", "image_url": {"url": _name_of(image)}})
+        sent["content"] = [*parts, {"type": "text", "text": message.text}]
+
     if message.calls:
-        sent["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
+        calls = []
+        for call in message.calls:
+            function = {"name": call.name, "arguments": call.arguments}
+            calls.append({"id": call.id, "type": "function", "function": function})
+        sent["tool_calls"] = calls
     if message.call_id is not None:
         sent["tool_call_id"] = message.call_id
     if message.name is not None:
@@ -52,12 +66,17 @@ def _as_sent(message: Message) -> dict[str, Any]:
 
 def images_of(messages: Sequence[Message]) -> tuple[Image, ...]:
     """The images of messages, in the order in which they are sent."""
-    return tuple(image for message in messages for image in message.images)
+    images: list[Image] = []
+    for message in messages:
+        images += message.images
+    return tuple(images)
 
 
 def as_messages(content: Content) -> list[Any]:
     """The content as messages: a text is a user's."""
-    return [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    return list(content)
 
 
 def prefixed(content: str | Messages, prefix: str) -> str | Messages:
@@ -66,14 +85,22 @@ def prefixed(content: str | Messages, prefix: str) -> str | Messages:
         return content
     if isinstance(content, str):
         return prefix + content
-    first, body = content[0], content[0].get("content")
+
+    first = content[0]
+    body = first.get("content")
     if isinstance(body, str):
         return [{**first, "content": prefix + body}, *content[1:]]
-    return [{**first, "content": [{"type": "text", "text": prefix}, *body]}, *content[1:]] if isinstance(body, list) else content
+    if isinstance(body, list):
+        parts = [{"type": "text", "text": prefix}, *body]
+        return [{**first, "content": parts}, *content[1:]]
+    return content
 
 
 def as_text(content: Content) -> str:
-    """The content as one text: itself, the inputs line by line, or the messages as JSON (images by their digest)."""
+    """The content as one text: itself, the inputs line by line, or the messages as JSON.
+
+    Of images their digest.
+    """
     if isinstance(content, str):
         return content
     if all(isinstance(part, str) for part in content):
@@ -82,9 +109,12 @@ def as_text(content: Content) -> str:
 
 
 def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:
-    """An encoded body in pieces, with each image's data URL in place of its placeholder. Copying megabytes instead would block the
-    event loop, and so all streams, for some ms per image."""
-    pieces, rest = [], encoded
+    """An encoded body in pieces, with each image's data URL in place of its placeholder.
+
+    Copying megabytes instead would block the event loop, and so all streams, for some ms per image.
+    """
+    pieces = []
+    rest = encoded
     for image in images:
         before, _, rest = rest.partition(_name_of(image).encode())
         pieces += [before, image.data_url]

@@ -1,4 +1,5 @@
-"""Reranking: how relevant is each document to a query? The scores are counted, not kept. llama-server's and vLLM's /v1/rerank."""
+"""Reranking: how relevant is each document to a query? The scores are counted, not kept.
+llama-server's and vLLM's /v1/rerank."""
 
 from __future__ import annotations
 
@@ -47,13 +48,24 @@ class RerankApi(Api):
     bench_name = "vllm-rerank"
     is_cached = False
 
-    def content(self, prompt: str | Messages | Prompt, history: Sequence[Message], prefix: str) -> Content:
+    def content(
+        self, prompt: str | Messages | Prompt, history: Sequence[Message], prefix: str
+    ) -> Content:
         """See `Api.content`."""
         if not isinstance(prompt, Prompt) or not prompt.text or not prompt.inputs:
-            raise UsageError("brings no query with documents: use locustfiles/rerank.py, or write self.rerank(query, documents)")
+            raise UsageError(
+                "brings no query with documents: use locustfiles/rerank.py, or write "
+                "self.rerank(query, documents)"
+            )
         return [prefix + prompt.text, *prompt.inputs]
 
-    def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
+    def fields(
+        self,
+        content: Content,
+        options: BodyOptions,
+        max_tokens: int | None,
+        target: Target,
+    ) -> dict[str, Any]:
         """See `Api.fields`."""
         return {"query": content[0], "documents": list(content[1:])}
 
@@ -61,11 +73,15 @@ class RerankApi(Api):
         """See `Api.results`."""
         return len(content) - 1
 
-    def prompt_bytes(self, body: Mapping[str, Any], size: int, results: int | None) -> int | None:
+    def prompt_bytes(
+        self, body: Mapping[str, Any], size: int, results: int | None
+    ) -> int | None:
         """See `Api.prompt_bytes`: each document is computed with the whole query before it."""
         return size * (results or 1)
 
-    def reader(self, results: int | None = None, *, streams: bool = True) -> AnswerReader:
+    def reader(
+        self, results: int | None = None, *, streams: bool = True
+    ) -> AnswerReader:
         """See `Api.reader`."""
         return RankingAnswer(results or 0)
 

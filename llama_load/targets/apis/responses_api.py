@@ -26,7 +26,9 @@ class _Tokens(msgspec.Struct, gc=False):
 
     def as_usage(self) -> Usage:
         cached = known_count((self.input_tokens_details or {}).get("cached_tokens"))
-        reasoning = known_count((self.output_tokens_details or {}).get("reasoning_tokens"))
+        reasoning = known_count(
+            (self.output_tokens_details or {}).get("reasoning_tokens")
+        )
         return usage_of(self.input_tokens, self.output_tokens, cached, reasoning)
 
 
@@ -69,15 +71,26 @@ class ResponsesReader(PartReader):
                 return self.token(at_ns, thought=said)
             if "function_call" in kind:
                 return self.token(at_ns, call=bool(said))
-            return kind in ("response.output_text.delta", "response.refusal.delta") and self.token(at_ns, text=said)
+            return kind in (
+                "response.output_text.delta",
+                "response.refusal.delta",
+            ) and self.token(at_ns, text=said)
         response = event.response
-        if kind in ("response.completed", "response.incomplete", "response.failed") and response is not None:
+        if (
+            kind in ("response.completed", "response.incomplete", "response.failed")
+            and response is not None
+        ):
             self.done = True
             self.fail(response.error)
             if response.usage is not None:
                 self.usage = response.usage.as_usage()
             why = (response.incomplete_details or {}).get("reason")
-            self.finish_reason = "stop" if kind == "response.completed" else "length" if why == "max_output_tokens" else str(why)
+            if kind == "response.completed":
+                self.finish_reason = "stop"
+            elif why == "max_output_tokens":
+                self.finish_reason = "length"
+            else:
+                self.finish_reason = str(why)
         elif kind == "error":
             self.error = event.message or "the stream ended with an error"
             self.fail(event.error)

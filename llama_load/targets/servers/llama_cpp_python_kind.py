@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from llama_load.own_modules import NOT_FROM_HERE
 from llama_load.targets.servers.server_kind import Form, ServerKind, Signs
 from llama_load.targets.servers.server_start import (
     LLAMA_CPP_VARIABLES,
@@ -19,6 +20,7 @@ from llama_load.targets.servers.server_start import (
 
 # Its own --rpc_servers is accepted and ignored (0.3.36), so our script registers the workers.
 RPC_SCRIPT = Path(__file__).with_name("llama_cpp_python_rpc.py")
+MODULE = ["-m", "llama_cpp.server"]
 
 
 class LlamaCppPythonStart(ServerStart):
@@ -38,27 +40,48 @@ class LlamaCppPythonStart(ServerStart):
         """See `ServerStart.command`."""
         if spec.model:
             refuse_other_than_gguf(Path(spec.model))
-        how = (str(RPC_SCRIPT), "head", ",".join(workers)) if workers else ("-m", "llama_cpp.server")
-        command = [self.program_of(spec), *how, "--host", spec.host, "--port", str(port)]
+        how = list(MODULE)
+        if workers:
+            how = [str(RPC_SCRIPT), "head", ",".join(workers)]
+        elif self.program_of(spec) == sys.executable:  # others may not know the flag
+            how.insert(0, NOT_FROM_HERE)
+        command = [
+            self.program_of(spec),
+            *how,
+            "--host",
+            spec.host,
+            "--port",
+            str(port),
+        ]
         if spec.model:
             command += ["--model", spec.model]
         if not has_flag(spec.args, "--interrupt_requests"):
-            command += ["--interrupt_requests", "false"]  # by default a new request cuts off the running one
+            # by default a new request cuts off the running one
+            command += ["--interrupt_requests", "false"]
         if workers and not has_flag(spec.args, "--n_gpu_layers"):
             command += ["--n_gpu_layers", "-1"]
         return (*command, *spec.args)
 
     def worker_command(self, spec: ServerSpec, address: str) -> Command:
         """See `ServerStart.worker_command`."""
-        return (*(spec.rpc_worker or (self.program_of(spec), str(RPC_SCRIPT), "worker")), address)
+        return (
+            *(spec.rpc_worker or (self.program_of(spec), str(RPC_SCRIPT), "worker")),
+            address,
+        )
 
     def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
         """See `ServerStart.is_started_by`."""
-        return 2 if arguments[:2] == ["-m", "llama_cpp.server"] else None
+        begin = 1 if list(arguments[:1]) == [NOT_FROM_HERE] else 0
+        end = begin + len(MODULE)
+        return end if list(arguments[begin:end]) == MODULE else None
 
     def hidden_flags(self, command: Sequence[str]) -> Sequence[str]:
         """See `ServerStart.hidden_flags`: the workers of our script."""
-        return ("--rpc_servers", *command[command.index("head") + 1 :][:1]) if "head" in command else ()
+        return (
+            ("--rpc_servers", *command[command.index("head") + 1 :][:1])
+            if "head" in command
+            else ()
+        )
 
 
 class LlamaCppPythonKind(ServerKind):
@@ -67,7 +90,10 @@ class LlamaCppPythonKind(ServerKind):
     name = "llama-cpp-python"
     title = "llama-cpp-python"
     hides_template = True
-    slots_note = "1 at a time; start the server with --interrupt_requests false, or new requests cut off earlier ones"
+    slots_note = (
+        "1 at a time; start the server with --interrupt_requests false, or new requests "
+        "cut off earlier ones"
+    )
     context_flag = "--n_ctx"
     scores_by = "echo"
     starts = (LlamaCppPythonStart(),)
@@ -87,14 +113,18 @@ class LlamaCppPythonKind(ServerKind):
 
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
-        return {model.owner for model in signs.listed} == {"me"} and signs.form is self.form
+        return {model.owner for model in signs.listed} == {
+            "me"
+        } and signs.form is self.form
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`."""
         own = {"response_format": {"type": "json_object", "schema": schema}}
         return {"chat": own, "responses": super().schema_fields(api, schema)}.get(api)
 
-    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+    def grammar_fields(
+        self, api: str, grammar: str, build: str | None
+    ) -> dict[str, Any] | None:
         """See `ServerKind.grammar_fields`."""
         return {"grammar": grammar} if api in {"chat", "completions"} else None
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from llama_load.own_modules import module_command
 from llama_load.targets.servers.llama_cpp_log import LOG_FACTS
-from llama_load.targets.servers.server_kind import NO_ADAPTER, Form, Metrics, ServerKind, Signs
+from llama_load.targets.servers.server_kind import (
+    NO_ADAPTER,
+    Form,
+    Metrics,
+    ServerKind,
+    Signs,
+)
 from llama_load.targets.servers.server_start import (
     DEFAULT_START,
     LLAMA_CPP_VARIABLES,
@@ -22,11 +28,22 @@ from llama_load.targets.servers.server_start import (
 )
 
 TEXT_APIS = ("completions", "completion", "infill")
-SLOTS, CTX_PER_SLOT, THREADS = 4, 4096, 1  # of the embedded server, and the slots of -c where only the context of one is given
-# The level at which llama.cpp logs its buffers and the memory breakdown. Until the end of 2025 they came at the default level, and
-# level 4 was not yet a level of its own.
+# Of the embedded server.
+SLOTS = 4  # also of llama-server, where only the context of one slot is given
+CTX_PER_SLOT = 4096
+THREADS = 1
+# The level at which llama.cpp logs its buffers and the memory breakdown. Until the end of 2025 they
+# came at the default level, and level 4 was not yet a level of its own.
 LOG_LEVEL = "4"
-_LEVELS = ("-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose", "--log-disable")
+_LEVELS = (
+    "-lv",
+    "--verbosity",
+    "--log-verbosity",
+    "-v",
+    "--verbose",
+    "--log-verbose",
+    "--log-disable",
+)
 
 
 class LlamaServerStart(ServerStart):
@@ -40,8 +57,10 @@ class LlamaServerStart(ServerStart):
     fits_memory = True
     key_variable = "LLAMA_API_KEY"
     variables = LLAMA_CPP_VARIABLES
-    tls_key_flag, tls_key_variable = "--ssl-key-file", "LLAMA_ARG_SSL_KEY_FILE"
-    prefix_flag, prefix_variable = "--api-prefix", "LLAMA_ARG_API_PREFIX"
+    tls_key_flag = "--ssl-key-file"
+    tls_key_variable = "LLAMA_ARG_SSL_KEY_FILE"
+    prefix_flag = "--api-prefix"
+    prefix_variable = "LLAMA_ARG_API_PREFIX"
     model_flags = ("-m", "--model")
 
     def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
@@ -58,33 +77,52 @@ class LlamaServerStart(ServerStart):
         if workers:
             command += ["--rpc", ",".join(workers)]
             if not has_flag(spec.args, "-ngl", "--gpu-layers", "--n-gpu-layers"):
-                command += ["-ngl", "99"]  # only layers for devices other than the CPU, as the workers are, leave this process
+                # only layers for devices other than the CPU, as the workers are, leave this process
+                command += ["-ngl", "99"]
         return (*command, *spec.args)
 
     def worker_command(self, spec: ServerSpec, address: str) -> Command:
         """See `ServerStart.worker_command`."""
         host, _, port = address.rpartition(":")
         worker = spec.rpc_worker or (_rpc_server_beside(self.program_of(spec)),)
-        return (runnable(worker[0], "--rpc-worker takes the worker's command"), *worker[1:], "-H", host, "-p", port)
+        return (
+            runnable(worker[0], "--rpc-worker takes the worker's command"),
+            *worker[1:],
+            "-H",
+            host,
+            "-p",
+            port,
+        )
 
     def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
         """See `ServerStart.is_started_by`."""
         return 0 if program.startswith("llama-server") or program == "server" else None
 
-    def size_flags(self, slots: int | None, ctx_per_slot: int | None, threads: int | None) -> list[str] | None:
+    def size_flags(
+        self, slots: int | None, ctx_per_slot: int | None, threads: int | None
+    ) -> list[str] | None:
         """See `ServerStart.size_flags`."""
         if ctx_per_slot is not None:
             slots = slots or SLOTS
-        flags = [] if slots is None else ["-np", str(slots)]
-        flags += [] if ctx_per_slot is None or slots is None else ["-c", str(slots * ctx_per_slot)]
-        return flags + ([] if threads is None else ["-t", str(threads)])
+        flags = []
+        if slots is not None:
+            flags += ["-np", str(slots)]
+            if ctx_per_slot is not None:
+                flags += ["-c", str(slots * ctx_per_slot)]
+        if threads is not None:
+            flags += ["-t", str(threads)]
+        return flags
 
 
 class EmbeddedStart(ServerStart):
-    """llama.cpp's HTTP server in a process of this Python (`llama_load.serving.embedded_server`)."""
+    """llama.cpp's HTTP server in a process of this Python
+    (`llama_load.serving.embedded_server`)."""
 
     name = DEFAULT_START
-    help = "start the embedded llama-server of the extra `demo`; without a model it makes a small random one"
+    help = (
+        "start the embedded llama-server of the extra `demo`; without a model it makes a "
+        "small random one"
+    )
     typed = "llama-load serve …"
     makes_model = True
     key_variable = SERVER_KEY
@@ -93,21 +131,39 @@ class EmbeddedStart(ServerStart):
     def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         refuse_other_than_gguf(Path(spec.model))
-        module = ("-m", "llama_load.serving.embedded_server")
-        return (sys.executable, *module, "-m", spec.model, "--host", spec.host, "--port", str(port), *spec.args)
+        return (
+            *module_command("llama_load.serving.embedded_server"),
+            "-m",
+            spec.model,
+            "--host",
+            spec.host,
+            "--port",
+            str(port),
+            *spec.args,
+        )
 
     def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
         """See `ServerStart.is_started_by`."""
         return 1 if program == "llama-load" and arguments[:1] == ["serve"] else None
 
-    def size_flags(self, slots: int | None, ctx_per_slot: int | None, threads: int | None) -> list[str] | None:
+    def size_flags(
+        self, slots: int | None, ctx_per_slot: int | None, threads: int | None
+    ) -> list[str] | None:
         """See `ServerStart.size_flags`."""
         slots = slots or SLOTS
-        return ["-np", str(slots), "-c", str(slots * (ctx_per_slot or CTX_PER_SLOT)), "-t", str(threads or THREADS)]
+        return [
+            "-np",
+            str(slots),
+            "-c",
+            str(slots * (ctx_per_slot or CTX_PER_SLOT)),
+            "-t",
+            str(threads or THREADS),
+        ]
 
 
 def _rpc_server_beside(server: str) -> str:
-    """ggml-rpc-server, under its earlier name rpc-server too, in the server's folder; else its name, for PATH."""
+    """ggml-rpc-server, under its earlier name rpc-server too, in the server's folder; else its
+    name, for PATH."""
     for name in ("ggml-rpc-server", "rpc-server"):
         path = Path(server).resolve().with_name(name)
         if path.is_file():
@@ -126,12 +182,24 @@ class LlamaServerKind(ServerKind):
     divides_context = True
     fills_context = True
     slots_path = "/slots"
+    sleep_flag = "--sleep-idle-seconds"
     adapters_path = "/lora-adapters"
     cache_reset = "/slots/{slot}?action=erase"
     cache_reset_note = "llama-server erases slots only with --slot-save-path"
-    draft_flags = frozenset(("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"))
+    draft_flags = frozenset(
+        (
+            "-md",
+            "--model-draft",
+            "--spec-draft-model",
+            "-hfd",
+            "-hfrd",
+            "--hf-repo-draft",
+            "--spec-draft-hf",
+        )
+    )
     tuned: ClassVar = {
-        "memory": r"-c|--ctx-size|-np|--parallel|-ct[kv]|--cache-type-[kv]|-ngl|--n-gpu-layers|-kvu|--kv-unified",
+        "memory": r"-c|--ctx-size|-np|--parallel|-ct[kv]|--cache-type-[kv]|-ngl|--n-gpu-layers"
+        r"|-kvu|--kv-unified",
         "draft": r"-md|-ngld|-cd|--model-draft|--draft.*|--spec.*",
     }
     remedies: ClassVar = {
@@ -140,9 +208,14 @@ class LlamaServerKind(ServerKind):
     }
     form = Form(
         "/tokenize",
-        lambda model, text: {"model": model or "", "content": text, "add_special": True},
+        lambda model, text: {
+            "model": model or "",
+            "content": text,
+            "add_special": True,
+        },
         template_path="/apply-template",
     )
+    cache_off_flags = ("--no-cache-prompt",)
     starts = (LlamaServerStart(), EmbeddedStart())
     flags: ClassVar = {
         "model": ("-m", "--model", "-hf", "--hf-repo"),
@@ -158,8 +231,8 @@ class LlamaServerKind(ServerKind):
         "context": ("-c", "--ctx-size"),
     }
     log_facts = LOG_FACTS
-    # It counts processed prompt tokens, without cached ones, and looks up every prompt. Tokens that --cache-ram brings back from
-    # the host's memory are cached ones.
+    # It counts processed prompt tokens, without cached ones, and looks up every prompt. Tokens that
+    # --cache-ram brings back from the host's memory are cached ones.
     metrics = Metrics(
         prefix="llamacpp:",
         prompt_tokens="prompt_tokens",
@@ -179,21 +252,32 @@ class LlamaServerKind(ServerKind):
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
         trained = any(model.trained_context for model in signs.listed)
-        return "total_slots" in signs.props or (signs.is_owned_by("llamacpp") and (trained or signs.form is self.form))
+        return "total_slots" in signs.props or (
+            signs.is_owned_by("llamacpp") and (trained or signs.form is self.form)
+        )
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`."""
-        return {"json_schema": schema} if api in TEXT_APIS else super().schema_fields(api, schema)
+        return (
+            {"json_schema": schema}
+            if api in TEXT_APIS
+            else super().schema_fields(api, schema)
+        )
 
-    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+    def grammar_fields(
+        self, api: str, grammar: str, build: str | None
+    ) -> dict[str, Any] | None:
         """See `ServerKind.grammar_fields`."""
         return {"grammar": grammar} if api in ("chat", *TEXT_APIS) else None
 
     def adapter_fields(self, api: str, adapter: str) -> dict[str, Any] | None:
-        """See `ServerKind.adapter_fields`. A request that names adapters gets no others. An empty list means the server's own
-        scales, so no adapter is the first one with scale 0."""
-        entry = {"id": 0, "scale": 0.0} if adapter == NO_ADAPTER else {"id": int(adapter), "scale": 1.0}
-        return {"lora": [entry]} if api in ("chat", *TEXT_APIS) else None
+        """See `ServerKind.adapter_fields`. A request that names adapters gets no others. An empty
+        list means the server's own scales, so no adapter is the first one with scale 0."""
+        if api not in ("chat", *TEXT_APIS):
+            return None
+        if adapter == NO_ADAPTER:
+            return {"lora": [{"id": 0, "scale": 0.0}]}
+        return {"lora": [{"id": int(adapter), "scale": 1.0}]}
 
 
 LLAMA_SERVER = LlamaServerKind()

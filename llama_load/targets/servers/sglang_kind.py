@@ -1,4 +1,5 @@
-"""SGLang. Written from its source: python/sglang/srt/entrypoints/openai/protocol.py, python/sglang/srt/metrics/collector.py."""
+"""SGLang. Written from its source: python/sglang/srt/entrypoints/openai/protocol.py,
+python/sglang/srt/metrics/collector.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from llama_load.targets.servers.vllm_kind import VLLM
 
 
 class SglangKind(ServerKind):
-    """See `ServerKind`. Answers report cached tokens only with --enable-cache-report; /metrics needs --enable-metrics."""
+    """See `ServerKind`. Answers report cached tokens only with --enable-cache-report; /metrics
+    needs --enable-metrics."""
 
     name = "sglang"
     title = "SGLang"
@@ -18,8 +20,13 @@ class SglangKind(ServerKind):
         "ttft": "a larger --max-running-requests or --chunked-prefill-size",
         "tpot": "a quantized model, more GPUs (--tp), or --speculative-algorithm",
     }
+    cache_off_flags = ("--disable-radix-cache",)
+    cache_reset = "/flush_cache"
+    profile_start = "/start_profile"
+    profile_stop = "/stop_profile"
     form = VLLM.form
-    # Prompt tokens include cached ones. Cached tokens have a label for where they were (device, host, storage): all are added up.
+    # Prompt tokens include cached ones. Cached tokens have a label for where they were (device,
+    # host, storage): all are added up.
     metrics = Metrics(
         prefix="sglang:",
         prompt_tokens="prompt_tokens",
@@ -34,7 +41,9 @@ class SglangKind(ServerKind):
 
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
-        return signs.is_owned_by("sglang") and (signs.lists_context or signs.form is self.form)
+        return signs.is_owned_by("sglang") and (
+            signs.lists_context or signs.form is self.form
+        )
 
 
 SGLANG = SglangKind()

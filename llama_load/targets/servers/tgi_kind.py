@@ -1,4 +1,5 @@
-"""Hugging Face's Text Generation Inference. Written from its source: router/src/lib.rs, router/src/server.rs."""
+"""Hugging Face's Text Generation Inference. Written from its source: router/src/lib.rs,
+router/src/server.rs."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Si
 
 
 class TgiKind(ServerKind):
-    """See `ServerKind`. It reports no cached tokens, neither in answers nor in counters, and knows no `ignore_eos`."""
+    """See `ServerKind`. It reports no cached tokens, neither in answers nor in counters, and knows
+    no `ignore_eos`."""
 
     name = "tgi"
     title = "TGI"
@@ -19,7 +21,8 @@ class TgiKind(ServerKind):
         "tpot": "a quantized model (--quantize), more GPUs (--num-shard), or --speculate",
     }
     form = Form("/tokenize", lambda _, text: {"inputs": text}, is_list=True)
-    # Tokens are the sums of histograms; the lengths of prompts are counted when they have been validated.
+    # Tokens are the sums of histograms; the lengths of prompts are counted when they have been
+    # validated.
     metrics = Metrics(
         prefix="tgi_",
         prompt_tokens="request_input_length_sum",
@@ -32,7 +35,11 @@ class TgiKind(ServerKind):
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
         router = signs.info.get("router")
-        return isinstance(router, str) and router.startswith("text-generation-router") and self.context(signs) is not None
+        return (
+            isinstance(router, str)
+            and router.startswith("text-generation-router")
+            and self.context(signs) is not None
+        )
 
     def context(self, signs: Signs) -> int | None:
         """See `ServerKind.context`."""

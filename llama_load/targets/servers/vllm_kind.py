@@ -10,7 +10,8 @@ from llama_load.errors import UsageError
 from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
 from llama_load.targets.servers.server_start import Command, ServerSpec, ServerStart
 
-# Since this version it takes `structured_outputs`; before, each kind of form had a field of its own.
+# Since this version it takes `structured_outputs`; before, each kind of form had a field of its
+# own.
 STRUCTURED_OUTPUTS_SINCE = (0, 11)
 
 
@@ -28,17 +29,33 @@ class VllmStart(ServerStart):
     def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         if not spec.model:
-            raise UsageError("vllm needs a model: a folder or a name of Hugging Face, such as Qwen/Qwen3-0.6B")
-        return (self.program_of(spec), "serve", spec.model, "--host", spec.host, "--port", str(port), *spec.args)
+            raise UsageError(
+                "vllm needs a model: a folder or a name of Hugging Face, such as Qwen/Qwen3-0.6B"
+            )
+        return (
+            self.program_of(spec),
+            "serve",
+            spec.model,
+            "--host",
+            spec.host,
+            "--port",
+            str(port),
+            *spec.args,
+        )
 
     def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
         """See `ServerStart.is_started_by`."""
-        return 2 if program.startswith("vllm") and arguments[:1] == ["serve"] and len(arguments) > 1 else None
+        is_serving = arguments[:1] == ["serve"] and len(arguments) > 1
+        return 2 if program.startswith("vllm") and is_serving else None
 
     def hidden_flags(self, command: Sequence[str]) -> Sequence[str]:
         """See `ServerStart.hidden_flags`."""
-        named = command[command.index("serve") + 1 :][:1] if "serve" in command[:3] else ()
-        return ("--model", *named) if named and not named[0].startswith("-") else ()
+        if "serve" not in command[:3]:
+            return ()
+        following = command[command.index("serve") + 1 :]
+        if not following or following[0].startswith("-"):
+            return ()
+        return ("--model", following[0])
 
 
 class VllmKind(ServerKind):
@@ -53,15 +70,26 @@ class VllmKind(ServerKind):
         "tpot": "a quantized model, more GPUs (-tp), or --speculative-config",
     }
     scores_by = "ids"
+    cache_block = 16  # of GPUs; its page has that of others
+    cache_block_flag = "--block-size"
+    cache_off_flags = ("--no-enable-prefix-caching",)
     cache_reset = "/reset_prefix_cache"
     cache_reset_note = "vLLM needs VLLM_SERVER_DEV_MODE=1"
+    profile_start = "/start_profile"
+    profile_stop = "/stop_profile"
+    profile_note = "vLLM needs --profiler-config, older ones VLLM_TORCH_PROFILER_DIR"
     tuned: ClassVar = {
         "memory": r"--max-model-len|--gpu-memory-utilization|--kv-cache-dtype|--block-size",
         "draft": r"--speculative.*",
     }
-    form = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text}, counts_messages=True)
-    # External hits: prompt tokens from a KV connector (LMCache, another machine's memory) that the engine's own cache did not have.
-    # Older versions named the prefix cache's counters after the device; some have both names for one count.
+    form = Form(
+        "/tokenize",
+        lambda model, text: {"model": model or "", "prompt": text},
+        counts_messages=True,
+    )
+    # External hits: prompt tokens from a KV connector (LMCache, another machine's memory) that the
+    # engine's own cache did not have. Older versions named the prefix cache's counters after the
+    # device; some have both names for one count.
     metrics = Metrics(
         prefix="vllm:",
         prompt_tokens="prompt_tokens",
@@ -82,10 +110,14 @@ class VllmKind(ServerKind):
             "prefill_ms": "request_prefill_time_seconds",
             "decode_ms": "request_decode_time_seconds",
         },
-        renamed={"prefix_cache_queries": "gpu_prefix_cache_queries", "prefix_cache_hits": "gpu_prefix_cache_hits"},
+        renamed={
+            "prefix_cache_queries": "gpu_prefix_cache_queries",
+            "prefix_cache_hits": "gpu_prefix_cache_hits",
+        },
         running="num_requests_running",
         waiting="num_requests_waiting",
         kv_used=("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+        cache_info="cache_config_info",
         also=("lmcache:",),
     )
     starts = (VllmStart(),)
@@ -95,23 +127,36 @@ class VllmKind(ServerKind):
         "batch": ("--max-num-batched-tokens",),
         "slots": ("--max-num-seqs",),
     }
-    log_facts = ((re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),)
+    log_facts = (
+        (
+            re.compile(r"vLLM API server version (\S+)"),
+            lambda m: {"build": f"vLLM {m[1]}"},
+        ),
+    )
 
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
-        by_owner = signs.is_owned_by("vllm") and (signs.lists_context or signs.form is self.form)
+        by_owner = signs.is_owned_by("vllm") and (
+            signs.lists_context or signs.form is self.form
+        )
         return by_owner or ("version" in signs.version and signs.lists_context)
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`; text completions take it as chats do."""
         return super().schema_fields("chat" if api == "completions" else api, schema)
 
-    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+    def grammar_fields(
+        self, api: str, grammar: str, build: str | None
+    ) -> dict[str, Any] | None:
         """See `ServerKind.grammar_fields`."""
         if api not in {"chat", "completions"}:
             return None
-        is_old = (_version(build) or STRUCTURED_OUTPUTS_SINCE) < STRUCTURED_OUTPUTS_SINCE
-        return {"guided_grammar": grammar} if is_old else {"structured_outputs": {"grammar": grammar}}
+        is_old = (
+            _version(build) or STRUCTURED_OUTPUTS_SINCE
+        ) < STRUCTURED_OUTPUTS_SINCE
+        if is_old:
+            return {"guided_grammar": grammar}
+        return {"structured_outputs": {"grammar": grammar}}
 
 
 def _version(build: str | None) -> tuple[int, int] | None:

@@ -1,18 +1,22 @@
-// Charts over time with Bokeh. `LiveCharts.update(series, fresh)` takes the steps that have changed, `fresh` all of them anew.
+// Charts over time with Bokeh. `LiveCharts.update(series, fresh, meters, stages)` takes the steps that have changed, `fresh` all of them anew.
 "use strict";
 class LiveCharts {
-  // `settles`: drawn as far as it is complete, see `settled_s`.
+  // `settles`: drawn as far as it is complete, see `settled_s`. `place`: a large chart, a small one, or one of the client's, which are folded.
   static SPECS = [
-    {title: "TTFT", unit: "ms", settles: true, lines: [["p50_ttft_ms", "p50"], ["p90_ttft_ms", "p90"], ["p99_ttft_ms", "p99"]]},
-    {title: "ITL", unit: "ms", settles: true, lines: [["p50_itl_ms", "p50"], ["p90_itl_ms", "p90"], ["p99_itl_ms", "p99"]]},
-    {title: "Output", unit: "tok/s", settles: true, lines: [["output_tok_per_s", "output"]]},
-    {title: "At the client", unit: "requests", lines: [["g:in_flight", "in flight"], ["g:waiting", "waiting"]]},
-    {title: "Ended", unit: "requests/s", lines: [["requests_per_s", "ended"], ["failures_per_s", "failed"]]},
+    {title: "Output", unit: "tok/s", place: "large", settles: true, lines: [["output_tok_per_s", "output"]]},
+    {title: "TTFT", unit: "ms", place: "large", settles: true, dots: "a request", lines: [["p50_ttft_ms", "p50 of a step"]]},
+    {title: "ITL", unit: "ms", place: "large", settles: true, lines: [["p50_itl_ms", "p50"], ["p99_itl_ms", "p99"]]},
+    {title: "Requests", unit: "requests", place: "small", lines: [["g:in_flight", "in flight"], ["g:waiting", "waiting at the client"]]},
+    {title: "Ended", unit: "requests/s", place: "small", lines: [["requests_per_s", "ended"], ["failures_per_s", "failed"]]},
   ];
+  static MOST_DOTS = 2000;  // as many as the program keeps
 
-  constructor(root) {
-    this.root = root;
+  // `roots`: an element for each `place`.
+  constructor(roots) {
+    this.roots = roots;
     this.specs = [];
+    this.stages = [];
+    this.dots = {t: [], value: []};
     this.rows = new Map();
     this.charts = [];
     this.settled = Infinity;
@@ -23,11 +27,17 @@ class LiveCharts {
     const columns = {...series};
     for (const [name, values] of Object.entries(series.gauges)) columns["g:" + name] = values;
     delete columns.gauges;
+    delete columns.first_tokens;
     return columns;
   }
 
-  update(series, fresh, meters) {
-    if (fresh) this.rows.clear();
+  update(series, fresh, meters, stages) {
+    if (fresh) {
+      this.rows.clear();
+      this.dots = {t: [], value: []};
+    }
+    this.dots.t = [...this.dots.t, ...series.first_tokens.t_s].slice(-LiveCharts.MOST_DOTS);
+    this.dots.value = [...this.dots.value, ...series.first_tokens.ttft_ms].slice(-LiveCharts.MOST_DOTS);
     const columns = LiveCharts.flat(series);
     const names = Object.keys(columns).filter((name) => Array.isArray(columns[name]));
     columns.step.forEach((step, place) => {
@@ -37,8 +47,9 @@ class LiveCharts {
     });
     this.settled = series.settled_s;
     const wanted = [...LiveCharts.SPECS, ...meters];
-    if (JSON.stringify(wanted) !== JSON.stringify(this.specs)) {
+    if (JSON.stringify([wanted, stages]) !== JSON.stringify([this.specs, this.stages])) {
       this.specs = wanted;
+      this.stages = stages;
       this.rebuild();
     } else this.draw();
   }
@@ -47,7 +58,7 @@ class LiveCharts {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     this.colours = {ink: colour("--soft"), line: colour("--line"), bad: colour("--bad"), series: [1, 2, 3].map((n) => colour(`--line-${n}`))};
-    this.root.replaceChildren();
+    for (const root of Object.values(this.roots)) root.replaceChildren();
     this.charts = this.specs.map((spec) => this.build(spec));
     this.draw();
   }
@@ -62,6 +73,12 @@ class LiveCharts {
     name.textContent = `${spec.title} (${spec.unit})`;
     const legend = document.createElement("span");
     legend.className = "legend";
+    if (spec.dots) {
+      const mark = document.createElement("i");
+      mark.className = "dot";
+      mark.style.background = colours.series[1];
+      legend.append(mark, spec.dots);
+    }
     spec.lines.forEach(([key, label], place) => {
       const mark = document.createElement("i");
       mark.style.background = colour(key, place);
@@ -72,7 +89,7 @@ class LiveCharts {
     plot.setAttribute("role", "img");
     title.append(name, legend);
     box.append(title, plot);
-    this.root.append(box);
+    this.roots[spec.place].append(box);
     const data = {t: []};
     for (const [key] of spec.lines) data[key] = data["dot " + key] = [];
     const source = new Bokeh.ColumnDataSource({data});
@@ -82,9 +99,18 @@ class LiveCharts {
     });
     const time = new Bokeh.Range1d({start: 0, end: 1});
     const figure = new Bokeh.Plotting.figure({
-      height: 210, sizing_mode: "stretch_width", tools: [], toolbar_location: null, y_range: new Bokeh.DataRange1d({start: 0, min_interval: 0.01}),
+      height: spec.place === "large" ? 250 : 190, sizing_mode: "stretch_width", tools: [], toolbar_location: null, y_range: new Bokeh.DataRange1d({start: 0, min_interval: 0.01}),
       x_range: time, background_fill_alpha: 0, border_fill_alpha: 0, outline_line_color: null, min_border: 4, min_border_left: 64,
     });
+    this.stages.forEach(({name, from_s}, place) => {
+      const next = this.stages[place + 1];
+      figure.add_layout(new Bokeh.BoxAnnotation({left: from_s, ...(next && {right: next.from_s}), fill_color: colours.ink, fill_alpha: place % 2 ? 0.1 : 0.03, line_color: null, level: "underlay"}));
+      if (spec.place === "large") {
+        figure.add_layout(new Bokeh.Label({x: from_s, y: 2, y_units: "screen", x_offset: 3, text: `stage ${name}`, text_color: colours.ink, text_font_size: "11px"}));
+      }
+    });
+    const dots = new Bokeh.ColumnDataSource({data: {t: [], value: []}});
+    if (spec.dots) figure.scatter({field: "t"}, {field: "value"}, {source: dots, color: colours.series[1], size: 5, alpha: 0.45});
     const glyphs = spec.lines.map(([key], place) =>
       figure.line({field: "t"}, {field: key}, {source, line_color: colour(key, place), line_width: 2}));
     // A line needs two neighbours: a value without any is a point.
@@ -108,13 +134,14 @@ class LiveCharts {
     figure.xgrid.grid_line_color = null;
     figure.ygrid.grid_line_color = colours.line;
     Bokeh.Plotting.show(figure, plot);
-    return {source, spec, plot, time};
+    return {source, dots, spec, plot, time};
   }
 
   draw() {
     const rows = [...this.rows.keys()].sort((one, other) => one - other).map((step) => this.rows.get(step));
     const t = rows.map((row) => row.t_s);
-    for (const {source, spec, plot, time} of this.charts) {
+    for (const {source, dots, spec, plot, time} of this.charts) {
+      if (spec.dots) dots.data = {...this.dots};
       time.end = Math.max(1, t[t.length - 1] ?? 1);  // the same for all: a moment is at the same place in each chart
       const data = {t};
       for (const [key] of spec.lines) {

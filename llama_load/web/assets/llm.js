@@ -1,10 +1,11 @@
 // The page of runs: the form, the figures of the present run. All text goes in as text, never as HTML.
 "use strict";
 const POLL_MS = 1000;
+const RUNNING_POLL_MS = 500;  // tokens are drawn within 2 s
 const root = document.body.dataset.root;
 const $ = (id) => document.getElementById(id);
 const form = new StartForm($("form"), $("refused"));
-const charts = new LiveCharts($("charts"));
+const charts = new LiveCharts({large: $("charts"), small: $("more-charts"), client: $("client-charts")});
 let seen = {run: "", version: 0, width_s: 0};
 let formWanted = new URLSearchParams(location.search).has("like");  // run again with the values of a run
 let lastState = null;
@@ -105,12 +106,23 @@ function number(value, digits) {
   return value.toLocaleString("en", {minimumFractionDigits: shown, maximumFractionDigits: shown});
 }
 
+// The row of the present stage, all dashes until a request of it has ended; that of the run where there are no stages.
+function presentRow(live) {
+  const stage = live.stages[live.stages.length - 1];
+  if (!stage) return live.rows[0];
+  const own = live.rows.find((row) => row.kind === "stage" && row.name === stage.name);
+  if (own || live.stages.length === 1) return own ?? live.rows[0];
+  const none = {p50: null, p90: null, p99: null};
+  return {...live.rows[0], completed: 0, failed: 0, failures: {}, output_tok_per_s: null, tok_per_s_per_user: null, ttft: none, tpot: none, itl: none, e2el: none};
+}
+
 // Live figures, the exact ones once there are any, and those of the last run with this label.
 const TILES = [
   ["completed", "", (all) => all.completed, "completed", 0],
   ["failed", "", (all) => all.failed, "failed", 0],
   ["in flight", "", (all) => all.in_flight, null, 0],
-  ["waiting at the client", "", (all, gauges) => gauges.waiting ?? 0, null, 0],
+  ["waiting at the client", "", (all, gauges) => gauges.waiting || undefined, null, 0],
+  ["conversations alive", "", (all, gauges) => gauges.conversations, null, 0],
   ["output", "tok/s", (all) => all.output_tok_per_s, "output_throughput"],
   ["per user", "tok/s", (all) => all.tok_per_s_per_user, "tok_per_s_per_user"],
   ["TTFT p50", "ms", (all) => all.ttft.p50, "median_ttft_ms"],
@@ -119,7 +131,7 @@ const TILES = [
 ];
 
 function tiles(all, gauges, exact, before) {
-  const wanted = TILES.filter(([, , , key]) => key || !exact);
+  const wanted = TILES.filter(([title, , live, key]) => (key || !exact) && (key || title === "in flight" || live(all, gauges) !== undefined));
   $("tiles").replaceChildren(...wanted.map(([title, unit, live, key, digits]) => {
     const value = exact && key in exact ? exact[key] : live(all, gauges);
     const tile = element("div", undefined, "tile");
@@ -208,6 +220,9 @@ function soFar(view, all) {
   $("so-far").replaceChildren(...lines);
 }
 
+// What the client itself costs. See `llama_load.live.view`.
+const OF_CLIENT = ["Lag of the client's loop", "Client waits for a core", "CPU of other programs", "CPU of a worker", "Master lag"];
+
 // Meters are named "title of the chart (unit): name of the line".
 function meters(gauges) {
   const found = new Map();
@@ -218,7 +233,7 @@ function meters(gauges) {
   }
   return [...found].map(([name, lines]) => {
     const [, title, unit] = name.match(/^(.*?)(?: \((.*)\))?$/);
-    return {title, unit: unit ?? "count", lines};
+    return {title, unit: unit ?? "count", place: OF_CLIENT.includes(title) ? "client" : "small", lines};
   });
 }
 
@@ -261,11 +276,15 @@ function display(status) {
     const all = live.rows[0];
     soFar(live, all);
     show($("so-far"), busy);
-    tiles(all, live.gauges, busy || !outcome ? null : outcome.figures, status.before);
+    const stage = live.stages[live.stages.length - 1];
+    show($("tiles-of"), Boolean(busy && stage));
+    $("tiles-of").textContent = stage ? `Stage ${stage.name}, which goes on` : "";
+    tiles(busy ? presentRow(live) : all, live.gauges, busy || !outcome ? null : outcome.figures, busy && stage ? null : status.before);
     about(status.about, status.before);
     table(live.rows);
     if (!busy) live.series.settled_s = Infinity;  // nothing is under way
-    charts.update(live.series, status.run !== seen.run || live.series.width_s !== seen.width_s, meters(live.series.gauges));
+    charts.update(live.series, status.run !== seen.run || live.series.width_s !== seen.width_s, meters(live.series.gauges), live.stages);
+    show($("of-client"), $("client-charts").childElementCount > 0);
     seen = {run: status.run, version: live.series.version, width_s: live.series.width_s};
   }
 }
@@ -289,7 +308,7 @@ async function main() {
   await loadForm().catch(() => show($("offline"), true));
   await poll();
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await new Promise((resolve) => setTimeout(resolve, lastState === "running" ? RUNNING_POLL_MS : POLL_MS));
     if (!document.hidden) await poll();
   }
 }

@@ -33,7 +33,8 @@ if (form) {
       rows.sort((one, other) => {
         const [first, second] = [value(one), value(other)];
         if (!first || !second) return Boolean(second) - Boolean(first);  // what is not known is last
-        return (up ? 1 : -1) * first.localeCompare(second, "en", {numeric: true});
+        const difference = Number(first) - Number(second);  // 1.25 is less than 1.3; of texts it is NaN
+        return (up ? 1 : -1) * (Number.isNaN(difference) ? first.localeCompare(second, "en", {numeric: true}) : difference);
       });
       form.querySelector("tbody").append(...rows);
     });

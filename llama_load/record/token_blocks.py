@@ -1,0 +1,212 @@
+"""Prompts as blocks of tokens with numbers in place of texts, as published traces have them.
+
+A block's number stands for its 16 tokens and all before them: two prompts whose first numbers are
+the same begin with the same tokens. The tokens come from the server, which puts the messages into
+its own template (llama-server: /apply-template and /tokenize; vLLM: /tokenize), from a
+tokenizer.json, or from an estimate. Hashes have a key that is in memory alone, and the numbers are
+given in the order of appearance, so that no text can be looked up by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from llama_load.plain_http import NoAnswerError, Session
+from llama_load.targets.json_fields import fields
+from llama_load.workloads.traces import BAILIAN_BLOCK
+
+# Numbers that are remembered: 80 million tokens. Beyond that the oldest are forgotten.
+MOST_BLOCKS = 5_000_000
+TIMEOUT_S = 60
+# So many questions in a row without an answer, and the server is not asked again.
+MOST_UNANSWERED = 3
+# Estimated tokens: words in pieces of four letters, and single characters of other scripts.
+_PIECE = re.compile(r"\s?[a-zA-Z]{1,5}|\s?[0-9]{1,3}|\s+|.", re.DOTALL)
+
+
+class PromptTokens(Protocol):
+    """Turns requests into tokens."""
+
+    @property
+    def source(self) -> str:
+        """What they come from."""
+
+    def tokens(self, body: Mapping[str, Any]) -> list[Any] | None:
+        """The tokens of a request's prompt, in the layout of the chat API, or of completions with
+        `prompt`; None: it cannot tell."""
+
+
+class Blocks:
+    """Gives numbers to blocks."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._numbers: OrderedDict[bytes, int] = OrderedDict()
+        self._count = 0
+
+    def of(self, tokens: Sequence[Any]) -> list[int]:
+        """The numbers of these tokens' whole blocks."""
+        found = []
+        before = b""
+        for begin in range(0, len(tokens) - BAILIAN_BLOCK + 1, BAILIAN_BLOCK):
+            block = json.dumps(tokens[begin : begin + BAILIAN_BLOCK])
+            data = before + block.encode("utf-8", "surrogatepass")
+            before = hashlib.blake2b(data, digest_size=16, key=self._key).digest()
+            found.append(self._number(before))
+        return found
+
+    def _number(self, block: bytes) -> int:
+        number = self._numbers.get(block)
+        if number is not None:
+            self._numbers.move_to_end(block)
+            return number
+        self._count += 1
+        self._numbers[block] = self._count
+        if len(self._numbers) > MOST_BLOCKS:
+            self._numbers.popitem(last=False)
+        return self._count
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPrompt:
+    """A prompt as a server has it: its tokens, and the text that they are made of, None where it
+    does not give that."""
+
+    tokens: list[Any]
+    text: str | None = None
+
+
+class ServerTokens:
+    """Tokens of the server that answers the requests. Nothing is generated for it."""
+
+    source = "the server"
+
+    def __init__(self, session: Session, url: str) -> None:
+        self._session = session
+        self._url = url
+        self._unanswered = 0
+
+    def tokens(self, body: Mapping[str, Any]) -> list[Any] | None:
+        """See `PromptTokens`."""
+        prompt = self.prompt(body)
+        return None if prompt is None else prompt.tokens
+
+    def prompt(self, body: Mapping[str, Any]) -> ServerPrompt | None:
+        """The prompt of a request. None: the server does not have these endpoints, or it has
+        images."""
+        if "messages" not in body:
+            text = body.get("prompt")
+            return _server_prompt(self._tokenized({"content": text}), text)
+        if _has_images(body):
+            return None
+        known = ("model", "messages", "tools", "tool_choice", "chat_template_kwargs")
+        asked = {name: body[name] for name in known if body.get(name) is not None}
+        text = self._posted("/apply-template", asked).get("prompt")
+        if isinstance(text, str):
+            found = self._tokenized({"content": text, "parse_special": True})
+            return _server_prompt(found, text)
+        return _server_prompt(self._posted("/tokenize", asked).get("tokens"), None)
+
+    def _tokenized(self, asked: dict[str, Any]) -> list[Any] | None:
+        """llama-server takes `content`, vLLM `prompt`."""
+        asked = {**asked, "add_special": True, "prompt": asked["content"]}
+        found = self._posted("/tokenize", asked).get("tokens")
+        return found if isinstance(found, list) else None
+
+    def _posted(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._unanswered >= MOST_UNANSWERED:
+            return {}
+        try:
+            answer = self._session.post(
+                self._url + path, dict(body), within_s=TIMEOUT_S
+            )
+            self._unanswered = 0
+            return fields(answer.json()) if answer.ok else {}
+        except NoAnswerError:
+            self._unanswered += 1
+            return {}
+        except ValueError:
+            return {}
+
+
+def _server_prompt(tokens: Any, text: Any) -> ServerPrompt | None:
+    if not isinstance(tokens, list):
+        return None
+    return ServerPrompt(tokens, text if isinstance(text, str) else None)
+
+
+class FileTokens:
+    """Tokens of a tokenizer.json; messages are joined without a chat template."""
+
+    def __init__(self, path: Path) -> None:
+        """UsageError: it cannot be read."""
+        from llama_load.workloads.counting import LocalCounter
+
+        self._counter = LocalCounter(path)
+        self.source = self._counter.source
+
+    def tokens(self, body: Mapping[str, Any]) -> list[Any] | None:
+        """See `PromptTokens`."""
+        return self._counter.ids(_text_of(body))
+
+
+class EstimatedTokens:
+    """Pieces of about a token each. Lengths are off by 20 % and more; shared beginnings are
+    those of the texts."""
+
+    source = "an estimate"
+
+    def tokens(self, body: Mapping[str, Any]) -> list[Any] | None:
+        """See `PromptTokens`."""
+        return _PIECE.findall(_text_of(body))
+
+
+class FirstThatCan:
+    """The tokens of the first of these that can tell them. `source`: of all that were needed."""
+
+    def __init__(self, *ways: PromptTokens) -> None:
+        self._ways = ways
+        self._used: dict[str, int] = {}
+
+    @property
+    def source(self) -> str:
+        """What the tokens come from, the estimated prompts counted."""
+        if len(self._used) < 2:
+            return next(iter(self._used), self._ways[0].source)
+        return ", ".join(f"{name} ({count})" for name, count in self._used.items())
+
+    def tokens(self, body: Mapping[str, Any]) -> list[Any] | None:
+        """See `PromptTokens`."""
+        for way in self._ways:
+            found = way.tokens(body)
+            if found:
+                self._used[way.source] = self._used.get(way.source, 0) + 1
+                return found
+        return None
+
+
+def _has_images(body: Mapping[str, Any]) -> bool:
+    messages = body.get("messages") or ()
+    return any(isinstance(message.get("content"), list) for message in messages)
+
+
+def _text_of(body: Mapping[str, Any]) -> str:
+    """The text of a prompt without a template: tools, then each message with its role."""
+    if "messages" not in body:
+        return str(body.get("prompt") or "")
+    parts = [json.dumps(body["tools"])] if body.get("tools") else []
+    for message in body["messages"]:
+        content = message.get("content")
+        text = content if isinstance(content, str) else json.dumps(content or "")
+        calls = message.get("tool_calls")
+        more = json.dumps(calls) if calls else ""
+        parts.append(f"{message.get('role')}\n{text}{more}\n")
+    return "\n".join(parts)

@@ -1,0 +1,79 @@
+"""Empties the servers' prompt caches before each measurement, and has them profile it alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from llama_load.plain_http import Session
+from llama_load.run.watcher import RunUnderWay, Watcher
+from llama_load.run_folder import StageRecord
+from llama_load.targets.server_controls import (
+    reset_cache,
+    start_profiler,
+    stop_profiler,
+)
+from llama_load.targets.servers import ServerKind
+from llama_load.targets.target import Target
+from llama_load.wire.tls import TlsOptions
+
+Control = Callable[[Session, str, ServerKind], str]
+
+
+class ServerControlsWatcher(Watcher):
+    """A server that does not do it ends the run: its figures would be others than asked for."""
+
+    def __init__(
+        self,
+        run: RunUnderWay,
+        targets: Sequence[Target],
+        tls: TlsOptions,
+        *,
+        resets_cache: bool,
+        profiles: bool,
+    ) -> None:
+        self._run = run
+        self._targets = targets
+        self._tls = tls
+        self._resets_cache = resets_cache
+        self._profiles = profiles
+        self._is_profiling = False
+
+    def before_measuring(self) -> None:
+        """See `Watcher.before_measuring`."""
+        if self._resets_cache:
+            why = self._asked(reset_cache)
+            if why:
+                self._run.abort(f"the prompt cache was not emptied: {why}")
+                return
+        if self._profiles:
+            why = self._asked(start_profiler)
+            self._is_profiling = not why
+            if why:
+                self._run.abort(f"the server's profiler did not start: {why}")
+
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """See `Watcher.after_measuring`."""
+        self._stop_profiler()
+
+    def stop(self) -> None:
+        """See `Watcher.stop`. A run that ended before its measurement did leaves no profiler."""
+        self._stop_profiler()
+
+    def _stop_profiler(self) -> None:
+        if not self._is_profiling:
+            return
+        self._is_profiling = False
+        why = self._asked(stop_profiler)
+        if why:
+            sentence = f"llama-load: the server's profiler did not stop: {why}"
+            print(sentence, file=sys.stderr, flush=True)
+
+    def _asked(self, control: Control) -> str:
+        """Why a server did not do it, "" if all have."""
+        for target in self._targets:
+            session = Session(target.headers, self._tls.context)
+            why = control(session, target.address.url, target.kind)
+            if why:
+                return f"{target.address.url}: {why}"
+        return ""

@@ -1,0 +1,54 @@
+"""What is measured beside the figures: a folder and a row for each topic.
+
+Every output iterates these rows, in this order: none can forget a topic, or a language.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from llama_load.plugins import TOPICS as ADDED
+from llama_load.plugins import added
+from llama_load.topics.affinity import AFFINITY
+from llama_load.topics.answer_forms import ANSWER_FORMS
+from llama_load.topics.conversations import CONVERSATIONS
+from llama_load.topics.hang_ups import HANG_UPS
+from llama_load.topics.probes import PROBES
+from llama_load.topics.reprocessing import REPROCESSING
+from llama_load.topics.same_answers import SAME_ANSWERS
+from llama_load.topics.soak import SOAK
+from llama_load.topics.steady import STEADY
+from llama_load.topics.switching import SWITCHING
+from llama_load.topics.topic import Found, Topic, TopicInput
+
+__all__ = ["Found", "Topic", "TopicInput", "found_in", "topics"]
+
+_OWN: tuple[Topic[Any], ...] = (
+    STEADY,
+    SOAK,
+    ANSWER_FORMS,
+    HANG_UPS,
+    SAME_ANSWERS,
+    PROBES,
+    SWITCHING,
+    AFFINITY,
+    CONVERSATIONS,
+    REPROCESSING,
+)
+
+
+@cache
+def topics() -> tuple[Topic[Any], ...]:
+    """All of them: those of installed packages come last."""
+    return (*_OWN, *added(ADDED, Topic))
+
+
+def found_in(given: TopicInput) -> dict[str, Found[Any]]:
+    """The topics of a run with their figures, by their keys."""
+    found = {}
+    for topic in topics():
+        figures = topic.figures(given)
+        if figures is not None:
+            found[topic.key] = Found(topic, figures)
+    return found

@@ -1,0 +1,27 @@
+"""The live line of a run on a terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from llama_load.run.progress import SPARKS
+from tests.conftest import simulated_server
+from tests.reports.test_on_a_terminal import ESCAPES, printed_on_a_terminal
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
+
+
+def test_output_is_drawn_while_answers_go_on(tmp_path: Path) -> None:
+    """No answer ends before the first sparkline: 400 tokens every 20 ms take 8 s."""
+    with simulated_server(tmp_path, "--interval-ms", "20") as server:
+        words = ["run", server.url, "-u", "2", "-n", "2", "--max-tokens", "400"]
+        text = printed_on_a_terminal([*words, "--no-report-html"], tmp_path, 80)
+
+    frames = [ESCAPES.sub("", part) for part in re.split(r"[\r\n]", text)]
+    drawn = [frame for frame in frames if set(SPARKS) & set(frame)]
+    assert any(frame.startswith("measuring") and " 0/2 " in frame for frame in drawn)
+    assert all(cell_len(frame) <= 80 for frame in drawn)

@@ -1,0 +1,98 @@
+"""Code of dataclasses that is kept: the classes are the same with it, without it, and with a file
+that is damaged or of another version."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from llama_load.code_cache import dataclasses_compiled_once
+from llama_load.reports.template_cache import template_cache
+
+
+def made() -> type:
+    """A class that needs all kinds of generated methods."""
+
+    @dataclass(frozen=True, order=True)
+    class Point:
+        x: int
+        y: int = 2
+
+    return Point
+
+
+def compiled_in(file: Path) -> bool:
+    """Make the class with this file; whether something had to be compiled."""
+    before = file.read_bytes() if file.exists() else b""
+    with dataclasses_compiled_once(file):
+        point = made()
+    assert "exec" not in vars(dataclasses)
+    assert repr(point(1)).endswith("Point(x=1, y=2)")
+    assert point(1) == point(1, 2)
+    assert point(1) < point(2)
+    assert hash(point(1)) == hash(point(1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point(1).x = 3
+    return file.read_bytes() != before
+
+
+def test_a_class_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time from the file; a damaged one is replaced."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "__pycache__" / "codes.bin"
+    assert compiled_in(file)
+    assert not compiled_in(file)
+
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-20], b"abcd" + whole[4:], whole[:4] + b"i\0\0\0\0"):
+        file.write_bytes(damaged)
+        assert compiled_in(file)
+        assert file.read_bytes() == whole
+
+
+def test_where_no_bytecode_is_written_no_file_is_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONDONTWRITEBYTECODE, or a folder that cannot be written."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    with dataclasses_compiled_once(tmp_path / "codes.bin"):
+        made()
+    assert list(tmp_path.iterdir()) == []
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    with (
+        dataclasses_compiled_once(in_the_way / "codes.bin"),
+        dataclasses_compiled_once(),
+    ):
+        made()
+
+
+def test_a_template_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second environment takes it from the file; a changed text is another template."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def rendered(text: str) -> str:
+        environment = jinja2.Environment(
+            loader=jinja2.DictLoader({"page": text}),
+            bytecode_cache=template_cache(tmp_path),
+            autoescape=True,
+        )
+        return environment.get_template("page").render(value="<1>")
+
+    assert rendered("a {{ value }}") == "a &lt;1&gt;"
+    [file] = tmp_path.iterdir()
+    written_ns = file.stat().st_mtime_ns
+    assert rendered("a {{ value }}") == "a &lt;1&gt;"
+    assert file.stat().st_mtime_ns == written_ns
+    assert rendered("b {{ value }}") == "b &lt;1&gt;"

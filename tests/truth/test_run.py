@@ -1,0 +1,293 @@
+"""`truth run`, with a client of the standard library whose flaws are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.conftest import REPOSITORY
+from truth.cli import main
+from truth.page import better_than_first
+
+CLIENT = Path(__file__).with_name("plain_client.py")
+COMMAND = [
+    *(sys.executable, str(CLIENT), "--url", "{url}", "--csv", "{out}/rows.csv"),
+    *(
+        "--requests",
+        "{requests}",
+        "--tokens",
+        "{tokens}",
+        "--prompt-tokens",
+        "{prompt_tokens}",
+    ),
+    *("--choices", "{choices}", "{load}"),
+]
+
+
+def truth(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command `truth`, without a start of Python."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def run(
+    suite: list[str], *further: str, flaw: str = ""
+) -> subprocess.CompletedProcess[str]:
+    words = [
+        "run",
+        "--format",
+        "csv",
+        "--result",
+        "{out}/rows.csv",
+        "--closed",
+        "--streams {streams}",
+    ]
+    flawed = [*COMMAND, "--flaw", flaw] if flaw else COMMAND
+    return truth(*words, "--suite", *suite, *further, "--", *flawed)
+
+
+def test_a_client_without_flaws_passes_the_short_forms(tmp_path: Path) -> None:
+    """A form after another, a fault after another; and a badge of the two."""
+    files = ["--save", str(tmp_path / "r.json"), "--badge", str(tmp_path / "b.json")]
+    done = run(["C16", "F9"], *files)
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    if any(case["verdict"] == "void" for case in cases):
+        pytest.skip("the machine is too busy for the server")
+    wrong = [
+        (case["id"], finding)
+        for case in cases
+        for finding in case["findings"]
+        if finding["level"] != "true" and "error of" not in finding["figure"]
+    ]
+    assert not wrong, done.stderr
+    badge = json.loads((tmp_path / "b.json").read_text())
+    assert badge["label"] == "truth" and badge["message"].endswith(" of 2")
+
+
+@pytest.mark.heavy
+def test_cases_of_the_same_load_share_a_run_and_runs_are_repeated(
+    tmp_path: Path,
+) -> None:
+    """C1 and W1 are judged by the client's run for C1, twice; each run has its folder."""
+    keep = ["--keep", str(tmp_path), "--save", str(tmp_path / "r.json")]
+    done = run(["C1", "W1"], *keep, "--runs", "2")
+    assert done.returncode in (0, 3), done.stdout  # 3: the machine is too busy
+    logs = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("truth.jsonl"))
+    assert list(map(str, logs)) == ["C1/truth.jsonl", "repeat-1/C1/truth.jsonl"]
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    runs = [(case["id"], case["runs"] + case["void_runs"]) for case in cases]
+    assert runs == [("C1", 2), ("W1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("flaw", "case", "figure"),
+    [
+        ("late", "C1", ""),
+        ("events", "C6", "output tokens"),
+        ("cut", "F1", "failed"),
+        ("short", "W1", "prompt tokens"),
+        ("role", "C10", "error of TTFT, least / p50, ms"),
+    ],
+)
+def test_a_flaw_is_found_by_its_case(flaw: str, case: str, figure: str) -> None:
+    """And only there: a client whose times are late still counts correctly."""
+    done = run([case], "--output", "json", flaw=flaw)
+    (found,) = json.loads(done.stdout)["cases"]
+    if found["verdict"] == "void":
+        pytest.skip("the machine is too busy for the server")
+    wrong = [each["figure"] for each in found["findings"] if each["level"] != "true"]
+    assert figure in wrong if figure else not wrong
+    assert done.returncode == (1 if figure else 0)
+
+
+def test_an_open_loop_needs_its_words() -> None:
+    done = run(["A3"])
+    assert done.returncode == 2 and "give --open" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [("W3", "prompts"), ("S3", "seconds"), ("S5", "warmup")]
+)
+def test_a_case_for_which_the_command_has_no_place_is_void(
+    case: str, name: str
+) -> None:
+    done = run([case])
+    assert done.returncode == 3
+    assert f"has no {{{name}}} in its command" in done.stdout
+
+
+def test_no_result_of_an_earlier_run_is_judged(tmp_path: Path) -> None:
+    """The second client writes nothing."""
+    assert run(["C6"], "--keep", str(tmp_path)).returncode in (0, 3)
+    words = ["--format", "csv", "--result", "{out}/rows.csv", "--keep", str(tmp_path)]
+    done = truth("run", *words, "--suite", "C6", "--", sys.executable, "-c", "")
+    assert done.returncode == 1 and "no result" in done.stdout
+
+
+def test_a_command_runs_where_its_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the path of its program and of its script as he writes them."""
+    monkeypatch.chdir(tmp_path)
+    Path("python").symlink_to(sys.executable)
+    Path("client.py").write_text("print('ran here'); raise SystemExit(7)")
+    done = truth("run", "--suite", "C6", "--", "./python", "client.py")
+    assert done.returncode == 1
+    assert "exit code 7: ran here" in done.stdout
+
+
+def test_a_client_that_is_not_there_and_one_that_fails() -> None:
+    missing = truth("run", "--suite", "C1", "--", "no-such-program", "{url}")
+    assert (
+        missing.returncode,
+        missing.stderr.count("no program 'no-such-program'"),
+    ) == (2, 1)
+    failing = truth(
+        "run", "--suite", "C1", "--output", "json", "--", sys.executable, "-c", "1 / 0"
+    )
+    (case,) = json.loads(failing.stdout)["cases"]
+    assert failing.returncode == 1 and case["verdict"] == "failed"
+    assert "exit code 1" in case["failed"] and "ZeroDivisionError" in case["failed"]
+
+
+def test_serve_then_judge_by_hand(tmp_path: Path) -> None:
+    """Each case has a port; the log is written at the end, names its case, and is judged."""
+    words = ["serve", "--suite", "C1", "C6", "--port", "0", "--logs", str(tmp_path)]
+    command = [sys.executable, "-m", "truth", *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
+    assert process.stdout is not None
+    urls = [process.stdout.readline().split()[1] for _ in range(2)]
+    assert all(
+        requests.get(f"{url}/health", timeout=30).status_code == 200 for url in urls
+    )
+    client = [
+        sys.executable,
+        str(CLIENT),
+        "--url",
+        urls[1],
+        "--csv",
+        str(tmp_path / "rows.csv"),
+    ]
+    load = [
+        "--requests",
+        "12",
+        "--streams",
+        "4",
+        "--tokens",
+        "21",
+        "--prompt-tokens",
+        "40",
+    ]
+    subprocess.run([*client, *load], check=True, timeout=60)
+    time.sleep(0.1)
+    process.terminate()
+    assert process.wait(20) == 0
+    log = str(tmp_path / "C6.jsonl")
+    done = truth(
+        "judge", log, "--client", str(tmp_path / "rows.csv"), "--format", "csv"
+    )
+    assert "C6" in done.stdout and "output tokens" in done.stdout
+    assert done.returncode in (0, 3), done.stdout
+    wrong = truth("judge", log, "--client", log, "--format", "vllm")
+    assert wrong.returncode == 2 and "has no result of vllm bench serve" in wrong.stderr
+
+
+def test_a_page_and_markdown_of_two_results(tmp_path: Path) -> None:
+    """One file without a network; text of a client is escaped."""
+    case = {"id": "T1", "suite": "timing", "title": "a < b", "norm": "n", "reason": "r"}
+    case |= {
+        "verdict": "reports",
+        "passed": False,
+        "void": "",
+        "failed": "",
+        "bound_ms": 0.1,
+        "not_reported": ["ITL"],
+    }  # type: ignore[dict-item]
+    finding = {
+        "figure": "TTFT",
+        "right": "1",
+        "seen": "<b>",
+        "limit": "2",
+        "level": "reports",
+    }
+    result = {
+        "client": "x",
+        "client_version": "1",
+        "date": "d",
+        "system": "s",
+        "cores": 2,
+    }
+    result |= {"cases": [case | {"findings": [finding]}]}  # type: ignore[dict-item]
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(result))
+    target = tmp_path / "page.html"
+    done = truth(
+        "page", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--to", str(target)
+    )
+    text = target.read_text()
+    assert done.returncode == 0 and text.count("<th>x 1") == 2
+    assert text.count("<li>x 1: 0 of 1 passed (1 reports)</li>") == 2
+    assert "Better than x 1: in no case." in text
+    assert "&lt;b&gt;" in text and "<b>" not in text and "http" not in text
+
+
+RESULTS = REPOSITORY / "truth" / "results"
+COLUMNS = ("llama-load", "vllm", "aiperf", "guidellm", "inference-perf")
+
+
+def test_the_table_of_results_has_the_verdicts_that_are_kept() -> None:
+    """Every word of the README's table is that of the client's file; a void case has its reason, a
+    case that was not run is blank."""
+    kept = {}
+    for name in COLUMNS:
+        cases = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))[
+            "cases"
+        ]
+        kept[name] = {case["id"]: case["verdict"] for case in cases}
+    text = (REPOSITORY / "truth" / "README.md").read_text(encoding="utf-8")
+    lines = text.partition("## Results so far")[2].splitlines()
+    rows = [line for line in lines if line[:3] in ("| C", "| F", "| S", "| W", "| P")]
+    assert len(rows) >= 12
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        number = cells[0].split()[0]
+        for name, cell in zip(COLUMNS, cells[1:], strict=True):
+            found = kept[name].get(number, "")
+            assert cell == ("no chat API" if found == "void" else found), (number, name)
+
+
+def test_where_another_is_better_is_said_first() -> None:
+    """T1 is true with the second client, T2 with the first, and what is void proves nothing."""
+    words = {"a": ("knows", "true", "void"), "b": ("true", "reports", "true")}
+    results = [
+        {
+            "client": name,
+            "client_version": "",
+            "cases": [
+                {"id": f"T{place}", "title": "x", "verdict": word}
+                for place, word in enumerate(verdicts, 1)
+            ],
+        }
+        for name, verdicts in words.items()
+    ]
+    assert better_than_first(results) == "Better than a: T1 x (b)."
+
+
+def test_the_kept_page_is_that_of_the_kept_results(tmp_path: Path) -> None:
+    """truth page truth/results/{llama-load,vllm,aiperf,guidellm,inference-perf}.json --to
+    truth/results/index.html"""
+    files = [str(RESULTS / f"{name}.json") for name in COLUMNS]
+    assert truth("page", *files, "--to", str(tmp_path / "page.html")).returncode == 0
+    assert (tmp_path / "page.html").read_text() == (RESULTS / "index.html").read_text()

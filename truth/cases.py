@@ -1,0 +1,160 @@
+"""The cases: data in `suites/*.toml`, read into dataclasses."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from truth.problem import Problem
+
+SUITES = Path(__file__).resolve().parent / "suites"
+CLOSED, POISSON, CONSTANT = "closed", "poisson", "constant"
+ALL, QUICK = "all", "quick"
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the client is asked to send: a closed loop of `streams` requests in flight, or an open
+    loop of `rate_rps`. `tokens` and `prompt_tokens` are of each request.
+
+    `warmup` requests come before the `requests`. With `seconds` the run ends by time, and
+    `requests` is no limit. With `file` the prompts are those of a file, in its order.
+    """
+
+    requests: int
+    streams: int = 0
+    rate_rps: float = 0.0
+    arrival: str = CLOSED
+    tokens: int = 20
+    prompt_tokens: int = 40
+    choices: int = 1
+    warmup: int = 0
+    seconds: float = 0.0
+    file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the server sends. `synchronous`: all streams send at the same instants. `shape` names
+    the form of the events, `fault` what goes wrong: with every `fault_every`th request, after
+    `fault_after` tokens. `stamp_all`: the kernel's timestamp of every token. `prompt_digests`: the
+    log has the digest of each prompt's text."""
+
+    first_token_ms: float = 100.0
+    interval_ms: float = 20.0
+    jitter_ms: float = 0.0
+    synchronous: bool = False
+    stamp_all: bool = False
+    shape: str = "plain"
+    fault: str = ""
+    fault_every: int = 4
+    fault_after: int = 3
+    prompt_digests: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is only a schedule, which server.c can serve."""
+        special = self.fault or self.prompt_digests
+        return self.shape == "plain" and not special
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What happens beside the client. `busy`: as many processes as cores that never sleep. Of every
+    `pause_every_ms` the client's processes are stopped for `pause_ms`."""
+
+    busy: bool = False
+    pause_ms: float = 0.0
+    pause_every_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question to a client.
+
+    `norm`: what is right. `rule`: the function that judges, with `limits`. `reason`: why it
+    matters. `passes`: the least level that is enough. `late_ms`: if p99 of the server's lateness is
+    above this, the case is void.
+    """
+
+    id: str
+    suite: str
+    title: str
+    norm: str
+    rule: str
+    reason: str
+    load: Load
+    server: Answers = field(default_factory=Answers)
+    machine: Machine = field(default_factory=Machine)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    passes: str = "true"
+    late_ms: float = 5.0
+    quick: bool = False
+
+
+def read_cases(folder: Path = SUITES) -> list[Case]:
+    """All cases of a folder of suites, in the order of their numbers. Problem: a file is wrong."""
+    cases: list[Case] = []
+    for path in sorted(folder.glob("*.toml")):
+        with path.open("rb") as file:
+            try:
+                table = tomllib.load(file)
+            except tomllib.TOMLDecodeError as error:
+                raise Problem(f"{path}: {error}") from error
+        if "suite" not in table or "case" not in table:
+            raise Problem(f"{path}: a suite has a name, suite, and cases, [[case]]")
+        cases += [_case(row, table["suite"], path) for row in table["case"]]
+
+    numbers = [case.id for case in cases]
+    twice = sorted({number for number in numbers if numbers.count(number) > 1})
+    if twice:
+        raise Problem(f"two cases have the same number: {', '.join(twice)}")
+    return cases
+
+
+def _case(row: Mapping[str, Any], suite: str, path: Path) -> Case:
+    where = f"{path}, case {row.get('id', '?')}"
+    _refuse_unknown(Case, row, where)
+    values = dict(row)
+    values["suite"] = suite
+    values["load"] = _part(Load, row.get("load", {}), where)
+    values["server"] = _part(Answers, row.get("server", {}), where)
+    values["machine"] = _part(Machine, row.get("machine", {}), where)
+    return _part(Case, values, where)
+
+
+def _part(kind: type[Part], values: Mapping[str, Any], where: str) -> Part:
+    _refuse_unknown(kind, values, where)
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise Problem(f"{where}: {error}") from error
+
+
+def _refuse_unknown(kind: type[Any], values: Mapping[str, Any], where: str) -> None:
+    known = {each.name for each in fields(kind)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise Problem(f"{where}: there is no {', '.join(unknown)}")
+
+
+def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    """The cases of suites (`timing`), of numbers (`T1`), `quick` or `all`. Problem: no such
+    name."""
+    known = {case.suite for case in cases} | {case.id for case in cases} | {ALL, QUICK}
+    for name in names:
+        if name not in known:
+            raise Problem(f"there is no suite or case {name!r}: see truth suites")
+
+    wanted = set(names)
+    return [case for case in cases if _is_chosen(case, wanted)]
+
+
+def _is_chosen(case: Case, wanted: set[str]) -> bool:
+    if ALL in wanted or case.id in wanted or case.suite in wanted:
+        return True
+    return QUICK in wanted and case.quick

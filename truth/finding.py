@@ -1,0 +1,75 @@
+"""What a rule finds, and the levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from truth.result import Doubt
+
+
+class Level(IntEnum):
+    """SILENT: the client reports none of it. REPORTS: it is wrong, and nothing says so. KNOWS: it
+    is wrong, but the client itself says that its figures cannot be used. TRUE: right within the
+    limits."""
+
+    SILENT = 0
+    REPORTS = 1
+    KNOWS = 2
+    TRUE = 3
+
+    @property
+    def word(self) -> str:
+        """As it stands in reports."""
+        return self.name.lower()
+
+
+def level_named(word: str) -> Level:
+    """ValueError: there is no such level."""
+    try:
+        return Level[word.upper()]
+    except KeyError:
+        raise ValueError(f"there is no level {word!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One figure: what is right, what the client has, how far it may be off. `values`: the numbers
+    that stand in `seen`, in their order, where it has any, and `unit`
+    what follows them. `repeats`: the values of each run."""
+
+    figure: str
+    truth: str
+    seen: str
+    limit: str
+    level: Level
+    values: tuple[float, ...] = ()
+    unit: str = ""
+    repeats: tuple[tuple[float, ...], ...] = ()
+
+
+def judged(right: bool, doubts: Sequence[Doubt]) -> Level:
+    """Of a figure that the client reports."""
+    if right:
+        return Level.TRUE
+    if doubts:
+        return Level.KNOWS
+    return Level.REPORTS
+
+
+def silent(figure: str, truth: str) -> Finding:
+    """A figure that the client does not report."""
+    return Finding(figure, truth, "", "", Level.SILENT)
+
+
+def number(value: float | None) -> str:
+    """With the digits that matter: 0.03, 1.2, 144. Empty without a value."""
+    if value is None:
+        return ""
+    size = abs(value)
+    if size < 1:
+        return f"{value:.2f}"
+    if size < 100:
+        return f"{value:.1f}"
+    return f"{value:,.0f}"

@@ -1,0 +1,89 @@
+"""A case's verdict: the findings of its rule, the level, or why nothing can be concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truth.cases import Case
+from truth.finding import Finding, Level, level_named, number
+from truth.log import Log
+from truth.problem import Problem
+from truth.result import Doubt, Result
+from truth.rules import RULES
+from truth.server.shapes import CHAT_ONLY
+
+CHAT = "/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`void`: why nothing is concluded. `failed`: why the client has no result. With neither,
+    `level` is the lowest of the figures that the client reports, SILENT without any. `bound_ms` and
+    `late_ms` are the server's own errors, p99. `runs` were judged, `void_runs` were void."""
+
+    case: Case
+    findings: Sequence[Finding] = ()
+    level: Level = Level.SILENT
+    void: str = ""
+    failed: str = ""
+    bound_ms: float | None = None
+    late_ms: float = 0.0
+    doubts: Sequence[Doubt] = ()
+    runs: int = 1
+    void_runs: int = 0
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        if self.void:
+            return "void"
+        if self.failed:
+            return "failed"
+        return self.level.word
+
+    @property
+    def passed(self) -> bool:
+        """Whether the level is enough for this case. A void case is neither passed nor failed."""
+        if self.void or self.failed:
+            return False
+        return self.level >= level_named(self.case.passes)
+
+    @property
+    def missing(self) -> list[str]:
+        """Figures that the client does not report."""
+        return [each.figure for each in self.findings if each.level == Level.SILENT]
+
+
+def judge(case: Case, log: Log, result: Result) -> Verdict:
+    """Problem: the case names a rule that does not exist."""
+    if case.rule not in RULES:
+        raise Problem(f"case {case.id}: there is no rule {case.rule!r}")
+
+    void = void_reason(case, log)
+    findings = RULES[case.rule](case, log, result)
+    levels = [each.level for each in findings if each.level != Level.SILENT]
+    return Verdict(
+        case=case,
+        findings=findings,
+        level=min(levels, default=Level.SILENT),
+        void=void,
+        bound_ms=log.bound_ms,
+        late_ms=log.late_p99_ms,
+        doubts=result.doubts,
+    )
+
+
+def void_reason(case: Case, log: Log) -> str:
+    """Why the log says nothing about the client; empty if it does."""
+    if not log.server:
+        return "the log has no line about the server: it did not end properly"
+    if log.late_p99_ms > case.late_ms:
+        late = number(log.late_p99_ms)
+        return f"the server was late: p99 is {late} ms, above {number(case.late_ms)}"
+    if not log.entries:
+        return "the server received no request"
+    chat = any(entry.path.endswith(CHAT) for entry in log.entries)
+    if case.server.shape in CHAT_ONLY and not chat:
+        return "this is a case of the chat API, and the client uses the completions API"
+    return ""

@@ -1,0 +1,60 @@
+"""Several runs of a case as one verdict: the lowest level, and medians with their intervals.
+
+Of five runs the lowest and the highest value hold the median of all runs with a probability of
+94 %, 1 - 2 / 2^5, whatever the distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from truth.finding import Finding, number
+from truth.judge import Verdict
+from truth.units import percentile
+
+
+def merged(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of one case. Void runs do not count, unless all are; a run that failed fails the case."""
+    judged = [verdict for verdict in verdicts if not verdict.void]
+    failed = [verdict for verdict in judged if verdict.failed]
+    void_runs = len(verdicts) - len(judged)
+    if not judged:
+        return replace(verdicts[0], runs=0, void_runs=void_runs)
+    if failed:
+        return replace(failed[0], runs=len(judged), void_runs=void_runs)
+
+    lowest = min(judged, key=lambda verdict: verdict.level)
+    bounds = [each.bound_ms for each in judged if each.bound_ms is not None]
+    return replace(
+        lowest,
+        findings=[_merged_finding(each, judged) for each in lowest.findings],
+        bound_ms=max(bounds, default=None),
+        late_ms=max(verdict.late_ms for verdict in judged),
+        runs=len(judged),
+        void_runs=void_runs,
+    )
+
+
+def _merged_finding(finding: Finding, verdicts: Sequence[Verdict]) -> Finding:
+    """With the lowest level of the figure in all runs, and the values of all runs."""
+    same = [
+        each
+        for verdict in verdicts
+        for each in verdict.findings
+        if each.figure == finding.figure
+    ]
+    level = min(each.level for each in same)
+    rows = [each.values for each in same if len(each.values) == len(finding.values)]
+    if len(rows) < 2 or not finding.values:
+        return replace(finding, level=level, repeats=tuple(rows))
+
+    columns = list(zip(*rows, strict=True))
+    seen = " / ".join(_interval(column) for column in columns)
+    seen += finding.unit
+    return replace(finding, level=level, seen=seen, repeats=tuple(rows))
+
+
+def _interval(values: Sequence[float]) -> str:
+    middle = number(percentile(values, 50))
+    return f"{middle} ({number(min(values))} to {number(max(values))})"

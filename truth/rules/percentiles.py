@@ -1,0 +1,66 @@
+"""Rules of percentiles."""
+
+from __future__ import annotations
+
+from truth.cases import Case
+from truth.finding import Finding, Level, judged, number, silent
+from truth.log import Log
+from truth.matching import METRICS, client_values
+from truth.result import PERCENTILES, Result
+from truth.units import percentile
+
+FEW = 100  # below it the 99th percentile is the largest value, or lies between the two largest
+OF_REQUESTS = ("ttft", "tpot", "e2el")
+
+
+def percentiles(case: Case, log: Log, result: Result) -> list[Finding]:
+    """The summary's p50 and p99 are percentiles of the client's own values: they lie between the
+    neighbouring values of the rank, whatever the interpolation. Limit: `ms`, for rounding."""
+    del log
+    findings: list[Finding] = []
+    for metric in OF_REQUESTS:
+        values: list[float] = []
+        for seen in result.requests:
+            values += client_values(seen, metric)
+        for percent in (50, 99):
+            name = f"p{percent}_{metric}_ms"
+            if name in result.reported and values:
+                findings.append(
+                    _between(name, percent, values, case.limits["ms"], result)
+                )
+    if not findings:
+        return [silent("percentiles of the summary", "")]
+    return findings
+
+
+def _between(
+    name: str, percent: int, values: list[float], limit: float, result: Result
+) -> Finding:
+    """Ranks of all usual definitions lie within one place of each other."""
+    ordered = sorted(values)
+    place = percent / 100 * (len(ordered) - 1)
+    low = ordered[max(0, int(place) - 1)]
+    high = ordered[min(len(ordered) - 1, int(place) + 2)]
+    reported = result.reported[name]
+    right = low - limit <= reported <= high + limit
+    truth = f"{number(percentile(ordered, percent))} ({number(low)} to {number(high)})"
+    level = judged(right, result.doubts_about(PERCENTILES))
+    return Finding(name, truth, number(reported), number(limit), level)
+
+
+def few_values(case: Case, log: Log, result: Result) -> list[Finding]:
+    """p99 of fewer than 100 values is not reported, or the client says that it cannot be used."""
+    del case, log
+    count = len(result.requests)
+    findings: list[Finding] = []
+    for metric in METRICS:
+        name = f"p99_{metric}_ms"
+        if metric == "itl" or count >= FEW:
+            continue  # gaps are many also in few requests
+        if name not in result.reported:
+            findings.append(Finding(name, "withheld", "withheld", "", Level.TRUE))
+            continue
+        level = Level.KNOWS if result.doubts_about(PERCENTILES) else Level.REPORTS
+        seen = f"{number(result.reported[name])} of {count}"
+        findings.append(Finding(name, "withheld", seen, "", level))
+    return findings

@@ -1,0 +1,291 @@
+"""Run a client through cases: a fresh server for each, the client's command, the judge."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from truth.cases import Answers, Case, Load, Machine
+from truth.judge import Verdict, judge
+from truth.log import Log, read_log
+from truth.problem import Problem
+from truth.prompts import write_prompts
+from truth.result import Result
+from truth.server.serving import serving
+from truth.tokenizer import make_tokenizer
+from truth.tools import READING_FAILED, Tool
+from truth.work import Work, work_of
+
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+TAIL = 600  # characters of a client's output that a failed case keeps
+LOG = "truth.jsonl"
+OUTPUT = "client.txt"
+PROMPTS = "prompts.jsonl"
+ENDS_WITHIN_S = 5.0  # after SIGTERM
+Run = tuple[Load, Answers, Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How the client is started. `command`: its words with placeholders, empty for the tool's own.
+    `closed` and `open`: what stands for {load}. `programs`: a folder in which its program lies.
+    `result`: where its result is, with placeholders; empty for the tool's own place."""
+
+    tool: Tool
+    command: Sequence[str] = ()
+    closed: str = ""
+    open: str = ""
+    result: str = ""
+    programs: Path | None = None
+    timeout_s: float = 180.0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a run of a client left: the server's log and the client's result; or why the client was
+    not run (`void`), or has no result (`failed`)."""
+
+    log: Log | None = None
+    result: Result | None = None
+    void: str = ""
+    failed: str = ""
+
+
+class Runner:
+    """Runs of one client, each in a folder of its own in `folder`. Cases with the same load,
+    answers and machine share a run."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+        self._runs: dict[Run, Observed] = {}
+
+    def verdict(self, case: Case) -> Verdict:
+        """Run the client, unless it has already run for a case of the same run."""
+        run = (case.load, case.server, case.machine)
+        if run not in self._runs:
+            self._runs[run] = observe(self._client, case, self._folder / case.id)
+
+        observed = self._runs[run]
+        if observed.log is None or observed.result is None:
+            return Verdict(case, void=observed.void, failed=observed.failed)
+        return judge(case, observed.log, observed.result)
+
+
+def observe(client: Client, case: Case, folder: Path) -> Observed:
+    """Everything of this run lies in `folder` afterwards: log, output, result. What an earlier run
+    left there is removed, so that no old result is judged by a new log."""
+    if (folder / LOG).exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = str(make_tokenizer(folder.parent / "tokenizer"))
+    prompts = str(write_prompts(folder / PROMPTS, case.load)) if case.load.file else ""
+    reason = unable(client, work_of(case, "", tokenizer, prompts))
+    if reason:
+        return Observed(void=f"{client.tool.title} {reason}")
+
+    with serving(case.server, folder / LOG, case=case.id) as url:
+        work = work_of(case, url, tokenizer, prompts)
+        commands = commands_of(client, work, folder)
+        problem = run_commands(client, work, commands, folder, case.machine)
+
+    log = read_log(folder / LOG)
+    try:
+        result = client.tool.read(result_of(client, work, folder))
+    except READING_FAILED as error:
+        why = problem or f"no result ({type(error).__name__}: {error})"
+        output = (folder / OUTPUT).read_text(errors="replace")[-TAIL:]
+        return Observed(failed=f"{why}: {output.strip()}")
+    return Observed(log, result)
+
+
+def unable(client: Client, work: Work) -> str:
+    """Why the client cannot do this work; empty if it can. A command of the user's needs a place
+    for what only some cases ask for."""
+    if not client.command:
+        return client.tool.unable(work)
+    text = " ".join([*client.command, client.closed, client.open])
+    wanted = {"warmup": work.warmup, "seconds": work.seconds, "prompts": work.prompts}
+    for name, value in wanted.items():
+        if value and "{" + name + "}" not in text:
+            return f"has no {{{name}}} in its command"
+    return ""
+
+
+def commands_of(client: Client, work: Work, folder: Path) -> list[list[str]]:
+    """The words of all commands, with the programs' paths."""
+    if client.command:
+        values = placeholders(work, folder)
+        commands = [[filled(word, values) for word in client.command]]
+        commands = [_expanded(command, client, values) for command in commands]
+    else:
+        commands = client.tool.commands(work, folder)
+    for command in commands:
+        command[0] = _program(command[0], client.programs)
+    return commands
+
+
+def placeholders(work: Work, folder: Path) -> dict[str, str]:
+    """What can stand in braces in a command."""
+    return {
+        "url": work.url,
+        "model": work.model,
+        "requests": str(work.requests),
+        "streams": str(work.streams),
+        "rate": f"{work.rate_rps:g}",
+        "arrival": work.arrival,
+        "tokens": str(work.tokens),
+        "prompt_tokens": str(work.prompt_tokens),
+        "choices": str(work.choices),
+        "warmup": str(work.warmup),
+        "seconds": f"{work.seconds:g}",
+        "prompts": work.prompts,
+        "tokenizer": work.tokenizer,
+        "out": str(folder),
+    }
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """`text` with the value of each {name}. Other braces stay as they are, as in JSON."""
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def _expanded(
+    command: list[str], client: Client, values: Mapping[str, str]
+) -> list[str]:
+    """With the words of --closed or --open in the place of {load}."""
+    template = client.closed if values["arrival"] == "closed" else client.open
+    load = [filled(word, values) for word in shlex.split(template)]
+    if not template and client.open and values["arrival"] == "closed":
+        raise Problem(
+            "this case is a closed loop: give --closed, and {load} in the command"
+        )
+    if not template and values["arrival"] != "closed":
+        raise Problem(
+            "this case is an open loop: give --open, and {load} in the command"
+        )
+
+    words: list[str] = []
+    for word in command:
+        words += load if word == "{load}" else [word]
+    return words
+
+
+def _program(name: str, folder: Path | None) -> str:
+    if folder is not None and (folder / name).exists():
+        return str(folder / name)
+    found = shutil.which(name)
+    if found is None:
+        raise Problem(
+            f"there is no program {name!r}: install it, or give its folder by --bin"
+        )
+    return str(Path(found).absolute())
+
+
+def result_of(client: Client, work: Work, folder: Path) -> Path:
+    """Where the client has written its result."""
+    if client.result:
+        return Path(filled(client.result, placeholders(work, folder)))
+    return client.tool.result(folder)
+
+
+def run_commands(
+    client: Client,
+    work: Work,
+    commands: Sequence[list[str]],
+    folder: Path,
+    machine: Machine,
+) -> str:
+    """Run them to their end; the first one, which is the load, with what the machine does to it. A
+    command of the user's runs where he is, a tool's own in `folder`. What went wrong, empty if
+    nothing did."""
+    environment = {**os.environ, **client.tool.env(work), **client.env}
+    problem = ""
+    with (folder / OUTPUT).open("wb") as output:
+        for place, command in enumerate(commands):
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=None if client.command else folder,
+                start_new_session=True,
+            )
+            conditions = machine if place == 0 else Machine()
+            with busy(conditions.busy), paused(process.pid, conditions):
+                problem = _wait(process, client.timeout_s) or problem
+    return problem
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> str:
+    try:
+        code = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        _end_group(process)
+        return f"did not end within {timeout_s:g} s"
+    return f"exit code {code}" if code else ""
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGCONT)
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def busy(wanted: bool) -> Iterator[None]:
+    """A process per core that never sleeps, if `wanted`."""
+    count = (os.cpu_count() or 1) if wanted else 0
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def paused(group: int, machine: Machine) -> Iterator[None]:
+    """Stop the processes of the group for a part of the time, as a quota does."""
+    if not machine.pause_ms:
+        yield
+        return
+
+    ended = threading.Event()
+    thread = threading.Thread(target=_pause, args=(group, machine, ended))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _pause(group: int, machine: Machine, ended: threading.Event) -> None:
+    runs_s = (machine.pause_every_ms - machine.pause_ms) / 1000
+    while not ended.wait(runs_s):
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGSTOP)
+        ended.wait(machine.pause_ms / 1000)
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGCONT)
