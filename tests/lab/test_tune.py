@@ -18,7 +18,7 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
 from llama_load.lab.sweep.plan import Setting
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.lab.tune.race import race
+from llama_load.lab.tune.race import NoScore, race
 from llama_load.lab.tune.tune_stages import stage_of
 
 PLAN = """
@@ -49,12 +49,22 @@ def test_no_real_difference_is_an_answer() -> None:
 
 
 def test_a_setting_whose_runs_fail_is_dropped() -> None:
-    found = race(3, lambda number, block: None if number == 2 else 10.0 + number, 0)
+    def run(number: int, block: int) -> float:
+        if number == 2:
+            raise NoScore("it broke")
+        return 10.0 + number
+
+    found = race(3, run, 0)
     assert found.winner == 1
     assert found.dropped[2] == "a run failed"
+    assert found.failures == {2: "it broke"}
     assert found.gain is not None
     assert found.gain[0] == approx(0.1)
-    nothing = race(2, lambda number, block: None, 0)
+
+    def fail(number: int, block: int) -> float:
+        raise NoScore("it broke")
+
+    nothing = race(2, fail, 0)
     assert not any(nothing.scores)
 
 
@@ -204,7 +214,7 @@ def test_the_best_drafts_are_found_for_each_number_of_users(
     assert one.split()[:2] == ["1", "drafts=--draft-max"]
     assert "--draft-max 16" in one and "+100.0 %" in one
     assert "--draft-max 4" in eight and "%" not in eight
-    assert "none met the objectives" in many
+    assert "no run can be judged: it broke" in many
     found = json.loads((tmp_path / "t" / "tune.json").read_bytes())
     assert [each["users"] for each in found["drafts_by_concurrency"]] == [1, 8, 64]
     assert (
@@ -237,6 +247,19 @@ def test_a_default_that_beats_all_others_is_named_the_best(
     printed = capsys.readouterr().out
     assert "throughput: the default is the best, threads=-t 8 (3 blocks)" in printed
     assert "memory: slots=-np 4, +" in printed
+
+
+def test_why_a_setting_has_no_score_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared(monkeypatch, fail="-t 4")
+    write_plan(tmp_path, '["-t 4", "-t 8"]', '["-t 8", "-t 4"]')
+    command = ["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500"]
+    assert main([*command, "--out", str(tmp_path / "t")]) == 0
+    assert "threads=-t 4: a run failed: it broke" in capsys.readouterr().out
+    found = json.loads((tmp_path / "t" / "tune.json").read_bytes())
+    (failed,) = (each for each in found["stages"][-1]["settings"] if each["failure"])
+    assert (failed["setting"], failed["failure"]) == ("threads=-t 4", "it broke")
 
 
 def test_without_a_good_run_the_tuning_says_so(

@@ -26,10 +26,14 @@ LEAST_BLOCKS = 3
 MOST_BLOCKS = 8
 SIGNIFICANCE = 0.05
 INDIFFERENCE = 0.03  # relative
-# Scores of setting number i in block number b; None: it did not run to its end.
-Run = Callable[[int, int], float | None]
+# The score of setting number i in block number b. NoScore: the run has none.
+Run = Callable[[int, int], float]
 # Why a setting must not be ranked against the default, by what both have run so far; empty: it may.
 Against = Callable[[int], str]
+
+
+class NoScore(Exception):
+    """A run without a score, in words: it failed, or cannot be judged."""
 
 
 def _no_reason(number: int) -> str:
@@ -41,13 +45,15 @@ class Raced:
     """The outcome of a race.
 
     The winner's number, the scores by setting (of the blocks that it ran in), and why each was
-    dropped. `is_real`: the winner is better than the default (number 0) by over 3 %, with
-    confidence; `gain` is that ratio - 1 with its 95 % interval.
+    dropped. `failures` has the words of the run that had no score. `is_real`: the winner is better
+    than the default (number 0) by over 3 %, with confidence; `gain` is that ratio - 1 with its
+    95 % interval.
     """
 
     winner: int
     scores: Sequence[Sequence[float]]
     dropped: dict[int, str]
+    failures: dict[int, str]
     is_real: bool
     gain: tuple[float, float, float] | None
     blocks: int
@@ -61,15 +67,19 @@ class _Race:
         self._against = against
         self.alive = list(range(count))
         self.dropped: dict[int, str] = {}
+        self.failures: dict[int, str] = {}
         self.logs: list[list[float]] = [[] for _ in range(count)]
 
     def run_block(self, order: Sequence[int], block: int) -> None:
         """Run these settings, and drop those that failed or must not be ranked."""
         for number in order:
-            score = self._run(number, block)
-            if score is None:
+            try:
+                score = self._run(number, block)
+            except NoScore as error:
+                self.failures[number] = str(error)
                 self._drop(number, "a run failed")
-            elif score <= 0:
+                continue
+            if score <= 0:
                 self._drop(number, "no request met the objectives")
             else:
                 self.logs[number].append(math.log(score))
@@ -125,7 +135,7 @@ def race(count: int, run: Run, seed: int = 0, against: Against = _no_reason) -> 
     scores = []
     for logs in racing.logs:
         scores.append([math.exp(log) for log in logs])
-    return Raced(winner, scores, racing.dropped, is_real, gain, block)
+    return Raced(winner, scores, racing.dropped, racing.failures, is_real, gain, block)
 
 
 def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:

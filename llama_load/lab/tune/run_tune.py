@@ -32,7 +32,7 @@ from llama_load.lab.sweep.plan import Plan, Setting
 from llama_load.lab.sweep.runner import CellRunner, Watcher, disturbance_of
 from llama_load.lab.sweep.server_spec import spec_of
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
+from llama_load.lab.tune.race import MOST_BLOCKS, NoScore, Raced, race
 from llama_load.lab.tune.tune_stages import (
     Stage,
     cells_of,
@@ -92,10 +92,10 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class DraftRace:
-    """The race of the settings of drafts with so many users; None: no run met the objectives."""
+    """The race of the settings of drafts with so many users."""
 
     users: int
-    race: StageRace | None
+    race: StageRace
 
 
 class _Runner:
@@ -108,7 +108,6 @@ class _Runner:
         self._cells = cells
         self._folder = folder
         self.runs = 0
-        self.why = ""  # why a run had no score
         self._measured: dict[
             int, list[MeasuredRun]
         ] = {}  # by setting, of the stage that is raced
@@ -136,8 +135,8 @@ class _Runner:
             return []
         return reasons_against([Side("the default", base), Side(label, other)])
 
-    def score(self, cell: Cell) -> float | None:
-        """Requests per second that met all objectives; None if the run failed."""
+    def score(self, cell: Cell) -> float:
+        """Requests per second that met all objectives. NoScore: the run failed."""
         self.runs += 1
         entry = self._folder.ended.get(cell.key)
         if entry is None:
@@ -146,14 +145,12 @@ class _Runner:
             if why:
                 entry = self._cells.run_again(cell, why) or entry
         if entry.status != DONE:
-            self.why = entry.reason
-            return None
+            raise NoScore(entry.reason)
 
         summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
         score = summary.numbers(SCORE).get(SCORE)
         if score is None or INCOMPLETE in summary.words or FAILED in summary.words:
-            self.why = summary.headline
-            return None
+            raise NoScore(summary.headline)
         return score
 
 
@@ -192,9 +189,7 @@ def tune(
         for number, stage in enumerate(stages):
             stage_race = _race(plan, stage, chosen, runner, number)
             if not any(stage_race.raced.scores):
-                what = f"met the objectives {goodput}"
-                if runner.why:
-                    what = f"can be judged: {runner.why}"
+                what = _without_scores(stage_race, f"met the objectives {goodput}")
                 raise RunError(
                     f"no run of the stage {stage.name} {what}; see the runs in {out}"
                 )
@@ -204,8 +199,7 @@ def tune(
         for number, users in enumerate(concurrencies, start=len(stages)):
             crowd = with_users(plan, users)
             draft_race = _race(crowd, stages[-1], chosen, runner, number)
-            has_scores = any(draft_race.raced.scores)
-            drafts.append(DraftRace(users, draft_race if has_scores else None))
+            drafts.append(DraftRace(users, draft_race))
 
     last_winner = races[-1].raced.winner
     best = cells_of(plan, stages[-1], chosen, 0)[last_winner]
@@ -240,11 +234,10 @@ def _race(
 
     runner.begin_stage()
 
-    def run(place: int, block: int) -> float | None:
+    def run(place: int, block: int) -> float:
         cell = cells_of(plan, stage, chosen, first_block + block)[place]
         score = runner.score(cell)
-        if score is not None:
-            runner.keep(place, cell)
+        runner.keep(place, cell)
         return score
 
     def other_prompts(place: int) -> str:
@@ -287,6 +280,22 @@ def sentence(race: StageRace) -> str:
     return f"{stage}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
 
 
+def _without_scores(race: StageRace, objectives: str) -> str:
+    """What no run of a race without scores did, after `no run`."""
+    failures = [*race.raced.failures.values()]
+    if failures:
+        return f"can be judged: {failures[-1]}"
+    return objectives
+
+
+def failure_sentences(race: StageRace) -> list[str]:
+    """What the runs said that had no score, a sentence for each setting."""
+    sentences = []
+    for number, said in race.raced.failures.items():
+        sentences.append(f"{race.labels[number]}: a run failed: {said}")
+    return sentences
+
+
 def table_of(race: StageRace) -> Table:
     """A row for each combination."""
     rows: list[Row] = []
@@ -305,10 +314,11 @@ def drafts_table(drafts: Sequence[DraftRace]) -> Table:
     """The best settings of drafts by the number of users: a row for each."""
     rows: list[Row] = []
     for draft in drafts:
-        if draft.race is None:
-            rows.append([str(draft.users), "none met the objectives", "", ""])
-            continue
         raced = draft.race.raced
+        if not any(raced.scores):
+            what = _without_scores(draft.race, "met the objectives")
+            rows.append([str(draft.users), f"no run {what}", "", ""])
+            continue
         scores = raced.scores[raced.winner]
         mean = figure(sum(scores) / len(scores) if scores else None, 3)
         gain = ""
@@ -331,7 +341,9 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
 
     The lines for a terminal are returned, the command line first.
     """
-    sentences = list(map(sentence, tuned.races))
+    sentences = []
+    for stage_race in tuned.races:
+        sentences += [sentence(stage_race), *failure_sentences(stage_race)]
     tables = [table_of(race) for race in tuned.races]
     if tuned.drafts:
         tables.append(drafts_table(tuned.drafts))
@@ -363,8 +375,8 @@ def _document(tuned: Tuned) -> dict[str, object]:
 
 
 def _draft_document(draft: DraftRace) -> dict[str, object]:
-    race = None if draft.race is None else _stage_document(draft.race)
-    return {"users": draft.users, "race": race}
+    race = draft.race if any(draft.race.raced.scores) else None
+    return {"users": draft.users, "race": race and _stage_document(race)}
 
 
 def _stage_document(race: StageRace) -> dict[str, object]:
@@ -375,6 +387,7 @@ def _stage_document(race: StageRace) -> dict[str, object]:
             "setting": race.labels[number],
             "goodput": scores,
             "dropped": raced.dropped.get(number),
+            "failure": raced.failures.get(number),
         }
         settings.append(setting)
 
