@@ -37,7 +37,7 @@ from benchmarks.queues import (
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.open_loop import LATENCY, search_rate
 from llama_load.lab.search.search_probe import Capacity, Goal, ProbePlan, ProbeResult
-from llama_load.lab.tune.race import race
+from llama_load.lab.tune.race import NoScore, race
 from llama_load.metrics.statistics import percentile_interval
 from llama_load.metrics.until import Requests, Until, UntilRule
 
@@ -332,9 +332,10 @@ class Tuning:
     found_by_grid: float
 
 
-def tuning(seed: int) -> Tuning:
-    """One tuning of the simulated server."""
+def tuning(seed: int, disturbed: float = 0.0) -> Tuning:
+    """One tuning of the simulated server; this share of the runs has no score by chance."""
     draw = np.random.default_rng(seed)
+    disturbances = np.random.default_rng((seed, 1))
     places = [0] * len(SPEEDS)
     runs = 0
 
@@ -355,6 +356,8 @@ def tuning(seed: int) -> Tuning:
                 drifts: dict[int, float] = drifts) -> float:  # fmt: skip
             nonlocal runs
             runs += 1
+            if disturbances.random() < disturbed:
+                raise NoScore("CLIENT-BOUND", may_pass=True)
             drift = drifts.setdefault(block, float(draw.normal(0, DRIFT)))
             chosen = list(places)
             for setting, each in zip(settings, combinations[place], strict=True):

@@ -22,6 +22,7 @@ from llama_load.metrics.changes import (
 from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
 from llama_load.metrics.slices import Instants, Slices, Values
+from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]
 
@@ -45,6 +46,8 @@ COLD = 3.0
 # The slowest later one differs from run to run: cold starts of this many times the least are named
 # in 58 of 60 simulated closed loops of 8 users with lognormal answers, in all with 1 and 4 users.
 COLD_MARGIN = 2.0
+# A request that more of the later ones overtook than this was left waiting, while the server worked.
+LEFT_WAITING = 0.5
 # Longer answers explain a longer E2EL up to this many times their change, which scatters.
 LENGTH_MARGIN = 1.1
 # A time that counts as an instant.
@@ -101,10 +104,17 @@ class ColdStart:
     slowest_ms: float  # of the later ones, as the median
     median_ms: float
     requests: int
+    later: int
     is_cold: bool
     least_ms: (
         float  # from which on the slowest of the first would be called a cold start
     )
+    overtook: int = 0  # later ones with a first token before the slowest had its own
+
+    @property
+    def was_left_waiting(self) -> bool:
+        """Whether most of the later ones were served while the slowest waited."""
+        return self.overtook > LEFT_WAITING * self.later
 
     @property
     def detects(self) -> float:
@@ -508,13 +518,17 @@ def cold_start(seen: Observed) -> ColdStart | None:
     least_per_token = _least_cold(values / tokens, early, later)
     is_cold = values[early].max() > least_ms
     is_cold &= (values / tokens)[early].max() > least_per_token
+    first_ns = seen.started_ns + values * NS_PER_MS
+    overtook = first_ns[later] < first_ns[early].max()
     return ColdStart(
         float(values[early].max()),
         float(values[later].max()),
         float(np.median(values[later])),
         int(early.sum()),
+        int(later.sum()),
         bool(is_cold),
         max(least_ms, least_per_token * float(np.median(tokens[early]))),
+        int(overtook.sum()),
     )
 
 

@@ -47,9 +47,9 @@ def test_a_capacity_is_searched_to_its_end(
 
 TUNED = """
 servers: {a: {llama-server: {program: PROGRAM, model: MODEL, args: "-c 8192 -np 4 -t 1"}}}
-vary: {batch: {a.args+: ["-b 4 -ub 4", "-b 512 -ub 512"]}}
+vary: {batch: {a.args+: ["-b 16 -ub 16", "-b 512 -ub 512"]}}
 workload: synthetic
-load: {u: 4, num-prompts: 8, input-len: 1500, max-tokens: 4}
+load: {u: 1, num-prompts: 24, input-len: 1500, max-tokens: 4}
 idle-s: 0
 """
 
@@ -57,16 +57,15 @@ idle-s: 0
 def test_a_tuning_ends_with_a_real_winner(
     llama_cpp: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Prompts that are processed 4 tokens at a time, by default, or 512 at a time: the second wins
+    """Prompts that are processed 16 tokens at a time, by default, or 512 at a time: the second wins
     with confidence, and the command line to start it is printed first. The pairs of a block meet the
-    same other programs, unless these keep the client itself from its work."""
+    same other programs, unless these keep the client itself from its work in block after block."""
     text = TUNED.replace("PROGRAM", str(llama_cpp / "llama-server"))
     (tmp_path / "plan.yaml").write_text(text.replace("MODEL", str(tiny_model)))
     command = [*COMMAND, "tune", "plan.yaml", "--goodput", "ttft:60000", "--out", "t"]
     done = run_to_the_end(command, WITHIN_S, env=environment(), cwd=tmp_path)
     said = done.stderr + done.stdout
-    unjudged = ("a run failed", "can be judged: ", "is not ranked against the default")
-    if any(text in said for text in unjudged):
+    if "runs in a row were disturbed" in said or "can be judged: " in said:
         assert "CLIENT-BOUND" in said, said
         pytest.skip("other programs kept the client from its work")
     assert done.returncode == 0, said

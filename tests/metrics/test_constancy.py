@@ -16,6 +16,7 @@ from benchmarks.steadiness import Loop, mark_of_changed
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change, is_confirmed
 from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.checks.same import _cold_start
 from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
 from llama_load.metrics.detection import least_change, least_detected
 from llama_load.topics.steady.steady_part import steady_part
@@ -152,6 +153,20 @@ def test_one_cold_first_request_is_seen_and_one_long_prompt_is_not() -> None:
     prompt_tokens[0] = 6000
     long = constancy(replace(seen, prompt_tokens=prompt_tokens)).cold_start
     assert long is not None and not long.is_cold
+
+
+def test_a_first_request_that_the_others_overtake_was_left_waiting() -> None:
+    """A server that fills its batches with others' prompts, to the end of the run; a server that
+    begins 6 s late serves nobody meanwhile."""
+    run = closed_loop(np.random.default_rng(0), 100, 4, slow_first=60)
+    left = constancy(observed(run)).cold_start
+    assert left is not None and left.is_cold and not left.was_left_waiting
+    run = closed_loop(np.random.default_rng(0), 100, 4, slow_first=600)
+    left = constancy(observed(run)).cold_start
+    assert left is not None and left.was_left_waiting and left.overtook > 90
+    check = _cold_start(left)
+    assert f"{left.overtook} of 96 later requests got theirs before it" in check.text
+    assert "-b and -ub" in check.sentence
 
 
 def test_a_cold_start_at_its_detection_limit_is_named() -> None:

@@ -2,17 +2,18 @@
 
 It goes on until one is left or all are alike. Blocks pair the runs: what drifts over hours
 (temperature, other users) meets all settings of a block alike, so differences are taken within
-blocks. After three blocks a setting is dropped if it is significantly worse than the best (paired
-t test, Holm over all comparisons of the round). Settings within 3 % of each other have no real
-difference: where the best is not better than the default by more, with confidence, the default
-stays.
+blocks, from those in which both runs have a score: what kept the client from its work says nothing
+about the setting. After three such blocks a setting is dropped if it is significantly worse than
+the best (paired t test, Holm over all comparisons of the round). Settings within 3 % of each other
+have no real difference: where the best is not better than the default by more, with confidence, the
+default stays.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -24,6 +25,7 @@ from llama_load.metrics.student_t import t_quantile, t_tail
 
 LEAST_BLOCKS = 3
 MOST_BLOCKS = 8
+MOST_DISTURBED = 3  # blocks in a row in which a setting has no score: it is dropped
 SIGNIFICANCE = 0.05
 INDIFFERENCE = 0.03  # relative
 # The score of setting number i in block number b. NoScore: the run has none.
@@ -32,8 +34,18 @@ Run = Callable[[int, int], float]
 Against = Callable[[int], str]
 
 
+# Logarithms of a setting's scores by block.
+Logs = Mapping[int, float]
+
+
 class NoScore(Exception):
-    """A run without a score, in words: it failed, or cannot be judged."""
+    """A run without a score, in words. `may_pass`: not because of its setting, as where other
+    programs kept the client from its work.
+    """
+
+    def __init__(self, words: str, *, may_pass: bool = False) -> None:
+        super().__init__(words)
+        self.may_pass = may_pass
 
 
 def _no_reason(number: int) -> str:
@@ -44,10 +56,10 @@ def _no_reason(number: int) -> str:
 class Raced:
     """The outcome of a race.
 
-    The winner's number, the scores by setting (of the blocks that it ran in), and why each was
-    dropped. `failures` has the words of the run that had no score. `is_real`: the winner is better
-    than the default (number 0) by over 3 %, with confidence; `gain` is that ratio - 1 with its
-    95 % interval.
+    The winner's number, the scores by setting (of the blocks in which it had one), and why each was
+    dropped. `failures` has the words of the last run without a score. `is_real`: the winner is
+    better than the default (number 0) by over 3 %, with confidence; `gain` is that ratio - 1 with
+    its 95 % interval.
     """
 
     winner: int
@@ -68,7 +80,8 @@ class _Race:
         self.alive = list(range(count))
         self.dropped: dict[int, str] = {}
         self.failures: dict[int, str] = {}
-        self.logs: list[list[float]] = [[] for _ in range(count)]
+        self.logs: list[dict[int, float]] = [{} for _ in range(count)]
+        self._disturbed = [0] * count
 
     def run_block(self, order: Sequence[int], block: int) -> None:
         """Run these settings, and drop those that failed or must not be ranked."""
@@ -76,13 +89,13 @@ class _Race:
             try:
                 score = self._run(number, block)
             except NoScore as error:
-                self.failures[number] = str(error)
-                self._drop(number, "a run failed")
+                self._note_failure(number, error)
                 continue
             if score <= 0:
                 self._drop(number, "no request met the objectives")
             else:
-                self.logs[number].append(math.log(score))
+                self._disturbed[number] = 0
+                self.logs[number][block] = math.log(score)
 
         for number in list(self.alive):
             if number == 0:
@@ -90,6 +103,17 @@ class _Race:
             reason = self._against(number)
             if reason:
                 self._drop(number, reason)
+
+    def _note_failure(self, number: int, error: NoScore) -> None:
+        """Drop the setting, or where the cause may pass, wait for its next block."""
+        self.failures[number] = str(error)
+        if not error.may_pass:
+            self._drop(number, "a run failed")
+            return
+
+        self._disturbed[number] += 1
+        if self._disturbed[number] >= MOST_DISTURBED:
+            self._drop(number, f"{MOST_DISTURBED} runs in a row were disturbed")
 
     def _drop(self, number: int, reason: str) -> None:
         self.dropped[number] = reason
@@ -134,13 +158,13 @@ def race(count: int, run: Run, seed: int = 0, against: Against = _no_reason) -> 
 
     scores = []
     for logs in racing.logs:
-        scores.append([math.exp(log) for log in logs])
+        scores.append([math.exp(log) for log in logs.values()])
     return Raced(winner, scores, racing.dropped, racing.failures, is_real, gain, block)
 
 
-def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    """Of the blocks in which both ran: a setting runs in every block until it is dropped."""
-    return [a - b for a, b in zip(one, other, strict=False)]
+def _differences(one: Logs, other: Logs) -> list[float]:
+    """Of the blocks in which both have a score."""
+    return [log - other[block] for block, log in one.items() if block in other]
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -149,24 +173,23 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _remaining(
-    alive: Sequence[int], scores: Sequence[Sequence[float]], dropped: dict[int, str]
+    alive: Sequence[int], scores: Sequence[Logs], dropped: dict[int, str]
 ) -> list[int]:
     """Those that are not significantly worse than the best."""
     best = _best(alive, scores)
-    freedom = len(scores[best]) - 1
-    others = []
-    for number in alive:
-        if number != best:
-            others.append(number)
-
+    judged = []
     differences = []
     p_values = []
-    for number in others:
-        mean, error = _mean_and_error(_differences(scores[best], scores[number]))
+    for number in alive:
+        values = _differences(scores[best], scores[number])
+        if number == best or len(values) < LEAST_BLOCKS:
+            continue
+        mean, error = _mean_and_error(values)
+        judged.append(number)
         differences.append(mean)
-        p_values.append(t_tail(mean / error, freedom))
+        p_values.append(t_tail(mean / error, len(values) - 1))
 
-    for number, mean, p in zip(others, differences, holm(p_values), strict=True):
+    for number, mean, p in zip(judged, differences, holm(p_values), strict=True):
         if p < SIGNIFICANCE:
             worse = 100 * (1 - math.exp(-mean))
             dropped[number] = f"{worse:.1f} % worse than the best (p = {p:.2g})"
@@ -178,41 +201,49 @@ def _remaining(
     return kept
 
 
-def _are_equal(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> bool:
+def _are_equal(alive: Sequence[int], scores: Sequence[Logs]) -> bool:
     """Whether all differences to the best are within the indifference, with confidence."""
     best = _best(alive, scores)
     for number in alive:
         if number == best:
             continue
-        mean, error = _mean_and_error(_differences(scores[best], scores[number]))
-        reach = t_quantile(1 - SIGNIFICANCE, len(scores[best]) - 1) * error
+        values = _differences(scores[best], scores[number])
+        if len(values) < LEAST_BLOCKS:
+            return False
+        mean, error = _mean_and_error(values)
+        reach = t_quantile(1 - SIGNIFICANCE, len(values) - 1) * error
         if mean + reach > math.log1p(INDIFFERENCE):
             return False
     return True
 
 
-def _best(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> int:
+def _best(alive: Sequence[int], scores: Sequence[Logs]) -> int:
     """The setting with the highest mean."""
-    return max(alive, key=lambda number: fmean(scores[number]))
+    return max(alive, key=lambda number: _mean(scores[number]))
 
 
-def _winner(alive: Sequence[int], scores: Sequence[Sequence[float]]) -> int:
+def _mean(logs: Logs) -> float:
+    """The mean of a setting's scores; below all others where it has none yet."""
+    if not logs:
+        return -math.inf
+    return fmean(logs.values())
+
+
+def _winner(alive: Sequence[int], scores: Sequence[Logs]) -> int:
     """The best; of those within 3 % of it the first in the plan."""
     if not alive:
         return 0
 
-    best = fmean(scores[_best(alive, scores)])
+    best = _mean(scores[_best(alive, scores)])
     near = []
     for number in alive:
-        behind = best - fmean(scores[number])
-        if behind <= math.log1p(INDIFFERENCE) / 3:
+        mean = _mean(scores[number])
+        if mean >= best - math.log1p(INDIFFERENCE) / 3:
             near.append(number)
     return min(near)
 
 
-def _gain(
-    scores: Sequence[Sequence[float]], number: int
-) -> tuple[float, float, float] | None:
+def _gain(scores: Sequence[Logs], number: int) -> tuple[float, float, float] | None:
     """How much better than the default, with its 95 % interval, from the blocks of both."""
     values = _differences(scores[number], scores[0])
     if len(values) < LEAST_BLOCKS:

@@ -42,7 +42,7 @@ from llama_load.lab.tune.tune_stages import (
     stages_of,
     with_users,
 )
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
+from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED, INCOMPLETE
 from llama_load.serving.commands import with_model
 from llama_load.tables import (
     LEFT,
@@ -150,7 +150,7 @@ class _Runner:
         summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
         score = summary.numbers(SCORE).get(SCORE)
         if score is None or INCOMPLETE in summary.words or FAILED in summary.words:
-            raise NoScore(summary.headline)
+            raise NoScore(summary.headline, may_pass=CLIENT_BOUND in summary.words)
         return score
 
 
@@ -274,7 +274,9 @@ def sentence(race: StageRace) -> str:
     if raced.winner == 0 and 0 not in raced.dropped:
         return f"{stage}: no difference to the default was proven, {label} ({blocks})"
     if raced.gain is None:
-        return f"{stage}: {label} ({blocks}; the default did not run)"
+        return (
+            f"{stage}: {label} ({blocks}; too few runs of the default to compare with)"
+        )
 
     gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)
     return f"{stage}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
@@ -289,10 +291,10 @@ def _without_scores(race: StageRace, objectives: str) -> str:
 
 
 def failure_sentences(race: StageRace) -> list[str]:
-    """What the runs said that had no score, a sentence for each setting."""
+    """What the last run without a score said, a sentence for each setting that had one."""
     sentences = []
     for number, said in race.raced.failures.items():
-        sentences.append(f"{race.labels[number]}: a run failed: {said}")
+        sentences.append(f"{race.labels[number]}: a run has no score: {said}")
     return sentences
 
 

@@ -87,6 +87,11 @@ def _cold_start(cold: ColdStart) -> Check:
     """The first tokens at the start: a cold start, or from when on they would be one."""
     text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
     text += f"and {cold.slowest_ms:.0f} ms at most"
+    if cold.is_cold and cold.was_left_waiting:
+        text += f", and {cold.overtook} of {quantity(cold.later, 'later request')} got theirs before it"
+        advice = "raise --warmup; where that does not help, the server lets a prompt wait for those of "
+        advice += "other slots: raise its -b and -ub"
+        return limited("cold_start_ratio", cold.ratio, text, advice=advice)
     if cold.is_cold:
         return limited("cold_start_ratio", cold.ratio, text)
     text += f"; from {cold.least_ms:.0f} ms on it would be called a cold start"
