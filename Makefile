@@ -36,15 +36,17 @@ folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(
 # At the end the tests of the wire with reads in Python, and once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
 # and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
-# Two files at a time; what fails there is tried once more, alone.
-HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(PYTEST) -m heavy
+# Two files at a time; what fails there is tried once more, alone. Those that judge the clock run alone.
+HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(PYTEST)
+HEAVY_UNTIMED = -m "heavy and not timing"
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
 	@$(PIP) -e '.[heavy]'
-	$(HEAVY) -n 2 --dist loadfile || $(HEAVY) $(AGAIN)
+	$(HEAVY) $(HEAVY_UNTIMED) -n 2 --dist loadfile || $(HEAVY) $(HEAVY_UNTIMED) $(AGAIN)
+	$(HEAVY) -m "heavy and timing" $(TWICE) $(TIMED)
 	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy" $(TWICE)
 	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy" tests/wire $(TWICE)
 	$(BIN)/python scripts/audit.py $(BIN)

@@ -207,8 +207,8 @@ def test_an_arrival_whose_user_dies_gets_another(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.timing
+@pytest.mark.parametrize(("workers", "seed"), [(1, 1), (3, 2)])
 @pytest.mark.parametrize(
     ("flags", "cv"),
     [((), 1), (("--arrival", "constant"), 0), (("--burstiness", "0.25"), 2)],
@@ -218,8 +218,8 @@ def test_the_server_sees_what_was_asked_for(
     tmp_path: Path,
     flags: tuple[str, ...],
     cv: float,
-    seed: int,
     workers: int,
+    seed: int,
 ) -> None:
     server = simulate(*QUICK)
     arguments = (

@@ -57,14 +57,15 @@ class Raced:
     """The outcome of a race.
 
     The winner's number, the scores by setting (of the blocks in which it had one), and why each was
-    dropped. `failures` has the words of the last run without a score. `is_real`: the winner is
-    better than the default (number 0) by over 3 %, with confidence; `gain` is that ratio - 1 with
-    its 95 % interval.
+    dropped: those in `worse` lost to the best, those in `failures` (its words) by a run without a
+    score. `is_real`: the winner is better than the default (number 0) by over 3 %, with confidence;
+    `gain` is that ratio - 1 with its 95 % interval.
     """
 
     winner: int
     scores: Sequence[Sequence[float]]
     dropped: dict[int, str]
+    worse: frozenset[int]
     failures: dict[int, str]
     is_real: bool
     gain: tuple[float, float, float] | None
@@ -79,6 +80,7 @@ class _Race:
         self._against = against
         self.alive = list(range(count))
         self.dropped: dict[int, str] = {}
+        self.worse: set[int] = set()
         self.failures: dict[int, str] = {}
         self.logs: list[dict[int, float]] = [{} for _ in range(count)]
         self._disturbed = [0] * count
@@ -92,6 +94,7 @@ class _Race:
                 self._note_failure(number, error)
                 continue
             if score <= 0:
+                self.worse.add(number)
                 self._drop(number, "no request met the objectives")
             else:
                 self._disturbed[number] = 0
@@ -106,14 +109,15 @@ class _Race:
 
     def _note_failure(self, number: int, error: NoScore) -> None:
         """Drop the setting, or where the cause may pass, wait for its next block."""
-        self.failures[number] = str(error)
-        if not error.may_pass:
-            self._drop(number, "a run failed")
-            return
+        why = "a run failed"
+        if error.may_pass:
+            self._disturbed[number] += 1
+            if self._disturbed[number] < MOST_DISTURBED:
+                return
+            why = f"{MOST_DISTURBED} runs in a row were disturbed"
 
-        self._disturbed[number] += 1
-        if self._disturbed[number] >= MOST_DISTURBED:
-            self._drop(number, f"{MOST_DISTURBED} runs in a row were disturbed")
+        self.failures[number] = str(error)
+        self._drop(number, why)
 
     def _drop(self, number: int, reason: str) -> None:
         self.dropped[number] = reason
@@ -122,7 +126,9 @@ class _Race:
 
     def is_decided(self) -> bool:
         """Drop what is worse than the best: whether one is left, or all are alike."""
-        self.alive = _remaining(self.alive, self.logs, self.dropped)
+        for number, reason in _worse(self.alive, self.logs).items():
+            self.worse.add(number)
+            self._drop(number, reason)
         if len(self.alive) == 1:
             only = self.alive[0]
             if only == 0 or _gain(self.logs, only) is not None:
@@ -159,7 +165,10 @@ def race(count: int, run: Run, seed: int = 0, against: Against = _no_reason) -> 
     scores = []
     for logs in racing.logs:
         scores.append([math.exp(log) for log in logs.values()])
-    return Raced(winner, scores, racing.dropped, racing.failures, is_real, gain, block)
+    worse = frozenset(racing.worse)
+    return Raced(
+        winner, scores, racing.dropped, worse, racing.failures, is_real, gain, block
+    )
 
 
 def _differences(one: Logs, other: Logs) -> list[float]:
@@ -172,10 +181,8 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), max(spread, LEAST_SPREAD) / math.sqrt(len(values))
 
 
-def _remaining(
-    alive: Sequence[int], scores: Sequence[Logs], dropped: dict[int, str]
-) -> list[int]:
-    """Those that are not significantly worse than the best."""
+def _worse(alive: Sequence[int], scores: Sequence[Logs]) -> dict[int, str]:
+    """Those that are significantly worse than the best, and by how much."""
     best = _best(alive, scores)
     judged = []
     differences = []
@@ -189,16 +196,12 @@ def _remaining(
         differences.append(mean)
         p_values.append(t_tail(mean / error, len(values) - 1))
 
+    worse = {}
     for number, mean, p in zip(judged, differences, holm(p_values), strict=True):
         if p < SIGNIFICANCE:
-            worse = 100 * (1 - math.exp(-mean))
-            dropped[number] = f"{worse:.1f} % worse than the best (p = {p:.2g})"
-    kept = []
-    for number in alive:
-        if number not in dropped:
-            kept.append(number)
-
-    return kept
+            percent = 100 * (1 - math.exp(-mean))
+            worse[number] = f"{percent:.1f} % worse than the best (p = {p:.2g})"
+    return worse
 
 
 def _are_equal(alive: Sequence[int], scores: Sequence[Logs]) -> bool:

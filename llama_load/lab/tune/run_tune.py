@@ -269,7 +269,7 @@ def sentence(race: StageRace) -> str:
             f"{stage}: {label} ({blocks}); "
             f"the best is not ranked against the default: {race.doubt}"
         )
-    if raced.winner == 0 and len(raced.dropped) == len(race.labels) - 1:
+    if raced.winner == 0 and len(raced.worse) == len(race.labels) - 1:
         return f"{stage}: the default is the best, {label} ({blocks})"
     if raced.winner == 0 and 0 not in raced.dropped:
         return f"{stage}: no difference to the default was proven, {label} ({blocks})"
@@ -291,7 +291,7 @@ def _without_scores(race: StageRace, objectives: str) -> str:
 
 
 def failure_sentences(race: StageRace) -> list[str]:
-    """What the last run without a score said, a sentence for each setting that had one."""
+    """What the runs without a score said that cost a setting its place."""
     sentences = []
     for number, said in race.raced.failures.items():
         sentences.append(f"{race.labels[number]}: a run has no score: {said}")
