@@ -58,18 +58,13 @@ def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() ->
     flags, _, files = alone.partition(" tests/")
     assert flags == '-m "timing and not heavy" --reruns 1 -rR'
     assert sorted(f"tests/{files}".split()) == sorted(timed)
-    heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
-    assert "-m heavy" in heavy[0]
-    assert "LLAMA_LOAD_PORTABLE=1" in heavy[1]
-    assert '-m "portable and not heavy"' in heavy[1]
 
 
 def test_every_heavy_test_runs_and_those_of_the_clock_alone() -> None:
-    together, alone, *_ = (
-        line.partition("pytest ")[2]
-        for line in commands("test-heavy")
-        if "bin/pytest" in line
-    )
+    heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
+    assert "LLAMA_LOAD_PORTABLE=1" in heavy[2]
+    assert '-m "portable and not heavy"' in heavy[2]
+    together, alone = (line.partition("pytest ")[2] for line in heavy[:2])
     first, _, again = together.partition(" || ")
     assert first == '-m "heavy and not timing" -n 2 --dist loadfile'
     assert 'pytest -m "heavy and not timing" --last-failed' in again
