@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from llama_load.run_folder import load_run
 from llama_load.serving.launch import Server
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
+from tests.heavy.test_lab import requests_in
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -448,3 +450,30 @@ def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
         "llama_load" in each.metric or "python_" in each.metric
         for each in telemetry.series
     )
+
+
+def test_watching_vllm_changes_nothing(
+    run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path
+) -> None:
+    """A run with telemetry each 0.1 s and one without: the same requests in the server's log but
+    for the pages that telemetry reads, and the same counts."""
+
+    def seen_with(interval_s: str) -> tuple[Counter[tuple[str, str]], list[int]]:
+        before = len(vllm.log.read_text())
+        load = ("-u", "2", "--num-prompts", "16", "--max-tokens", "24", "--seed", "7")
+        flags = (*load, "--telemetry-interval", interval_s)
+        done = run_locust(vllm.url, *flags, folder=tmp_path / interval_s)
+        assert done.code == 0, done.err
+        counts = ("completed", "failed", "total_input_tokens", "total_output_tokens")
+        return (
+            requests_in(vllm.log.read_text()[before:]),
+            [done.summary[key] for key in counts],
+        )
+
+    unwatched, counts = seen_with("0")
+    watched, watched_counts = seen_with("0.1")
+    assert watched_counts == counts
+    assert watched["GET", "/metrics"] > unwatched["GET", "/metrics"]
+    for logged in (unwatched, watched):
+        del logged["GET", "/metrics"]
+    assert watched == unwatched
