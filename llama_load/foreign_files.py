@@ -35,10 +35,17 @@ class LeadsOutsideError(ValueError):
 
 
 def open_foreign(
-    file: Path, most_bytes: float, *, follows_links: bool = True
+    file: Path,
+    most_bytes: float,
+    *,
+    follows_links: bool = True,
+    inside: Path | None = None,
 ) -> IO[bytes]:
-    """The file, opened. Raises OSError if it cannot be read or is a pipe or device, TooLarge if it
-    has more bytes."""
+    """The file, opened. `inside`: the folder of others that it is in; no link leads out of it.
+
+    Raises OSError if it cannot be read, is a pipe or device, or outside; TooLarge if it has more
+    bytes.
+    """
     no_link = 0 if follows_links else NO_FOLLOW
     # a pipe would be waited for
     fd = os.open(file, os.O_RDONLY | NO_WAIT | NOT_INHERITED | BINARY | no_link)
@@ -47,6 +54,9 @@ def open_foreign(
     if opened is None:
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(file))
+    if inside is not None and not _is_inside(file, about, inside):
+        opened.close()
+        raise OSError(errno.EACCES, "a link leads out of its folder", str(file))
     if about.st_size > most_bytes:
         opened.close()
         raise TooLarge(
@@ -56,20 +66,36 @@ def open_foreign(
     return opened
 
 
+def _is_inside(file: Path, opened: os.stat_result, folder: Path) -> bool:
+    """Whether what was opened under this name is in the folder.
+
+    Compared with the file itself: the link may have been changed since.
+    """
+    real = Path(os.path.realpath(file))
+    is_below = real.is_relative_to(os.path.realpath(folder))
+    return is_below and os.path.samestat(real.lstat(), opened)
+
+
 def read_foreign(
-    file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True
+    file: Path,
+    most_bytes: int = MOST_JSON_BYTES,
+    *,
+    follows_links: bool = True,
+    inside: Path | None = None,
 ) -> bytes:
     """Its bytes. Raises OSError and TooLarge."""
-    with open_foreign(file, most_bytes, follows_links=follows_links) as opened:
+    with open_foreign(
+        file, most_bytes, follows_links=follows_links, inside=inside
+    ) as opened:
         data = opened.read(most_bytes + 1)
     if len(data) > most_bytes:  # it grew
         raise TooLarge(f"{file.name} is over the limit of {most_bytes >> 20:,} MiB")
     return data
 
 
-def begin_of(file: Path, most_bytes: int) -> bytes:
+def begin_of(file: Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
     """Its first bytes, whatever its size. Raises OSError."""
-    with open_foreign(file, math.inf) as opened:
+    with open_foreign(file, math.inf, inside=inside) as opened:
         return opened.read(most_bytes)
 
 
@@ -104,10 +130,14 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 def read_foreign_json(
-    file: Path, most_bytes: int = MOST_JSON_BYTES, *, follows_links: bool = True
+    file: Path,
+    most_bytes: int = MOST_JSON_BYTES,
+    *,
+    follows_links: bool = True,
+    inside: Path | None = None,
 ) -> dict[str, Any]:
     """The JSON object in it. Raises OSError, and ValueError where it holds none or is too large."""
-    data = read_foreign(file, most_bytes, follows_links=follows_links)
+    data = read_foreign(file, most_bytes, follows_links=follows_links, inside=inside)
     try:
         document = decode_foreign(data)
     except ValueError as error:

@@ -374,7 +374,8 @@ def memory(file: Path) -> object:
     cell = SimpleNamespace(
         folder="a", server=SimpleNamespace(label="a"), setting_texts=[]
     )
-    folder = SimpleNamespace(servers=file.parent.parent)
+    root = file.parent.parent
+    folder = SimpleNamespace(path=root, servers=root)
     return _memory(SimpleNamespace(cells=[cell], folder=folder))  # type: ignore[arg-type]
 
 

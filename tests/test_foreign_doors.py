@@ -93,10 +93,6 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
         2,
         "the one reader of tables, with limits of its own",
     ),
-    ("run_folder/records_digest.py", "file"): (
-        1,
-        "a table that `foreign_tables` has read before",
-    ),
     ("run_folder/whole_file.py", "file"): (1, "opens new files alone"),
     ("serving/cold_start.py", "file"): (
         4,

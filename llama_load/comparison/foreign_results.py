@@ -397,12 +397,12 @@ def _ms(seconds: list[Any]) -> NDArray[np.float64]:
 # ---------------------------------------------------------------------- values of JSON
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises UsageError."""
+def read_json(file: Path, *, inside: Path | None = None) -> dict[str, Any]:
+    """The JSON object in a file. `inside`: the run folder that it is in. Raises UsageError."""
     if not file.is_file():
         raise UsageError(f"{file} is no file; name a run folder or a result JSON")
     try:
-        return read_foreign_json(file, MOST_BYTES)
+        return read_foreign_json(file, MOST_BYTES, inside=inside)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def folder_summary(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{folder} has no {SUMMARY}: write it with 'llama-load report {folder}'"
         )
-    return read_json(folder / SUMMARY)
+    return read_json(folder / SUMMARY, inside=folder)
 
 
 def _setup(manifest: Manifest) -> dict[str, str]:
@@ -255,19 +255,29 @@ def _server_flags(folder: Path) -> dict[str, str]:
     From the commands that the run noted.
     """
     settings: dict[str, str] = {}
-    files = islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)
-    for file in sorted(files):
+    for file in _command_files(folder):
         server = SERVER_PREFIX
         if file.parent.name != SERVER_FOLDER:
             server += f"{text(file.parent.name)} "
         try:
-            command = begin_of(file, MOST_COMMAND_BYTES).decode("utf-8", "replace")
+            command = begin_of(file, MOST_COMMAND_BYTES, inside=folder).decode(
+                "utf-8", "replace"
+            )
             words = shlex.split(command)
         except (OSError, ValueError):
             continue
         for flag, value in _flags_among(words):
             settings[f"{server}{text(flag)}"] = text(value)
     return settings
+
+
+def _command_files(folder: Path) -> list[Path]:
+    """server/command, server/1/command and so on."""
+    place = folder / SERVER_FOLDER
+    if place.is_symlink():  # it may lead to a folder that takes hours to search
+        return []
+    found = chain(place.glob("command"), place.glob("*/command"))
+    return sorted(islice(found, MOST_SERVERS))
 
 
 def _flags_among(words: list[str]) -> Iterator[tuple[str, str]]:

@@ -58,7 +58,7 @@ def run_row(folder: Path) -> tuple[str, ...]:
     """The cells of `COLUMNS` of a run folder."""
     name = printable(folder.name)
     try:
-        manifest = read_foreign_json(folder / MANIFEST)
+        manifest = read_foreign_json(folder / MANIFEST, inside=folder)
     except (OSError, ValueError):
         return (name, "", "", "", *_NO_FIGURES, f"broken: {MANIFEST} cannot be read")
 

@@ -19,7 +19,7 @@ from llama_load import result_schemas
 from llama_load.analysis.results import Results, analyze
 from llama_load.analysis.run_summary import OURS, SUMMARY
 from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign, read_foreign_json
+from llama_load.foreign_files import TooLarge, read_foreign, read_foreign_json
 from llama_load.foreign_text import printable, redacted
 from llama_load.languages import LANGUAGES
 from llama_load.observed.record import schema
@@ -31,7 +31,12 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.write import markdown
 from llama_load.result_schemas import REQUESTS, VERSIONS
 from llama_load.run_folder import MANIFEST, TABLE, load_run
-from llama_load.run_folder.foreign_tables import WHOLE_TABLE, open_table
+from llama_load.run_folder.foreign_tables import (
+    MOST_FILE_BYTES,
+    WHOLE_TABLE,
+    open_table,
+)
+from llama_load.run_folder.reading import DIGESTED
 from llama_load.run_folder.records_digest import sha256_of
 from llama_load.version import __version__
 
@@ -111,7 +116,7 @@ def _of_schemas(folder: Path) -> Iterator[Verified]:
         (SUMMARY, result_schemas.SUMMARY),
     ):
         try:
-            value = read_foreign_json(folder / file)
+            value = read_foreign_json(folder / file, inside=folder)
         except (OSError, ValueError):
             continue  # `_of_summary` says so
         yield _of_schema(file, name, value)
@@ -178,8 +183,10 @@ def _of_records(results: Results) -> Iterator[Verified]:
     if run.changed is not None and not changed:
         yield Verified("requests.parquet", "records", "as written", "as written", True)
 
-    for name, digest in (run.manifest.digests or {}).items():
-        yield _of_file(run.path, name, digest)
+    digests = run.manifest.digests or {}
+    for name in DIGESTED:
+        if name in digests:
+            yield _of_file(run.path, name, digests[name])
 
     version = run.manifest.version
     if version != __version__:
@@ -191,13 +198,22 @@ def _of_records(results: Results) -> Iterator[Verified]:
 def _of_file(folder: Path, name: str, digest: str) -> Verified:
     """A table (telemetry, probes) against its digest in run.json."""
     try:
-        holds = sha256_of(folder / name) == digest
-    except OSError as error:
-        why = error.strerror or str(error)
+        holds = sha256_of(folder / name, MOST_FILE_BYTES) == digest
+    except (OSError, TooLarge) as error:
+        why = _shown_reason(error)
         return Verified(name, "the file", "as written", why, False)
 
     how = "as written" if holds else "was changed after it was written"
     return Verified(name, "the file", "as written", how, holds)
+
+
+def _shown_reason(error: Exception) -> str:
+    """Why a file cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return "none"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return printable(str(error), MOST_CHARS)
 
 
 def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
@@ -206,8 +222,11 @@ def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
     Nothing where the run has no page.
     """
     try:
-        printed = read_foreign(folder / PAGE)
-    except OSError:
+        printed = read_foreign(folder / PAGE, inside=folder)
+    except FileNotFoundError:
+        return
+    except (OSError, TooLarge) as error:
+        yield Verified(PAGE, "the file", _shown_reason(error), "a page", None)
         return
 
     found = _LANGUAGE.search(printed)
@@ -227,7 +246,7 @@ def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
 def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
     """Every value of summary.json."""
     try:
-        printed = read_foreign_json(folder / SUMMARY)
+        printed = read_foreign_json(folder / SUMMARY, inside=folder)
     except OSError as error:
         raise UsageError(
             f"{folder} has no {SUMMARY} that can be read ({error.strerror}): "
@@ -314,10 +333,12 @@ def _of_text(folder: Path, name: str, candidates: list[str]) -> Iterator[Verifie
     Those that differ from the nearest candidate; if none does, one row for all of them.
     """
     try:
-        printed = read_foreign(folder / name).decode("utf-8", "replace").splitlines()
-    except OSError:
-        yield Verified(name, "the file", "none", "a text", None)
+        data = read_foreign(folder / name, inside=folder)
+    except (OSError, TooLarge) as error:
+        yield Verified(name, "the file", _shown_reason(error), "a text", None)
         return
+
+    printed = data.decode("utf-8", "replace").splitlines()
 
     texts = [redacted(candidate).splitlines() for candidate in candidates]
     computed = max(texts, key=lambda lines: len(set(lines) & set(printed)))

@@ -151,7 +151,7 @@ def _opened(file: Path, columns: pa.Schema) -> Iterator[tuple[pq.ParquetFile, by
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with open_foreign(file, MOST_FILE_BYTES) as opened:
+    with open_foreign(file, MOST_FILE_BYTES, inside=file.parent) as opened:
         size = opened.seek(0, 2)
         opened.seek(max(0, size - _TAIL.size))
         tail = opened.read(_TAIL.size)

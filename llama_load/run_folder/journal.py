@@ -105,7 +105,7 @@ def read_journal(path: Path, most_bytes: int = MOST_JOURNAL_BYTES) -> JournalCon
     on disk or unpacked."""
     if not path.is_file():
         return parse(b"")
-    with open_foreign(path, most_bytes) as opened:
+    with open_foreign(path, most_bytes, inside=path.parent) as opened:
         return _contents(_file(opened.fileno()), most_bytes)
 
 

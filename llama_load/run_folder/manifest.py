@@ -269,7 +269,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
     try:
-        manifest = decode_foreign(read_foreign(file), Manifest)
+        manifest = decode_foreign(read_foreign(file, inside=folder), Manifest)
         check_targets(manifest.targets)
         return manifest
     except OSError as error:
@@ -294,7 +294,8 @@ def last_with_label(
     runs = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
-            manifest = decode_foreign(read_foreign(file), Manifest)
+            data = read_foreign(file, inside=file.parent)
+            manifest = decode_foreign(data, Manifest)
         except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (

@@ -4,9 +4,14 @@ they were written."""
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from llama_load.foreign_files import open_foreign
+
+BLOCK_BYTES = 1 << 20  # read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +27,16 @@ def digest_of(file: Path, rows: int) -> RecordsDigest:
     return RecordsDigest(rows, sha256_of(file))
 
 
-def sha256_of(file: Path) -> str:
-    """The SHA-256 of a file, as hexadecimal digits. Raises OSError."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def sha256_of(file: Path, most_bytes: float = math.inf) -> str:
+    """The SHA-256 of a file of a run folder, as hexadecimal digits.
+
+    Raises OSError, and TooLarge where it has more bytes.
+    """
+    with open_foreign(file, most_bytes, inside=file.parent) as opened:
+        digest = hashlib.sha256()
+        while block := opened.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def digests_of(folder: Path, names: Iterable[str]) -> dict[str, str]:

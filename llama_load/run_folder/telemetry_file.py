@@ -108,7 +108,7 @@ def read_samples(file: Path) -> Telemetry:
     notes: list[str] = []
     left = MOST_SAMPLES
     bad = 0
-    with open_foreign(file, MOST_SAMPLES_BYTES) as lines:
+    with open_foreign(file, MOST_SAMPLES_BYTES, inside=file.parent) as lines:
         while line := lines.readline(MOST_LINE_BYTES):
             try:
                 left -= _add_line(decode_foreign(line, list), series, notes)

@@ -222,7 +222,11 @@ def _memory(sweep: Sweep) -> list[tuple[str, str]]:
         file = sweep.folder.servers / cell.folder / MEMORY
         if not file.is_file():
             continue
-        printed = begin_of(file, MOST_MEMORY_BYTES).decode("utf-8", "replace")
+        try:
+            data = begin_of(file, MOST_MEMORY_BYTES, inside=sweep.folder.path)
+        except OSError:  # a link that leads out
+            continue
+        printed = data.decode("utf-8", "replace")
         server = ", ".join([cell.server.label, *cell.setting_texts])
         memory.setdefault(server, printable_lines(printed.rstrip("\n")))
     return list(memory.items())

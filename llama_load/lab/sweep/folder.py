@@ -164,7 +164,7 @@ def read_journal(path: Path) -> dict[str, Ended]:
     """The entries by key, the last one of each. A line that a crash cut off is left out."""
     ended: dict[str, Ended] = {}
     try:
-        lines = begin_of(path / CELLS, MOST_JOURNAL_BYTES).split(b"\n")
+        lines = begin_of(path / CELLS, MOST_JOURNAL_BYTES, inside=path).split(b"\n")
     except OSError:
         return ended
     for line in lines:
@@ -178,7 +178,7 @@ def read_journal(path: Path) -> dict[str, Ended]:
 
 def _about(path: Path) -> About | None:
     try:
-        return decode_foreign(read_foreign(path / ABOUT), About)
+        return decode_foreign(read_foreign(path / ABOUT, inside=path), About)
     except (
         OSError,
         ValueError,

@@ -29,7 +29,7 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
     dates = set()
     for file in islice(sorted(runs.glob(f"*/{MANIFEST}")), MOST_RUNS):
         try:
-            manifest = read_foreign_json(file)
+            manifest = read_foreign_json(file, inside=file.parent)
             targets = manifest.get("targets") or []
             check_targets(targets)
         except (OSError, ValueError):

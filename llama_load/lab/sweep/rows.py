@@ -234,7 +234,7 @@ def _add_search(row: Row, folder: Path) -> None:
 
     Raises OSError, ValueError.
     """
-    document = printable_json(read_foreign_json(folder / SEARCH_JSON))
+    document = printable_json(read_foreign_json(folder / SEARCH_JSON, inside=folder))
     sentence = str(document.get("sentence") or "")
     capacity = document.get("capacity")
     low = document.get("low")
