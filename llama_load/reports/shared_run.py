@@ -360,8 +360,8 @@ def _shared_load(results: Results) -> dict[str, Any]:
         "fixed_lengths": bool(manifest.fixed_lengths),
         "prompt_cache_intended": bool(manifest.cache_meant),
         "ended": _word(_ENDS, manifest.end),
-        "mean_prompt_tokens": _mean(total.total_input_tokens, total.completed),
-        "mean_output_tokens": _mean(total.total_output_tokens, total.completed),
+        "mean_prompt_tokens": _mean_tokens(total.total_input_tokens, total.completed),
+        "mean_output_tokens": _mean_tokens(total.total_output_tokens, total.completed),
     }
 
 
@@ -389,7 +389,7 @@ def _name_of_data(manifest: Manifest) -> str:
     return str(data.get("path") or "").rpartition("/")[2]
 
 
-def _mean(tokens: int | None, requests: int) -> float | None:
+def _mean_tokens(tokens: int | None, requests: int) -> float | None:
     if tokens is None or not requests:
         return None
     return tokens / requests
