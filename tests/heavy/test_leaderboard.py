@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from llama_load.analysis.results import analyze
+from llama_load.comparison.reasons import MOST_UNLIKE
 from llama_load.reports.shared_run import shared_run
 from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
@@ -34,10 +35,16 @@ def shared() -> dict[str, Any]:
 
 
 def variant(
-    folder: Path, shared: dict[str, Any], name: str, hardware: str, output: float
+    folder: Path,
+    shared: dict[str, Any],
+    name: str,
+    hardware: str,
+    output: float,
+    **load: object,
 ) -> Path:
-    """Another run, with this throughput on this hardware."""
+    """Another run, with this throughput on this hardware, and with this in its load."""
     run = deepcopy(shared)
+    run["share"]["load"] |= load
     run["output_throughput"] = output
     run["share"]["hardware_id"] = hardware
     run["share"]["hardware"]["client_cpu"] = hardware
@@ -79,4 +86,36 @@ def test_sides_are_ranked_only_where_their_intervals_do_not_meet(
         assert tab.query_selector("tbody b") is None
         tab.set_viewport_size({"width": 400, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert log.faults == []
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        ({"mean_output_tokens": 312.875 * 1.03}, "answers 2.9 % apart"),
+        ({"mean_prompt_tokens": 170.59375 * 0.97}, "prompts 3.0 % apart"),
+        ({"prompt_cache_intended": True}, "prompts cached on one side"),
+        ({"mean_output_tokens": 312.875 * 1.01}, ""),
+    ],
+)
+def test_sides_that_compare_would_not_rank_have_no_rank(
+    browser: Any,
+    shared: dict[str, Any],
+    tmp_path: Path,
+    load: dict[str, object],
+    reason: str,
+) -> None:
+    assert f"const MOST_UNLIKE = {MOST_UNLIKE};" in PAGE.read_text()
+    files = [variant(tmp_path, shared, f"f{n}", "fast", 100.0 + n) for n in range(3)]
+    for n in range(3):
+        files.append(variant(tmp_path, shared, f"s{n}", "slow", 50.0 + n, **load))
+    with opened(browser, PAGE.as_uri()) as (tab, log):
+        tab.set_input_files("#files", [str(file) for file in files])
+        tab.wait_for_selector("tbody tr:nth-child(2)")
+        rows = [row.inner_text() for row in tab.query_selector_all("tbody tr")]
+        assert [row.split("\t")[0] for row in rows] == (
+            ["–", "–"] if reason else ["1", "2"]
+        )
+        for row in rows:
+            assert ("not ranked" in row) is bool(reason) and reason in row
         assert log.faults == []
