@@ -32,7 +32,7 @@ from llama_load.users.session_tokens import NO_SESSIONS
 from llama_load.wire.address import parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.exchange import Exchange
-from llama_load.wire.phase_clock import PhaseClock
+from llama_load.wire.phase_clock import DONE, PhaseClock
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END, Slab
 from llama_load.wire.stamps import Opening
@@ -110,6 +110,8 @@ def record_of(case: Case, answer: Answer, scheduled_ns: int | None) -> RequestRe
     line: Any = Line(start_ns, answer.own_delay_ns, answer.connect_ns)
     exchange.connection = line
     for at_ns, data in answer.reads:
+        if clock.phase == DONE:  # its connection is another request's, or closed
+            break
         if not line.keeps(data, at_ns):
             exchange.take(data, at_ns)
     exchange.understand()

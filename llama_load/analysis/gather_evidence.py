@@ -116,6 +116,7 @@ def evidence_of_run(
         unused_rpc_workers=unused_rpc_workers(manifest),
         draft_models=servers_with_draft_model(manifest),
         wakes=sum(server.wakes for server in manifest.servers),
+        prompt_saves_ms=sum(server.prompt_saves_ms for server in manifest.servers),
         failure_context=failure_context(manifest),
         prompts=PromptTable(run.records, cache),
         count_gaps=counted.gaps,

@@ -119,6 +119,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.server_changes(evidence),
         *server_side.just_started(evidence),
         *server_side.sleeps(evidence),
+        *server_side.prompt_saves(evidence),
         *load_kept.unused_rpc_workers(evidence),
         *_of_run(evidence, stages),
         *completeness.retried(evidence),

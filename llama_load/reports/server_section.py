@@ -18,6 +18,7 @@ from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 
 NAME_WIDTH = 16
+LEAST_SAVES_MS = 10.0  # less is not shown
 
 
 def server_lines(servers: Sequence[ServerDescription]) -> Iterable[str]:
@@ -55,6 +56,7 @@ def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
         ("Images", _images(server)),
         ("Evictions", _evictions(server)),
         ("Sleeps", _wakes(server)),
+        ("Prompt cache", _prompt_saves(server)),
         ("KV cache", _joined(server.kv_types, _flash(server))),
         ("RPC workers", "; ".join(map(worker_text, server.rpc))),
         ("Process", _process(server)),
@@ -228,6 +230,17 @@ def _wakes(server: ServerDescription) -> str:
         return ""
     times = quantity(server.wakes, "time")
     return f"{times} it woke during the run and loaded its model again (--sleep-idle-seconds)"
+
+
+def _prompt_saves(server: ServerDescription) -> str:
+    """A new request waits while prompts of idle slots are copied, from a GPU's memory too."""
+    if server.prompt_saves_ms < LEAST_SAVES_MS:
+        return ""
+    seconds = server.prompt_saves_ms / 1000
+    return (
+        f"for {seconds:.2f} s it copied prompts of idle slots to its prompt cache, while others "
+        "waited (--no-cache-idle-slots ends that)"
+    )
 
 
 def _flash(server: ServerDescription) -> str:

@@ -137,8 +137,10 @@ class ServersWatcher(LoopWatcher):
             in_thread(partial(server.describe, traffic)) for server in self._servers
         ]
         for number, known in enumerate(before):
-            wakes = max(0, descriptions[number].wakes - known.wakes)
-            descriptions[number] = replace(descriptions[number], wakes=wakes)
+            now = descriptions[number]
+            wakes = max(0, now.wakes - known.wakes)
+            saves_ms = max(0.0, now.prompt_saves_ms - known.prompt_saves_ms)
+            descriptions[number] = replace(now, wakes=wakes, prompt_saves_ms=saves_ms)
         for number in ended:
             # What a process is made of is not known any more when it is gone.
             known = before[number]

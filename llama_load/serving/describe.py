@@ -71,6 +71,7 @@ def described(
         "context_shifts": own.context_shifts,
         "evictions": log.evictions,
         "wakes": own.wakes,
+        "prompt_saves_ms": own.prompt_saves_ms,
         "buffers": list(own.buffers.values()),
         "draft": None if own.draft is None else _draft_model(own.draft),
         "memory_lines": own.memory_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +18,11 @@ LOOK_EVERY_S = 5.0
 
 
 class ServerProcesses(Source):
-    """The servers' processes. Looked for again while there are none, and for new children."""
+    """The servers' processes. Looked for again while there are none, and for new children.
+
+    Sources that ask for `pids` run in threads of their own: whoever asks while another looks waits
+    for what is found.
+    """
 
     name = SERVER
 
@@ -25,14 +30,16 @@ class ServerProcesses(Source):
         self._ports = set(ports)
         self.processes: list[psutil.Process] = []
         self._looked_s = -LOOK_EVERY_S
+        self._lock = threading.Lock()
         self._cpu_s: dict[int, float] = {}
         self._total_cpu_s = 0.0
 
     @property
     def pids(self) -> list[int]:
         """Their process ids, as of the last look; looks first if there was none."""
-        if self._looked_s < 0:
-            self._look()
+        with self._lock:
+            if self._looked_s < 0:
+                self._look()
         return [process.pid for process in self.processes]
 
     def environment(self, name: str) -> str | None:
@@ -48,13 +55,14 @@ class ServerProcesses(Source):
         return None
 
     def _look(self) -> None:
-        self._looked_s = time.monotonic()
         self.processes = with_descendants(listening(self._ports))
+        self._looked_s = time.monotonic()
 
     def sample(self) -> Iterator[Value]:
         """Number of processes, their resident memory, and CPU seconds since the first sample."""
-        if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
-            self._look()
+        with self._lock:
+            if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+                self._look()
 
         alive = 0
         memory = 0

@@ -296,6 +296,30 @@ def test_another_client_of_a_real_server_is_named(
     assert "NOT COMPARABLE" in done.summary["llama_load"]["verdict"]["words"]
 
 
+def test_a_server_that_copied_prompts_of_idle_slots_is_named() -> None:
+    """80 of 100 ms are in no account of 64 requests; its log says how long it copied. A tenth of
+    that explains nothing, and is told where it is over 2 % of the time."""
+    rows = table(*OURS)
+    figures = summarize(rows)
+    in_all_ms = 80.0 * figures.completed / figures.peak_in_flight
+    evidence = Evidence(
+        records=rows,
+        figures=figures,
+        unexplained=(80.0, 100.0),
+        prompt_saves_ms=in_all_ms,
+    )
+    (found,) = server_side.unexplained(evidence)
+    assert not found.ok and "another client" not in found.text
+    assert "copied prompts of idle slots to its prompt cache" in found.text
+    assert found.sentence.endswith("start it with --no-cache-idle-slots")
+    (told,) = server_side.prompt_saves(evidence)
+    assert (told.name, told.limit, told.value) == ("prompt_saves_ms", None, in_all_ms)
+    little = replace(evidence, prompt_saves_ms=in_all_ms / 10)
+    (found,) = server_side.unexplained(little)
+    assert "another client" in found.text
+    assert not list(server_side.prompt_saves(replace(evidence, prompt_saves_ms=0.0)))
+
+
 def test_a_server_that_slept_is_named_and_no_other_client() -> None:
     """80 of 100 ms are in no account; its log says that it woke."""
     rows = table(*OURS)

@@ -522,6 +522,26 @@ def test_wakes_of_a_server_that_sleeps_are_counted() -> None:
     assert "1 time it woke during the run" in text
 
 
+def test_the_time_in_which_prompts_of_idle_slots_were_copied_is_added_up() -> None:
+    """Lines of b11434 on a GPU with -lv 4: two prompts, 53 ms each. What is removed from the cache,
+    and lines without a stamp, take no time."""
+    lines = """
+0.05.469.520 I srv  get_availabl: updating prompt cache
+0.05.469.560 I srv   prompt_save:  - saving prompt with length 136, total state size = 2.924 MiB (draft: 0.000 MiB)
+0.05.522.751 I srv          load:  - looking for better prompt, base f_keep = 0.007, f_sim = 0.125
+	repeat_last_n = 64, repeat_penalty = 1.000
+0.05.522.869 I slot process_sing: id  1 | task -1 | saving idle slot to prompt cache
+0.05.522.900 I srv   prompt_save:  - saving prompt with length 136, total state size = 2.924 MiB (draft: 0.000 MiB)
+	repeat_last_n = 64, repeat_penalty = 1.000
+0.05.576.352 I srv        update:  - cache state: 36 prompts, 274.994 MiB (limits: 8192.000 MiB, 4096 tokens, 381070 est)
+0.05.683.426 I srv   prompt_save:  - saving prompt with length 136, total state size = 2.924 MiB (draft: 0.000 MiB)
+""".splitlines()
+    server = described(ServerDescription(url="http://x"), (), read_log(lines))
+    assert server.prompt_saves_ms == pytest.approx(53.191 + 53.452)
+    text = " ".join(" ".join(server_lines([server])).split())
+    assert "for 0.11 s it copied prompts of idle slots" in text
+
+
 def test_evictions_of_a_router_are_counted() -> None:
     log = [
         "srv unload_lru: models_max limit reached, removing LRU name=tiny",

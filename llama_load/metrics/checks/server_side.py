@@ -32,6 +32,11 @@ MOST_ROUNDING = 0.25
 MOST_MODELS = 3
 # A server that was started this recently may still be warming up.
 JUST_STARTED_S = 60.0
+# A server that copied prompts for a larger share of the run than this is told.
+LEAST_SAVED = 0.02
+# What may have made this part of an unexplained time is its cause.
+EXPLAINED = 0.5
+SAVE_NO_IDLE_SLOTS = "--no-cache-idle-slots"
 LET_IT_NOT_SLEEP = "raise --sleep-idle-seconds above the longest pause of the load"
 
 
@@ -288,6 +293,34 @@ def _woke(evidence: Evidence) -> str:
     )
 
 
+def prompt_saves(evidence: Evidence) -> Iterator[Check]:
+    """How long llama-server copied prompts of idle slots to its prompt cache in memory
+    (--cache-ram), as it does when a request gets a slot: all others wait. Evidence: its log, from
+    -lv 4 on. No statistics."""
+    seconds = evidence.figures.duration_s
+    if not evidence.prompt_saves_ms > LEAST_SAVED * seconds * 1000:
+        return
+    yield information(
+        "prompt_saves_ms",
+        evidence.prompt_saves_ms,
+        f"{_saved(evidence)}: {SAVE_NO_IDLE_SLOTS} ends that",
+    )
+
+
+def _saved(evidence: Evidence) -> str:
+    return (
+        f"llama-server copied prompts of idle slots to its prompt cache for "
+        f"{evidence.prompt_saves_ms / 1000:.2f} s, while requests waited"
+    )
+
+
+def _saves_explain(evidence: Evidence, unexplained_ms: float) -> bool:
+    """Whether the copying may have made most of the unexplained time: each of the requests in
+    flight waits for it."""
+    most_ms = evidence.prompt_saves_ms * max(1, evidence.figures.peak_in_flight)
+    return most_ms >= EXPLAINED * unexplained_ms * len(evidence.records.ok())
+
+
 def unexplained(evidence: Evidence) -> Iterator[Check]:
     """The share of E2EL, or of TTFT where that is larger, that is neither the server's own time nor
     a wait that the records explain (see `metrics.time_sums`), or the part of the mean E2EL beyond
@@ -333,6 +366,10 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
         yield limited(
             "unexplained_ratio", share, text, limit=limit, advice=LET_IT_NOT_SLEEP
         )
+    elif _saves_explain(evidence, unexplained_ms):
+        text += f": {_saved(evidence)}"
+        advice = f"start it with {SAVE_NO_IDLE_SLOTS}"
+        yield limited("unexplained_ratio", share, text, limit=limit, advice=advice)
     else:
         text += ": another client on the server, a proxy or the network"
         yield limited("unexplained_ratio", share, text, limit=limit)

@@ -136,6 +136,8 @@ _EVICTED = re.compile(
     r"evicting idle LRU name=|models_max limit reached, removing LRU name="
 )
 _SHIFT = re.compile(r"slot context shift, n_keep")
+_SAVES_PROMPT = re.compile(r" prompt_save: +- saving prompt with length ")
+_STAMP = re.compile(r"(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3}) ")
 _WOKE = "server is exiting sleeping state"  # --sleep-idle-seconds
 
 
@@ -200,6 +202,8 @@ class ServerLog(ModelLog):
     evictions: int = 0
     context_shifts: int = 0
     wakes: int = 0  # times that it loaded its model again after a sleep
+    # time in which it copied prompts of idle slots to its prompt cache in memory (--cache-ram), ms
+    prompt_saves_ms: float = 0.0
 
 
 def read_log(
@@ -211,6 +215,7 @@ def read_log(
     is_loaded = False
     names: dict[str, str] = {}  # of a router's models, by the port of their processes
     processes: dict[str, list[str]] = {}
+    saving_since_ms: float | None = None
     for line in map(_plain_line, lines):
         if _MEMORY.search(line) and len(log.memory_lines) < MOST_MEMORY_LINES:
             log.memory_lines.append(line)
@@ -245,10 +250,25 @@ def read_log(
         log.evictions += _EVICTED.search(line) is not None
         log.context_shifts += _SHIFT.search(line) is not None
         log.wakes += _WOKE in line
+        stamp_ms = _stamp_ms(line)
+        if saving_since_ms is not None and stamp_ms is not None:
+            log.prompt_saves_ms += max(0.0, stamp_ms - saving_since_ms)
+            saving_since_ms = None
+        if _SAVES_PROMPT.search(line):
+            saving_since_ms = stamp_ms
     log.models = {
         name: read_log(own_lines, patterns) for name, own_lines in processes.items()
     }
     return log
+
+
+def _stamp_ms(line: str) -> float | None:
+    """When the line was written, by its stamp (minutes, seconds, ms, us), ms; None without one."""
+    match = _STAMP.match(line)
+    if match is None:
+        return None
+    minutes, seconds, ms, us = (int(part) for part in match.groups())
+    return (minutes * 60 + seconds) * 1000 + ms + us / 1000
 
 
 def _plain_line(line: str) -> str:
