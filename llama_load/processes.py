@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,6 +20,8 @@ _LISTENS = " 0A "  # a line of /proc/net/tcp in the state LISTEN
 # Fields of such a line.
 _USER = 7
 _INODE = 9
+# Ticks from boot to its start: a field of /proc/PID/stat, counted after the name.
+_STARTED = 19
 # Of linux/prctl.h.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -98,6 +102,20 @@ def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process
         except (psutil.Error, OSError):  # it has ended, or no descriptor is left
             continue
     return list(found.values())[:MOST_PROCESSES]
+
+
+def identity(process: psutil.Process) -> str:
+    """A name for this process that is the same from every namespace of its machine, and that no
+    other process has: of the machine's boot and the process's start. Raises psutil.Error."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        stat = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace")
+        # Its name, in brackets, may have blanks and brackets.
+        start = stat.rpartition(")")[2].split()[_STARTED]
+    except (OSError, IndexError):
+        boot = platform.node()
+        start = str(process.create_time())
+    return hashlib.sha256(f"{boot} {start}".encode()).hexdigest()[:16]
 
 
 def end_with_parent(by: signal.Signals, parent: int | None = None) -> None:

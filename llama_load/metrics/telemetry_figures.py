@@ -18,7 +18,9 @@ from llama_load.metrics.measured_telemetry import (
     ratio,
     total_if_known,
 )
+from llama_load.metrics.server_identity import series_of_servers
 from llama_load.observed.telemetry_names import HOST, OWN, UP
+from llama_load.observed.telemetry_series import Series
 from llama_load.tables.numbers import decimals_of
 from llama_load.units import MIB, quantity
 
@@ -88,7 +90,8 @@ FIGURES = (
     TelemetryFigure("host_sent_bytes_per_s", "Network sent (bytes/s)", 0,
         "Bytes that they sent a second, loopback not included."),
     TelemetryFigure("server_cpu_cores", "Server CPU (cores)", 2,
-        "Cores that the server's processes use, on the master's machine and on scraped ones: CPU time / length of the windows."),
+        "Cores that the server's processes use, on the master's machine and on scraped ones, each process once: CPU time / length "
+        "of the windows."),
     TelemetryFigure("server_memory_peak_mib", "Server memory, peak (MiB)", 0,
         "Largest resident memory of the server's processes, MiB: sum over machines. Pages that processes share count for each."),
     TelemetryFigure("telemetry_cpu_cores", "Telemetry's own CPU (cores)", 4,
@@ -135,28 +138,20 @@ def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float |
         else measured.price_per_hour * seconds / 3600
     )
 
+    def series_of(metric: str, source: str | None) -> list[Series]:
+        """Of a source, or those of all servers."""
+        if source is None:
+            return series_of_servers(measured.telemetry, metric)
+        return measured.telemetry.find(metric, source)
+
     def growth_per_s(metric: str, source: str | None = None) -> float | None:
-        """Of a source, or the sum of all."""
-        return ratio(
-            total_if_known(
-                [
-                    increase(series, measured)
-                    for series in measured.telemetry.find(metric, source)
-                ]
-            ),
-            seconds,
-        )
+        """Of a source, or the sum of all servers."""
+        increases = [increase(series, measured) for series in series_of(metric, source)]
+        return ratio(total_if_known(increases), seconds)
 
     def peak_mib(metric: str, source: str | None = None) -> float | None:
-        return ratio(
-            total_if_known(
-                [
-                    peak(series, measured)
-                    for series in measured.telemetry.find(metric, source)
-                ]
-            ),
-            MIB,
-        )
+        peaks = [peak(series, measured) for series in series_of(metric, source)]
+        return ratio(total_if_known(peaks), MIB)
 
     return {
         "gpus": float(len(gpus)) or None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 GPU = "gpu"
 UUID = "uuid"
 MIG = "mig"
+# The label of `server_info`: a process that listens (see `processes.identity`).
+PROCESS = "process"
 # A series of every source: 1 where it answered, 0 where it did not.
 UP = "up"
 # The sources on the master's machine; others are named by their URLs. POWER is --power-command, OWN

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from llama_load.metrics.gpu_identity import Place, distinct
+from llama_load.metrics.server_identity import INFO, OF_PROCESSES, repeating
 from llama_load.observed.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
 from llama_load.targets.servers import METRICS
@@ -68,10 +69,14 @@ def present_values(series: Iterable[LiveSeries]) -> dict[str, float]:
     repeated = {
         Place(source, labels[GPU]) for source, labels in infos if GPU in labels
     } - set(places)
+    servers = [(item.source, item.labels) for item in series if item.metric == INFO]
+    repeating_servers = repeating(servers)
     numbers = Counter(place.gpu for place in places)
     readings: dict[str, float] = {}
     for item in series:
         if Place(item.source, item.labels.get(GPU, "")) in repeated:
+            continue
+        if item.source in repeating_servers and item.metric in OF_PROCESSES:
             continue
         meter = _BY_METRIC.get(item.metric)
         if meter is None:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import psutil
 
-from llama_load.observed.telemetry_names import SERVER
-from llama_load.processes import listening, with_descendants
+from llama_load.observed.telemetry_names import PROCESS, SERVER
+from llama_load.processes import identity, listening, with_descendants
 from llama_load.telemetry.source import Source, SourceError, Value
 
 # How often a server's children are looked for again; vLLM starts them while it loads.
@@ -29,6 +29,7 @@ class ServerProcesses(Source):
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = set(ports)
         self.processes: list[psutil.Process] = []
+        self._identities: list[str] = []  # of those that listen
         self._looked_s = -LOOK_EVERY_S
         self._lock = threading.Lock()
         self._cpu_s: dict[int, float] = {}
@@ -55,11 +56,17 @@ class ServerProcesses(Source):
         return None
 
     def _look(self) -> None:
-        self.processes = with_descendants(listening(self._ports))
+        found = listening(self._ports)
+        self.processes = with_descendants(found)
+        self._identities = []
+        for process in found:
+            with suppress(psutil.Error):  # it has ended
+                self._identities.append(identity(process))
         self._looked_s = time.monotonic()
 
     def sample(self) -> Iterator[Value]:
-        """Number of processes, their resident memory, and CPU seconds since the first sample."""
+        """Number of processes, their resident memory, CPU seconds since the first sample, and which
+        processes listen."""
         with self._lock:
             if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
                 self._look()
@@ -89,3 +96,5 @@ class ServerProcesses(Source):
         yield Value("server_processes", float(alive))
         yield Value("server_memory_bytes", float(memory))
         yield Value("server_cpu_seconds_total", self._total_cpu_s)
+        for name in self._identities:
+            yield Value("server_info", 1.0, ((PROCESS, name),))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from pytest import approx
 
 from llama_load.analysis.telemetry_analysis import logged_mib
 from llama_load.metrics.gpu_identity import gpus_in_use
@@ -14,6 +16,8 @@ from llama_load.metrics.telemetry_figures import FIGURES, telemetry_figures
 from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.observed.window import Window
+from llama_load.run.live_meters import present_values
+from llama_load.run.live_telemetry import LiveSeries
 from llama_load.tables.numbers import brief, short
 
 S = 1_000_000_000
@@ -371,6 +375,35 @@ def test_the_servers_processes_on_several_machines_are_added() -> None:
         for source in ("server", "http://gpu/metrics")
     ]
     assert telemetry_figures(measured(*found)).values["server_cpu_cores"] == 1.0
+
+
+def test_a_server_that_an_exporter_sees_too_counts_once() -> None:
+    """The exporter on the same machine was named first, has the same process, and missed the one
+    that came after a restart; that of another machine has its own. The live page says the same."""
+
+    def of(source: str, *processes: str) -> list[Series]:
+        found = [
+            series("server_cpu_seconds_total", {0: 0, 10: 5}, source),
+            series("server_memory_bytes", {0: GIB, 10: GIB}, source),
+        ]
+        for process in processes:
+            info = series("server_info", {0: 1, 10: 1}, source, process=process)
+            found.append(info)
+        return found
+
+    found = [
+        *of("http://here:9410/metrics", "one"),
+        *of("server", "one", "two"),
+        *of("http://there:9410/metrics", "three"),
+    ]
+    figures = telemetry_figures(measured(*found)).values
+    assert figures["server_cpu_cores"] == 1.0
+    assert figures["server_memory_peak_mib"] == 2048
+    live = []
+    for each in found:
+        points = deque(zip(each.t_ns.tolist(), each.values.tolist(), strict=True))
+        live.append(LiveSeries(each.source, each.metric, each.labels, points))
+    assert present_values(live)["Server memory (GiB): server"] == approx(2)
 
 
 def test_nothing_sampled_is_nothing_and_never_zero() -> None:

@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ import pynvml
 import pytest
 
 from llama_load.bound_headers import bound
+from llama_load.processes import listening
 from llama_load.serving.launch import Server
-from llama_load.telemetry import page_source, prometheus
+from llama_load.telemetry import page_source, prometheus, server_processes
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host
 from llama_load.telemetry.nvml import NvidiaGpus
@@ -196,15 +198,47 @@ def test_the_host_says_what_psutil_says() -> None:
 
 
 def test_the_servers_processes_are_found_by_their_port(llama_server: Server) -> None:
-    source = ServerProcesses([int(llama_server.url.rpartition(":")[2])])
+    port = int(llama_server.url.rpartition(":")[2])
+    source = ServerProcesses([port])
     found = values(source)
     assert (
         found["server_processes", ""] == 1
         and found["server_memory_bytes", ""] > 10 << 20
     )
     assert found["server_cpu_seconds_total", ""] == 0, "counted from the first sample"
+    (info,) = (each for each in source.sample() if each.metric == "server_info")
+    (again,) = (
+        each
+        for each in ServerProcesses([port]).sample()
+        if each.metric == "server_info"
+    )
+    assert info == again and dict(info.labels)["process"]
     with pytest.raises(SourceError, match="cannot be seen"):
         values(ServerProcesses([1]))
+
+
+def test_who_asks_while_another_looks_for_the_processes_waits(
+    llama_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPUs' thread asks whose memory it is, while that of the processes looks."""
+    port = int(llama_server.url.rpartition(":")[2])
+    begun = threading.Event()
+    go_on = threading.Event()
+
+    def slowly(ports: Iterable[int]) -> list[psutil.Process]:
+        begun.set()
+        go_on.wait(20)
+        return listening(ports)
+
+    monkeypatch.setattr(server_processes, "listening", slowly)
+    source = ServerProcesses([port])
+    with ThreadPoolExecutor() as threads:
+        pids = threads.submit(lambda: source.pids)
+        assert begun.wait(20)
+        sampled = threads.submit(values, source)
+        go_on.set()
+        assert sampled.result(20)["server_processes", ""] == 1
+        assert len(pids.result(20)) == 1
 
 
 # ---------------------------------------------------------------------- pages

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llama_load.metrics.checks.same import observed
 from llama_load.metrics.gpu_identity import vram_series
+from llama_load.metrics.server_identity import series_of_servers
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.topics.soak.drift import Soak, soak
 from llama_load.topics.topic import TopicInput
@@ -40,7 +41,7 @@ def soak_figures(given: TopicInput) -> SoakFigures | None:
 def _memory(telemetry: Telemetry) -> Sequence[tuple[str, Series]]:
     """The memory of the servers' processes and of the GPUs, by the names to show."""
     named = []
-    servers = telemetry.find("server_memory_bytes")
+    servers = series_of_servers(telemetry, "server_memory_bytes")
     for server in servers:
         name = f"server memory {server.source}" if len(servers) > 1 else "server memory"
         named.append((name, server))
