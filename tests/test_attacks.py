@@ -38,8 +38,7 @@ from llama_load.record.token_blocks import MOST_UNANSWERED, ServerTokens
 from llama_load.reports import conversation_prompts
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import TargetFacts, read_manifest
-from llama_load.targets import server_controls
-from llama_load.targets.servers import kind_named
+from llama_load.targets.servers import kind_named, server_controls
 from llama_load.web.page_token import PageToken
 from llama_load.web.run_files import RunFiles
 from llama_load.wire.address import parse_url
@@ -577,7 +576,7 @@ def test_all_slots_of_a_server_have_one_time(monkeypatch: pytest.MonkeyPatch) ->
     session = Slow()
     monkeypatch.setattr(server_controls.time, "monotonic", lambda: session.waited_s)
     kind = kind_named("llama-server")
-    assert not server_controls.reset_cache(session, "http://h", kind)  # type: ignore[arg-type]
+    assert not kind.reset_cache(session, "http://h")  # type: ignore[arg-type]
     assert session.waited_s <= server_controls.TIMEOUT_S + 1000 * 0.01
 
 

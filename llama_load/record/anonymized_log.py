@@ -24,10 +24,10 @@ def anonymize(log: Path, out: Path, tokens: PromptTokens) -> list[str]:
     for seen in requests:
         if digest is None:
             digest = DigestLines(tokens, seen.started_ns)
-        numbers, length = digest.blocks(seen)
+        blocks = digest.blocks(seen)
         # This forgets the texts.
         turn = None if seen.messages is None else conversations.add(seen)
-        lines.add(digest.line(seen, turn, numbers, length))
+        lines.add(digest.line(seen, turn, blocks))
         if lines.fault:
             raise RunError(f"{out}: {lines.fault}")
     lines.close()

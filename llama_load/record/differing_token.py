@@ -7,29 +7,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llama_load.record.token_blocks import ServerTokens
+from llama_load.record.token_blocks import ImageToken, ServerTokens
 from llama_load.targets.apis.changed_prompts import common_length, excerpt
+from llama_load.units import quantity
+from llama_load.workloads.traces import BAILIAN_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlace:
+    """Where two prompts begin to differ: `token`, from 0, is the first that differs, or one from
+    there to `last`, the last one of its block, is. `images`: stand before it besides; their tokens
+    are not counted."""
+
+    token: int
+    last: int | None = None
+    images: int = 0
+
+    def __str__(self) -> str:
+        if self.last is not None:
+            return f"in tokens {self.token} to {self.last}"
+        if self.images:
+            return f"after {self.same}"
+        return f"at token {self.token}"
+
+    @property
+    def same(self) -> str:
+        """How many tokens both prompts begin with: "6 tokens and 1 image", "16 to 31 tokens"."""
+        text = quantity(self.token, "token")
+        if self.last is not None:
+            text = f"{self.token} to {quantity(self.last, 'token')}"
+        if self.images:
+            text += f" and {quantity(self.images, 'image')}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
 class DifferingToken:
-    """`index`: from 0, so as many tokens are the same; `earlier` and `count`: the tokens of the
-    prompt before and of this one.
+    """`place`: of the first token that differs; None: this prompt begins with all of the one
+    before. `count`: the tokens of this one, None if it has images.
 
     `before` and `now`: the prompts around the place in which they differ, as the chat template
     renders them; None where the server has tokens alone.
     """
 
-    index: int
-    earlier: int
-    count: int
+    place: TokenPlace | None
+    count: int | None
     before: str | None = None
     now: str | None = None
-
-    @property
-    def is_there(self) -> bool:
-        """False: this prompt begins with all of the one before."""
-        return self.index < self.earlier
 
 
 def differing_token(
@@ -42,16 +66,39 @@ def differing_token(
     if first is None or second is None:
         return None
 
-    index = _common_count(first.tokens, second.tokens)
-    earlier = len(first.tokens)
-    count = len(second.tokens)
+    place = _place_of(first.tokens, second.tokens)
+    count = None
+    if not _images_of(second.tokens):
+        count = len(second.tokens)
     if first.text is None or second.text is None:
-        return DifferingToken(index, earlier, count)
+        return DifferingToken(place, count)
 
     common = common_length(first.text, second.text)
     before_text = excerpt(first.text, common)
     now_text = excerpt(second.text, common)
-    return DifferingToken(index, earlier, count, before_text, now_text)
+    return DifferingToken(place, count, before_text, now_text)
+
+
+def differing_block(one: Sequence[int], other: Sequence[int]) -> TokenPlace | None:
+    """The first block of a prompt that another one does not have in its place, by the numbers of
+    their blocks. None: all are the same; a last one that is not whole has no number."""
+    common = _common_count(one, other)
+    if common == len(one):
+        return None
+    begin = common * BAILIAN_BLOCK
+    return TokenPlace(begin, begin + BAILIAN_BLOCK - 1)
+
+
+def _place_of(one: Sequence[Any], other: Sequence[Any]) -> TokenPlace | None:
+    common = _common_count(one, other)
+    if common == len(one):
+        return None
+    images = _images_of(one[:common])
+    return TokenPlace(common - images, images=images)
+
+
+def _images_of(tokens: Sequence[Any]) -> int:
+    return sum(isinstance(token, ImageToken) for token in tokens)
 
 
 def _common_count(one: Sequence[Any], other: Sequence[Any]) -> int:

@@ -6,6 +6,7 @@ added messages, and what the server reported as cached.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from llama_load.record.joined_conversations import Turn
@@ -30,6 +31,15 @@ def prompt_body(seen: SeenRequest) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class PromptBlocks:
+    """A prompt's length in tokens, the numbers of its blocks, and what the tokens come from."""
+
+    length: int
+    numbers: list[int]
+    source: str = ""
+
+
 class DigestLines:
     """Makes the lines. Texts go in and do not come out."""
 
@@ -43,28 +53,31 @@ class DigestLines:
         """What the tokens come from."""
         return self._tokens.source
 
-    def blocks(self, seen: SeenRequest) -> tuple[list[int], int]:
-        """The numbers of a prompt's blocks, and its length: as the server reported it, else
-        counted."""
-        has_text = seen.messages is not None or seen.prompt is not None
-        tokens = self._tokens.tokens(prompt_body(seen)) if has_text else None
-        found = tokens or []
-        length = len(found) if seen.prompt_tokens is None else seen.prompt_tokens
-        return self._blocks.of(found), length
+    def blocks(self, seen: SeenRequest) -> PromptBlocks:
+        """Those of a request. The length is what the server reported, else counted."""
+        found = None
+        if seen.messages is not None or seen.prompt is not None:
+            found = self._tokens.tokens(prompt_body(seen), seen.prompt_tokens)
+        if found is None:
+            return PromptBlocks(seen.prompt_tokens or 0, [])
+        length = seen.prompt_tokens
+        if length is None:
+            length = len(found.tokens)
+        return PromptBlocks(length, self._blocks.of(found.tokens), found.source)
 
     def line(
-        self, seen: SeenRequest, turn: Turn | None, numbers: list[int], length: int
+        self, seen: SeenRequest, turn: Turn | None, blocks: PromptBlocks
     ) -> dict[str, Any]:
         """A request's line; `turn`: its place, of a request with messages."""
         line: dict[str, Any] = {
             "chat_id": seen.number,
             "parent_chat_id": NO_PARENT,
             "timestamp": round(ns_to_s(seen.started_ns - self.origin_ns), 6),
-            "input_length": length,
+            "input_length": blocks.length,
             "output_length": seen.output_tokens or 0,
             "type": seen.api,
             "turn": 1,
-            "hash_ids": numbers,
+            "hash_ids": blocks.numbers,
         }
         if turn is not None:
             line["turn"] = turn.number

@@ -3,67 +3,61 @@ the first part in which they differ.
 
 A client that edits its history (a new date in the system prompt, other tools, dropped reasoning)
 begins a new conversation in the file, but for the server's cache it goes on with the old one. Here
-a request goes on with the one whose last message and answer it repeats.
+a request goes on with the one whose last message and answer it repeats; of the message its first
+line is enough, because clients such as aider send reminders below the last question alone.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from llama_load.record.differing_token import differing_token
-from llama_load.record.digest_lines import prompt_body
-from llama_load.record.joined_conversations import (
-    ASSISTANT,
-    OTHER_ROLE,
-    ROLES,
-    Turn,
-    canonical,
+from llama_load.record.differing_token import (
+    TokenPlace,
+    differing_block,
+    differing_token,
 )
+from llama_load.record.digest_lines import PromptBlocks, prompt_body
+from llama_load.record.joined_conversations import Turn
+from llama_load.record.prompt_images import with_names
 from llama_load.record.read_exchange import SeenRequest
+from llama_load.record.request_parts import (
+    NO_PAIR,
+    Pair,
+    Part,
+    PartReader,
+    RequestParts,
+    chars_of,
+    difference,
+)
 from llama_load.record.token_blocks import ServerTokens
-from llama_load.targets.apis.changed_prompts import common_length, excerpt
 from llama_load.topics.reprocessing import cacheable_tokens, lost_tokens
 
 # Prompts in memory; beyond that the conversations that rested longest are forgotten.
 MOST_BYTES = 128 << 20
 # So many questions for tokens in a row without an answer, and the server is not asked again.
 MOST_UNANSWERED = 3
-# What a part takes without its text.
+# What a part takes without its text, and a block's number.
 BYTES_OF_PART = 400
-_REASONING = ("reasoning", "reasoning_content", "thinking")
-_TOOLS = "tools"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The tools, the system prompt or a message of a request. `digest`: of its text; `bare`: of
-    the same without reasoning, or of tools in no order."""
-
-    name: str
-    digest: bytes
-    bare: bytes
-    chars: int
-    text: str | None
+BYTES_OF_NUMBER = 8
 
 
 @dataclass(slots=True)
 class _Thread:
-    """A conversation as the server's cache sees it. `asked`: the pair of its last message and its
-    answer."""
+    """A conversation as the server's cache sees it, with its last request. `size`: bytes that it
+    takes."""
 
     number: int
     turns: int = 0
-    parts: list[_Part] = field(default_factory=list)
-    asked: bytes = b""
+    parts: list[Part] = field(default_factory=list)
+    asked: Pair = NO_PAIR
     prompt_tokens: int | None = None
     last_request: int = 0
     body: Mapping[str, Any] | None = None
+    blocks: PromptBlocks | None = None
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +67,9 @@ class PlacedPrompt:
 
     `earlier_chars`: of the prompt before; `common_chars`: how many this one begins with.
     `changed_in`: the first part that differs, "message 0 (system)"; `before` and `now`: its texts
-    from there, None in a digest. `token`: the first token that differs, None where the server was
-    not asked or cannot tell; where no part differs, the texts are those of the chat template.
+    from there, None in a digest. `token`: where the tokens differ, in a digest by their blocks;
+    None where the server was not asked or cannot tell. Where no part differs, the texts are those
+    of the chat template.
     """
 
     conversation: int
@@ -85,7 +80,7 @@ class PlacedPrompt:
     changed_in: str | None = None
     before: str | None = None
     now: str | None = None
-    token: int | None = None
+    token: TokenPlace | None = None
 
 
 class EarlierPrompts:
@@ -98,60 +93,46 @@ class EarlierPrompts:
         self._keeps_texts = keeps_texts
         self._server = server
         self._unanswered = 0
-        self._key = secrets.token_bytes(32)
+        self._reader = PartReader(keeps_texts=keeps_texts)
         self._threads: OrderedDict[int, _Thread] = OrderedDict()
         self._by_asked: dict[bytes, _Thread] = {}
+        self._by_loosely_asked: dict[bytes, _Thread] = {}
         self._by_request: dict[int, _Thread] = {}
         self._size = 0
 
-    def parts(self, seen: SeenRequest) -> list[_Part]:
+    def parts(self, seen: SeenRequest) -> RequestParts:
         """The parts of a request, before its texts are forgotten."""
-        body = seen.body
-        parts = []
-        if body.get("tools"):
-            parts.append(self._part(_TOOLS, body["tools"]))
-        for name in ("system", "instructions"):
-            if body.get(name):
-                parts.append(self._part(f"{name} prompt", body[name]))
-        for number, message in enumerate(_messages(body)):
-            parts.append(self._part(f"message {number} ({_role_of(message)})", message))
-        return parts
-
-    def asked(self, seen: SeenRequest) -> tuple[bytes, bytes]:
-        """Two pairs of a message and its answer: the last of the history, b"" where there is none;
-        and that of this request."""
-        messages = seen.messages or []
-        repeated = b""
-        for number in range(len(messages) - 1, 0, -1):
-            if messages[number].get("role") == ASSISTANT:
-                repeated = self._pair(messages[number - 1], messages[number])
-                break
-        own = b""
-        if messages and seen.reply is not None:
-            own = self._pair(messages[-1], seen.reply)
-        return repeated, own
+        return self._reader.read(seen)
 
     def placed(
         self,
         seen: SeenRequest,
-        parts: list[_Part],
-        asked: tuple[bytes, bytes],
+        parts: RequestParts,
         turn: Turn,
+        blocks: PromptBlocks | None = None,
     ) -> PlacedPrompt:
-        """The place of a request that is this turn of the recording."""
-        repeated, own = asked
-        thread = None
-        if turn.after is not None:
-            thread = self._by_request.get(turn.after)
-        if thread is None and repeated:
-            thread = self._by_asked.get(repeated)
+        """The place of a request that is this turn of the recording; `blocks`: of a digest."""
+        thread = self._thread_of(parts.repeated, turn)
         if thread is None:
             thread = _Thread(turn.conversation.number)
-        place = _compared(thread, parts)
+        place = _compared(thread, parts.parts)
         if self._server is not None and thread.body is not None:
             place = self._with_token(place, thread.body, seen, self._server)
-        self._remember(thread, seen, parts, own)
+        if blocks is not None and thread.blocks is not None:
+            place = _with_block(place, thread.blocks, blocks, seen)
+        self._remember(thread, seen, parts, blocks)
         return place
+
+    def _thread_of(self, repeated: Pair, turn: Turn) -> _Thread | None:
+        """The one that a request goes on with."""
+        if turn.after is not None:
+            thread = self._by_request.get(turn.after)
+            if thread is not None:
+                return thread
+        thread = self._by_asked.get(repeated.exact)
+        if thread is not None:
+            return thread
+        return self._by_loosely_asked.get(repeated.loose)
 
     def _with_token(
         self,
@@ -169,28 +150,36 @@ class EarlierPrompts:
             self._unanswered += 1
             return place
         self._unanswered = 0
-        if not found.is_there:
+        if found.place is None:
             return place
         if place.changed_in is not None:
-            return replace(place, token=found.index)
-        return replace(place, token=found.index, before=found.before, now=found.now)
+            return replace(place, token=found.place)
+        return replace(place, token=found.place, before=found.before, now=found.now)
 
     def _remember(
-        self, thread: _Thread, seen: SeenRequest, parts: list[_Part], own: bytes
+        self,
+        thread: _Thread,
+        seen: SeenRequest,
+        parts: RequestParts,
+        blocks: PromptBlocks | None,
     ) -> None:
         self._forget(thread)
         thread.turns += 1
-        thread.parts = parts
-        thread.asked = own
+        thread.parts = parts.parts
+        thread.asked = parts.own
         thread.prompt_tokens = seen.prompt_tokens
         thread.last_request = seen.number
+        thread.blocks = blocks
         if self._server is not None:
-            thread.body = prompt_body(seen)
+            thread.body = with_names(prompt_body(seen))
+        thread.size = self._size_of(thread)
         self._threads[thread.number] = thread
         self._by_request[seen.number] = thread
-        if own:
-            self._by_asked[own] = thread
-        self._size += self._size_of(parts)
+        if parts.own.exact:
+            self._by_asked[parts.own.exact] = thread
+        if parts.own.loose:
+            self._by_loosely_asked[parts.own.loose] = thread
+        self._size += thread.size
         while len(self._threads) > 1 and self._size > MOST_BYTES:
             self._forget(next(iter(self._threads.values())))
 
@@ -198,32 +187,33 @@ class EarlierPrompts:
         if self._threads.pop(thread.number, None) is None:
             return
         del self._by_request[thread.last_request]
-        if self._by_asked.get(thread.asked) is thread:
-            del self._by_asked[thread.asked]
-        self._size -= self._size_of(thread.parts)
+        _unlink(self._by_asked, thread.asked.exact, thread)
+        _unlink(self._by_loosely_asked, thread.asked.loose, thread)
+        self._size -= thread.size
 
-    def _size_of(self, parts: Sequence[_Part]) -> int:
-        texts = _chars(parts) if self._keeps_texts else 0
+    def _size_of(self, thread: _Thread) -> int:
+        texts = chars_of(thread.parts) if self._keeps_texts else 0
         if self._server is not None:
             texts *= 2  # they are in the body as well
-        return texts + BYTES_OF_PART * (len(parts) + 1)
+        size = texts + BYTES_OF_PART * (len(thread.parts) + 1)
+        if thread.blocks is not None:
+            size += BYTES_OF_NUMBER * len(thread.blocks.numbers)
+        return size
 
-    def _part(self, name: str, value: Any) -> _Part:
-        text = json.dumps(value, ensure_ascii=False)
-        return _Part(
-            name,
-            self._hash(text),
-            self._hash(_bare(name, value)),
-            len(text),
-            text if self._keeps_texts else None,
-        )
 
-    def _pair(self, message: Mapping[str, Any], answer: Mapping[str, Any]) -> bytes:
-        return self._hash(canonical(message) + canonical(answer))
+def _unlink(known: dict[bytes, _Thread], name: bytes, thread: _Thread) -> None:
+    if known.get(name) is thread:
+        del known[name]
 
-    def _hash(self, text: str) -> bytes:
-        data = text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, digest_size=16, key=self._key).digest()
+
+def _with_block(
+    place: PlacedPrompt, before: PromptBlocks, now: PromptBlocks, seen: SeenRequest
+) -> PlacedPrompt:
+    """The place with the block, of a prompt that changed or was processed again."""
+    is_changed = place.changed_in is not None or bool(again_tokens(seen, place))
+    if not is_changed or before.source != now.source:
+        return place
+    return replace(place, token=differing_block(before.numbers, now.numbers))
 
 
 def again_tokens(seen: SeenRequest, place: PlacedPrompt) -> int | None:
@@ -238,37 +228,7 @@ def again_tokens(seen: SeenRequest, place: PlacedPrompt) -> int | None:
     return lost_tokens(could, seen.cached_tokens)
 
 
-def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
-    """Those of the chat and messages APIs, or the items of the responses API."""
-    messages = body.get("messages", body.get("input"))
-    if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
-    return messages if isinstance(messages, list) else []
-
-
-def _role_of(message: Any) -> str:
-    """Any other text in the place of a role is a text, which a digest does not hold."""
-    role = message.get("role", "user") if isinstance(message, Mapping) else None
-    return str(role) if role in (ASSISTANT, *ROLES) else OTHER_ROLE
-
-
-def _bare(name: str, value: Any) -> str:
-    if name == _TOOLS and isinstance(value, list):
-        tools = [json.dumps(tool, ensure_ascii=False) for tool in value]
-        return "\n".join(sorted(tools))
-    if isinstance(value, Mapping):
-        value = {key: each for key, each in value.items() if key not in _REASONING}
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _chars(parts: Sequence[_Part]) -> int:
-    total = 0
-    for part in parts:
-        total += part.chars
-    return total
-
-
-def _compared(thread: _Thread, parts: Sequence[_Part]) -> PlacedPrompt:
+def _compared(thread: _Thread, parts: list[Part]) -> PlacedPrompt:
     """These parts beside those of the prompt before."""
     turn = thread.turns + 1
     if not thread.parts:
@@ -277,12 +237,12 @@ def _compared(thread: _Thread, parts: Sequence[_Part]) -> PlacedPrompt:
     for number, before in enumerate(thread.parts):
         now = parts[number] if number < len(parts) else None
         if now is None or now.digest != before.digest:
-            found = _difference(before, now)
+            found = difference(before, now)
             return PlacedPrompt(
                 thread.number,
                 turn,
                 thread.prompt_tokens,
-                _chars(thread.parts),
+                chars_of(thread.parts),
                 common + found.common,
                 found.where,
                 found.before,
@@ -290,28 +250,3 @@ def _compared(thread: _Thread, parts: Sequence[_Part]) -> PlacedPrompt:
             )
         common += before.chars
     return PlacedPrompt(thread.number, turn, thread.prompt_tokens, common, common)
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    where: str
-    common: int = 0
-    before: str | None = None
-    now: str | None = None
-
-
-def _difference(before: _Part, now: _Part | None) -> _Difference:
-    if now is None:
-        return _Difference(f"{before.name}, which is missing")
-    where = before.name
-    if before.name != now.name:
-        where = f"{before.name}, now {now.name}"
-    elif before.bare == now.bare:
-        how = "the order" if before.name == _TOOLS else "the reasoning"
-        where = f"{before.name}, {how} alone"
-    if before.text is None or now.text is None:
-        return _Difference(where)
-    common = common_length(before.text, now.text)
-    return _Difference(
-        where, common, excerpt(before.text, common), excerpt(now.text, common)
-    )

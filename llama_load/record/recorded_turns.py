@@ -15,6 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.observed.record import schema
 from llama_load.observed.records import Records
+from llama_load.record.differing_token import TokenPlace
 from llama_load.record.earlier_prompts import PlacedPrompt
 from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.recorded_server import RecordedServer
@@ -37,7 +38,7 @@ _HOST = "server"  # a recording has one
 _COLUMNS = (
     *("host", "workload", "conversation", "conversation_start", "agent", "turn"),
     *("status", "warmup", "adapter", "replica", "prompt_tokens", "cached_tokens"),
-    "output_tokens",
+    *("output_tokens", "ttft_ms"),
     *("prompt_index", "earlier_chars", "common_chars", "changed_in"),
     *("server_prompt_tokens", "server_prompt_ms", "server_predict_ms"),
     *("started_mono_ns", "ended_mono_ns"),
@@ -49,7 +50,8 @@ class TurnLine(msgspec.Struct):
     those that could have been cached, those that were, and those that were processed again, with
     their time and cause. `taker`: the conversation that had the slot in between. `same_text`: the
     share of the prompt before that this one begins with; `changed_in`, `before` and `now`: where
-    and how it is another one; `token`: the first token that differs, from 0."""
+    and how it is another one; `token`, from 0: the first token that differs, or one from there to
+    `last_token` is; `images`: stand before it, without their tokens."""
 
     conversation: str
     turn: int
@@ -65,6 +67,8 @@ class TurnLine(msgspec.Struct):
     before: str | None = None
     now: str | None = None
     token: int | None = None
+    last_token: int | None = None
+    images: int = 0
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class RecordedTurns:
             "warmup": False,
             "prompt_tokens": seen.prompt_tokens,
             "cached_tokens": seen.cached_tokens,
+            "output_tokens": seen.output_tokens,
+            "ttft_ms": seen.ttft_ms,
             "server_prompt_tokens": seen.processed_tokens,
             "server_prompt_ms": seen.processed_ms,
             "server_predict_ms": seen.predict_ms,
@@ -170,10 +176,14 @@ class FoundTurns:
                 turn.taker,
                 turn.same_text,
                 turn.changed_in,
-                place.before if place is not None else None,
-                place.now if place is not None else None,
-                place.token if place is not None else None,
             )
+            if place is not None:
+                line.before = place.before
+                line.now = place.now
+            if place is not None and place.token is not None:
+                line.token = place.token.token
+                line.last_token = place.token.last
+                line.images = place.token.images
             yield msgspec.to_builtins(line)
 
     def summary(self) -> list[str]:
@@ -203,12 +213,12 @@ def turns_file(given: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """A turn as the file has it, with the texts and the first token that differ, if they are
-    there."""
+    """A turn as the file has it, with the texts that differ and the place of the first token that
+    does, if they are there."""
 
     turn: ReprocessedTurn
     texts: tuple[str, str] | None
-    token: int | None = None
+    token: TokenPlace | None = None
 
 
 def read_turns(given: Path) -> list[RecordedTurn]:
@@ -257,4 +267,7 @@ def _recorded_turn(line: TurnLine) -> RecordedTurn:
     texts = None
     if line.before is not None and line.now is not None:
         texts = (line.before, line.now)
-    return RecordedTurn(turn, texts, line.token)
+    token = None
+    if line.token is not None:
+        token = TokenPlace(line.token, line.last_token, line.images)
+    return RecordedTurn(turn, texts, token)

@@ -10,7 +10,7 @@ from pathlib import Path
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.record.conversation_lines import conversation_line, request_line
-from llama_load.record.digest_lines import DigestLines
+from llama_load.record.digest_lines import DigestLines, PromptBlocks
 from llama_load.record.earlier_prompts import (
     EarlierPrompts,
     PlacedPrompt,
@@ -125,20 +125,21 @@ class Recording:
             self._cached_tokens += seen.cached_tokens
 
     def _record(self, seen: SeenRequest) -> None:
-        has_messages = seen.messages is not None
-        parts = self._earlier.parts(seen) if has_messages else []
-        asked = self._earlier.asked(seen)
-        turn = self._recorded(seen)
+        parts = self._earlier.parts(seen)
+        blocks = None
+        if self._digest is not None:
+            blocks = self._digest.blocks(seen)
+        turn = self._recorded(seen, blocks)
         place = None
         if turn is not None:
-            place = self._earlier.placed(seen, parts, asked, turn)
+            place = self._earlier.placed(seen, parts, turn, blocks)
         self._turns.add(seen, place)
         self._say(_request_line(seen, turn, place))
 
-    def _recorded(self, seen: SeenRequest) -> Turn | None:
+    def _recorded(self, seen: SeenRequest, blocks: PromptBlocks | None) -> Turn | None:
         origin_ns = self._origin_ns or 0
-        if self._digest is not None:
-            return self._digested(seen, self._digest)
+        if self._digest is not None and blocks is not None:
+            return self._digested(seen, self._digest, blocks)
         if seen.messages is None:
             self._add_beside(_REQUESTS, request_line(seen, origin_ns))
             return None
@@ -146,14 +147,15 @@ class Recording:
         self._write_large(origin_ns)
         return turn
 
-    def _digested(self, seen: SeenRequest, digest: DigestLines) -> Turn | None:
+    def _digested(
+        self, seen: SeenRequest, digest: DigestLines, blocks: PromptBlocks
+    ) -> Turn | None:
         if seen.messages is None and seen.prompt is None:
             self._reasons[f"{seen.api}: a trace has no such requests"] += 1
             return None
-        numbers, length = digest.blocks(seen)
         # This forgets the texts.
         turn = None if seen.messages is None else self._conversations.add(seen)
-        self._lines.add(digest.line(seen, turn, numbers, length))
+        self._lines.add(digest.line(seen, turn, blocks))
         return turn
 
     def _write_large(self, origin_ns: int) -> None:
@@ -317,5 +319,5 @@ def _again(seen: SeenRequest, place: PlacedPrompt) -> list[str]:
         return []
     if place.changed_in is None:
         return [f"{lost} processed again"]
-    at = "" if place.token is None else f", at token {place.token}"
+    at = "" if place.token is None else f", {place.token}"
     return [f"{lost} processed again: changed in {place.changed_in}{at}"]

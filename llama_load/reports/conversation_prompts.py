@@ -15,7 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.observed.records import Records
-from llama_load.record.differing_token import differing_token
+from llama_load.record.differing_token import TokenPlace, differing_token
 from llama_load.record.token_blocks import ServerTokens
 from llama_load.run_folder import Run
 from llama_load.tables import LEFT, Column, Row, Table, figure, text_lines, whole
@@ -37,11 +37,11 @@ MOST_TURNS = 5000
 @dataclass(frozen=True, slots=True)
 class TurnTexts:
     """How a turn's prompt differs from the one before. `texts`: both around that place, None: not
-    kept; `token`: the number of tokens that both begin with, None: not known. `without`: tokens
-    that the run's prompt had besides those that the server was asked for."""
+    kept; `token`: where the tokens differ, None: not known. `without`: tokens that the run's prompt
+    had besides those that the server was asked for."""
 
     texts: tuple[str, str] | None = None
-    token: int | None = None
+    token: TokenPlace | None = None
     without: int = 0
 
 
@@ -179,7 +179,7 @@ def _tokens_of(found: TurnTexts) -> str:
     """How many tokens are the same, "" if that is not known."""
     if found.token is None:
         return ""
-    text = quantity(found.token, "token")
+    text = found.token.same
     if found.without:
         text += f" (without the {found.without} of tools and the like)"
     return text
@@ -215,13 +215,15 @@ def _with_token(
     if before is None or now is None:
         return TurnTexts(texts)
     found = differing_token(server, before, now)
-    if found is None or not found.is_there:
+    if found is None or found.place is None:
         return TurnTexts(texts)
     if not is_changed and found.before is not None and found.now is not None:
         texts = (found.before, found.now)
-    prompt_tokens = rows.numbers("prompt_tokens")
-    without = max(0, int(prompt_tokens[1]) - found.count)
-    return TurnTexts(texts, found.index, without)
+    without = 0
+    if found.count is not None:
+        prompt_tokens = rows.numbers("prompt_tokens")
+        without = max(0, int(prompt_tokens[1]) - found.count)
+    return TurnTexts(texts, found.place, without)
 
 
 def kept_messages(text: str) -> list[dict[str, Any]] | None:

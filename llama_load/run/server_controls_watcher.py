@@ -8,16 +8,11 @@ from collections.abc import Callable, Sequence
 from llama_load.plain_http import Session
 from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run_folder import StageRecord
-from llama_load.targets.server_controls import (
-    reset_cache,
-    start_profiler,
-    stop_profiler,
-)
 from llama_load.targets.servers import ServerKind
 from llama_load.targets.target import Target
 from llama_load.wire.tls import TlsOptions
 
-Control = Callable[[Session, str, ServerKind], str]
+Control = Callable[[ServerKind, Session, str], str]
 
 
 class ServerControlsWatcher(Watcher):
@@ -42,12 +37,14 @@ class ServerControlsWatcher(Watcher):
     def before_measuring(self) -> None:
         """See `Watcher.before_measuring`."""
         if self._resets_cache:
-            why = self._asked(reset_cache)
+            why = self._asked(lambda kind, session, url: kind.reset_cache(session, url))
             if why:
                 self._run.abort(f"the prompt cache was not emptied: {why}")
                 return
         if self._profiles:
-            why = self._asked(start_profiler)
+            why = self._asked(
+                lambda kind, session, url: kind.start_profiler(session, url)
+            )
             self._is_profiling = not why
             if why:
                 self._run.abort(f"the server's profiler did not start: {why}")
@@ -64,7 +61,9 @@ class ServerControlsWatcher(Watcher):
         if not self._is_profiling:
             return
         self._is_profiling = False
-        why = self._asked(stop_profiler)
+        said = "llama-load: waiting until the server's profiler has written its trace"
+        print(said, file=sys.stderr, flush=True)
+        why = self._asked(lambda kind, session, url: kind.stop_profiler(session, url))
         if why:
             sentence = f"llama-load: the server's profiler did not stop: {why}"
             print(sentence, file=sys.stderr, flush=True)
@@ -73,7 +72,7 @@ class ServerControlsWatcher(Watcher):
         """Why a server did not do it, "" if all have."""
         for target in self._targets:
             session = Session(target.headers, self._tls.context)
-            why = control(session, target.address.url, target.kind)
+            why = control(target.kind, session, target.address.url)
             if why:
                 return f"{target.address.url}: {why}"
         return ""

@@ -82,10 +82,10 @@ def start_vllm(
     vllm_env: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., Server]]:
-    """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
+    """Start vLLM on one core: start_vllm("--stream-interval", "5", VLLM_SERVER_DEV_MODE="1")."""
     with ExitStack() as stack:
 
-        def begin(*arguments: str) -> Server:
+        def begin(*arguments: str, **env: str) -> Server:
             port = free_port()
             command = [
                 str(vllm_python.parent / "vllm"),
@@ -105,7 +105,7 @@ def start_vllm(
             ]
             command += ["--max-model-len", "4096", "--max-num-seqs", "16", *arguments]
             log = tmp_path_factory.mktemp("vllm") / "server.log"
-            server = start(command, f"http://127.0.0.1:{port}", log, env=vllm_env)
+            server = start(command, f"http://127.0.0.1:{port}", log, env=vllm_env | env)
             stack.callback(server.stop)
             return server
 

@@ -64,7 +64,10 @@ def test_a_date_in_the_system_prompt_is_named_with_its_place(
     # No slot had more of a prompt than is the same.
     tokens = [line["token"] for line in edited]
     if flags:
-        assert tokens == [None, None]
+        # The date is in the first block.
+        assert tokens == [0, 0]
+        assert [line["last_token"] for line in edited] == [15, 15]
+        assert "changed in message 0 (system), in tokens 0 to 15" in running.said
     else:
         assert tokens[0] == tokens[1] < 12
         assert all(line["cached_tokens"] <= line["token"] for line in edited)
@@ -76,6 +79,7 @@ def test_a_date_in_the_system_prompt_is_named_with_its_place(
     assert said.startswith("Conversation c1: 2 turns after the first")
     if flags:
         assert "It is" not in file.read_text()
+        assert "of its text and 0 to 15 tokens, up to message 0 (system)" in said
         assert "record without --digest to see where they differ" in said
     else:
         assert f"of its text and {tokens[0]} tokens, up to message 0 (system)" in said
@@ -146,6 +150,19 @@ def test_turns_are_in_a_file_of_their_own(tmp_path: Path) -> None:
     assert any("c1 turn 3, in message 0 (system)" in line for line in summary)
 
 
+IMAGE = "data:image/png;base64," + "iVBORw0KGgo" * 40
+
+
+def text_of(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def shown(image: str, text: str) -> dict[str, Any]:
+    """A question with an image below it."""
+    part = {"type": "image_url", "image_url": {"url": image}}
+    return {"role": "user", "content": [text_of(text), part]}
+
+
 READ = {"type": "function", "function": {"name": "read"}}
 WRITE = {"type": "function", "function": {"name": "write"}}
 THOUGHT = {**ANSWER, "reasoning_content": "Hm."}
@@ -161,6 +178,21 @@ THOUGHT = {**ANSWER, "reasoning_content": "Hm."}
             {"messages": [user("a"), THOUGHT, user("b")]},
             {"messages": [user("a"), ANSWER, user("b"), ANSWER, user("c")]},
             "message 1 (assistant), the reasoning alone",
+        ),
+        (
+            {"messages": [shown(IMAGE, "a")]},
+            {"messages": [shown(IMAGE + "A", "a"), ANSWER, user("c")]},
+            "message 0 (user), part 1 (image)",
+        ),
+        (
+            {"messages": [shown(IMAGE, "a\nb")]},
+            {"messages": [shown(IMAGE, "a\nc"), ANSWER, user("c")]},
+            "message 0 (user), part 0 (text)",
+        ),
+        (
+            {"messages": [shown(IMAGE, "a")]},
+            {"messages": [{**user(""), "content": [text_of("a")]}, ANSWER, user("c")]},
+            "message 0 (user), part 1 (image), which is missing",
         ),
         (
             {"messages": [user("x"), ANSWER, user("b")]},
@@ -198,8 +230,7 @@ def placed(*bodies: dict[str, Any]) -> PlacedPrompt:
         seen.tools = body.get("tools", [])
         seen.reply = ANSWER
         parts = earlier.parts(seen)
-        pairs = earlier.asked(seen)
-        place = earlier.placed(seen, parts, pairs, conversations.add(seen))
+        place = earlier.placed(seen, parts, conversations.add(seen))
     return place
 
 
@@ -208,3 +239,18 @@ def test_another_conversation_is_not_the_one_before() -> None:
     place = placed({"messages": [user("b")]}, {"messages": [user("b")]})
     assert (place.conversation, place.turn) == (2, 1)
     assert place.earlier_chars is None
+
+
+REMINDER = "\n\nYou MUST use this format:\nhello.py"
+
+
+def test_a_reminder_below_the_last_question_alone_is_a_changed_text() -> None:
+    """As aider sends it: the next prompt has the question without it."""
+    first = {"messages": [user("x"), ANSWER, user("Mend a.py" + REMINDER)]}
+    history = [user("x"), ANSWER, user("Mend a.py"), ANSWER]
+    second = {"messages": [*history, user("And b.py" + REMINDER)]}
+    place = placed(first, second)
+    assert (place.conversation, place.turn) == (1, 2)
+    assert place.changed_in == "message 2 (user)"
+    other = {"messages": [user("x"), ANSWER, user("Look at c.py"), ANSWER, user("d")]}
+    assert placed(first, other).turn == 1

@@ -3,6 +3,7 @@ and tests/record/test_recorded_turns.py."""
 
 from __future__ import annotations
 
+from llama_load.record.differing_token import TokenPlace
 from llama_load.reports.conversation_prompts import TurnTexts, turns_lines
 from llama_load.topics.reprocessing import ReprocessedTurn
 from llama_load.topics.reprocessing.causes import TAKEN, TEMPLATE
@@ -36,7 +37,7 @@ def lines(given: ReprocessedTurn, texts: TurnTexts) -> list[str]:
 
 
 def test_a_template_that_changed_earlier_text_is_shown_as_it_renders_it() -> None:
-    texts = TurnTexts(("<think>Hm", "It is"), 57)
+    texts = TurnTexts(("<think>Hm", "It is"), TokenPlace(57))
     assert lines(turn(TEMPLATE, 700), texts) == [
         "turn 2: as the chat template has it, it begins as the prompt before for 57 tokens, "
         "then:",
@@ -46,7 +47,7 @@ def test_a_template_that_changed_earlier_text_is_shown_as_it_renders_it() -> Non
 
 
 def test_the_text_and_the_tokens_that_are_the_same() -> None:
-    texts = TurnTexts(("10:11", "10:47"), 57, without=200)
+    texts = TurnTexts(("10:11", "10:47"), TokenPlace(57), without=200)
     assert lines(turn(None, 0, 0.5), texts)[0] == (
         "turn 2 begins as the prompt before for 50.0% of its text and 57 tokens "
         "(without the 200 of tools and the like), up to message 0 (system), then:"
@@ -55,6 +56,17 @@ def test_the_text_and_the_tokens_that_are_the_same() -> None:
         "turn 2 begins as the prompt before for 50.0% of its text, up to message 0 (system); "
         "keep them to see where they differ"
     ]
+
+
+def test_the_tokens_of_a_digest_and_of_images() -> None:
+    """Of a digest the block in which they differ is known; of an image its place."""
+    counted = {
+        TokenPlace(16, 31): "16 to 31 tokens",
+        TokenPlace(20, images=1): "20 tokens and 1 image",
+    }
+    for place, expected in counted.items():
+        (line,) = lines(turn(None, 0, 0.5), TurnTexts(token=place))
+        assert f"of its text and {expected}, up to message 0 (system)" in line
 
 
 def test_a_prompt_that_goes_on_has_no_difference() -> None:

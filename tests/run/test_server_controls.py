@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from llama_load.plain_http import Session
 from llama_load.run.server_controls_watcher import ServerControlsWatcher
+from llama_load.targets.servers import kind_named, server_controls
 from llama_load.targets.target import Target
 from llama_load.wire.address import parse_url
 from llama_load.wire.tls import TlsOptions
@@ -48,6 +50,26 @@ def test_the_profiler_runs_while_it_is_measured_and_the_cache_is_empty_before() 
         paths = [path for path, _ in server.bodies]
     assert paths == [reset, start, stop] * 2
     assert said == []
+
+
+def test_a_cache_that_requests_still_use_is_emptied_once_they_end() -> None:
+    """vLLM answers 200 and {"success": false} while a request has blocks."""
+    answers = iter(['{"success": false}', '{"success": false}', '{"success": true}'])
+    kind = kind_named("vllm")
+    with json_server({VLLM_PATHS[0]: lambda _: next(answers)}) as server:
+        assert kind.reset_cache(Session(), server.url) == ""
+        assert len(server.bodies) == 3
+    with json_server({VLLM_PATHS[0]: ""}) as older:
+        assert kind.reset_cache(Session(), older.url) == ""
+
+
+def test_a_cache_that_is_never_free_is_not_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_controls, "TIMEOUT_S", 0.5)
+    with json_server({VLLM_PATHS[0]: '{"success": false}'}) as server:
+        why = kind_named("vllm").reset_cache(Session(), server.url)
+    assert why == "requests held parts of it for 0.5 s"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from llama_load.topics.reprocessing.causes import (
     BLOCKS,
     CACHE_OFF,
     PREEMPTED,
+    ROUNDED,
     UNKNOWN,
 )
 from llama_load.topics.reprocessing.kv_blocks import KvBlocks, kv_blocks
@@ -24,6 +25,7 @@ from llama_load.topics.reprocessing.reprocessed_turns import (
     ReprocessedTurn,
     RunFacts,
     TurnTable,
+    rounded_tokens,
 )
 from tests.make_records import manifest, record, table
 from tests.transcripts import FOLDER
@@ -79,15 +81,34 @@ def turn(blocks: KvBlocks, cached: int = 0, others: int = 0) -> ReprocessedTurn:
     return found
 
 
-def test_tokens_below_one_block_are_no_loss() -> None:
+def test_less_than_two_of_the_usual_blocks_is_no_loss() -> None:
     """Of 1,000 tokens 62 blocks of 16 can be cached, and the last one may have other tokens."""
     assert cacheable_tokens(1000, 1100, 16) == 992
     assert cacheable_tokens(1100, 1089, 128) == 1024
     assert cacheable_tokens(1000, 1100) == 1000
     assert lost_tokens(1024, 896, 128) == 0
     assert lost_tokens(1024, 768, 128) == 256
-    found = turn(KvBlocks(block=128), cached=896)
-    assert (found.could, found.lost, found.cause) == (896, 0, None)
+    found = turn(KvBlocks(block=16), cached=976)
+    assert (found.could, found.lost, found.cause) == (1000, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("cached", "lost", "cause"),
+    [(896, 104, ROUNDED), (768, 0, None), (640, 256, UNKNOWN)],
+)
+def test_of_large_blocks_the_last_one_is_a_cause(
+    cached: int, lost: int, cause: str | None
+) -> None:
+    """Of 1,000 tokens 7 blocks of 128 can be cached, 896 tokens. The last whole one may have other
+    tokens; one more is a loss of its own."""
+    found = turn(KvBlocks(block=128), cached=cached)
+    assert (found.could, found.lost, found.cause) == (1000, lost, cause)
+
+
+def test_the_end_of_a_prompt_may_have_other_tokens() -> None:
+    """Of 1,000 tokens the last 16, and with them a block that was whole."""
+    assert rounded_tokens(1034, 896, 128) == 138
+    assert rounded_tokens(1041, 896, 128) == 0
 
 
 def test_the_metrics_tell_the_cause() -> None:
@@ -108,6 +129,29 @@ def test_others_that_fill_the_cache_evict_the_oldest() -> None:
     """3,200 tokens hold 1,000 and two others of 1,000, not three."""
     assert turn(KvBlocks(capacity=3200), others=2).cause == UNKNOWN
     assert turn(KvBlocks(capacity=3200), others=3).cause == BLOCKS
+
+
+def test_those_that_waited_in_the_queue_evict_it_too() -> None:
+    """They are sent before the turn before ends, and their prompts are processed after it: between
+    0.3 s, when it ends, and 4 s, when the next turn's is. Those that ran at 0.3 s have room, too:
+    five of 6 blocks of 128 tokens, rounded up, beside the 8 blocks of the turn before."""
+    talk = {"conversation": "mend", "conversation_start": 0, "cached_tokens": 0}
+    one = {"prompt_tokens": 600, "output_tokens": 60}
+    rows = [record(0, **talk, turn=1, prompt_tokens=1000, gaps_ms=(200,))]
+    for number in range(2):
+        rows.append(record(number + 1, **one, gaps_ms=(800,)))
+    for number in range(3):
+        rows.append(record(number + 3, **one, first_ms=2000, gaps_ms=(1000,)))
+    second = {**talk, "turn": 2, "prompt_tokens": 1100}
+    rows.append(record(99, **second, start_ms=1000, first_ms=3000, gaps_ms=(1000,)))
+    causes = []
+    for blocks in (37, 38):
+        facts = RunFacts(
+            False, {}, {}, blocks={URL: KvBlocks(block=128, capacity=blocks * 128)}
+        )
+        (found,) = TurnTable(table(*rows), facts).later_turns()
+        causes.append(found.cause)
+    assert causes == [BLOCKS, UNKNOWN]
 
 
 def test_newer_versions_say_how_many_tokens_it_holds() -> None:

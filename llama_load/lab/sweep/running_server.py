@@ -19,7 +19,6 @@ from llama_load.plain_http import NoAnswerError, Session
 from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server, serving
 from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.targets.server_controls import reset_cache
 from llama_load.targets.servers import ServerKind, ServerSpec, kind_named
 
 MEMORY = "memory.log"
@@ -131,7 +130,7 @@ def empty_cache(url: str, kind: ServerKind | None = None) -> str:
     """
     try:
         kind = kind or Probe(ProbeSettings(url)).ask().kind
-        why = reset_cache(Session(), url, kind)
+        why = kind.reset_cache(Session(), url)
     except UsageError as error:
         why = str(error)
     except NoAnswerError:

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from llama_load.own_modules import module_command
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.servers.llama_cpp_log import LOG_FACTS
+from llama_load.targets.servers.server_controls import (
+    NO_ANSWER,
+    post_to,
+    slot_paths,
+)
 from llama_load.targets.servers.server_kind import (
     NO_ADAPTER,
     Form,
@@ -255,6 +261,16 @@ class LlamaServerKind(ServerKind):
         return "total_slots" in signs.props or (
             signs.is_owned_by("llamacpp") and (trained or signs.form is self.form)
         )
+
+    def reset_cache(self, session: Session, url: str) -> str:
+        """See `ServerKind.reset_cache`; each slot has its own."""
+        try:
+            paths = slot_paths(session, url, self.slots_path, self.cache_reset)
+        except NoAnswerError:
+            return NO_ANSWER
+        except (ValueError, KeyError, TypeError):
+            return self.cache_reset_note
+        return post_to(session, url, paths, self.cache_reset_note)
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`."""

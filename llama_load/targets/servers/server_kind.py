@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from llama_load.plain_http import Session
 from llama_load.targets.json_fields import ListedModel
+from llama_load.targets.servers.server_controls import STOP_PROFILER_S, post_to
 from llama_load.targets.servers.server_start import ServerStart
 
 # A pattern for a line of the log, and the fields of a `ServerDescription` that a match gives.
@@ -128,8 +130,8 @@ class ServerKind:
     `slots_note`: what a user must know of them. `context_flag`: sets the length of the context.
     `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster. `scores_by`: how it reports
     log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `cache_reset`: a POST to
-    this path, for each {slot} where it has one, empties its prompt cache; `cache_reset_note`: why
-    it may not. `profile_start`, `profile_stop`, `profile_note`: the same for its profiler.
+    this path empties its prompt cache; `cache_reset_note`: why it may not. `profile_start`,
+    `profile_stop`, `profile_note`: the same for its profiler.
     `cache_block`: its cache keeps prompts in blocks of so many tokens, or of those that
     `cache_block_flag` sets; `cache_off_flags`: with these it keeps none. `starts`: the ways to
     start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft
@@ -207,6 +209,21 @@ class ServerKind:
         """Fields that give a request this LoRA adapter (an id, or `NO_ADAPTER`), for the API of
         this name; None: it has none."""
         return None
+
+    def reset_cache(self, session: Session, url: str) -> str:
+        """Empty the prompt cache of a server. Why that failed, "" if it did not."""
+        paths = [self.cache_reset] if self.cache_reset else []
+        return post_to(session, url, paths, self.cache_reset_note)
+
+    def start_profiler(self, session: Session, url: str) -> str:
+        """Why a server's profiler did not start, "" if it did."""
+        paths = [self.profile_start] if self.profile_start else []
+        return post_to(session, url, paths, self.profile_note)
+
+    def stop_profiler(self, session: Session, url: str) -> str:
+        """Why a server's profiler did not stop, "" if it did. It may take minutes to write."""
+        paths = [self.profile_stop] if self.profile_stop else []
+        return post_to(session, url, paths, self.profile_note, STOP_PROFILER_S)
 
 
 ANY = ServerKind()

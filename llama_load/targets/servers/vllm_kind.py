@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from llama_load.errors import UsageError
+from llama_load.plain_http import Session
+from llama_load.targets.servers.server_controls import post_until_done
 from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
 from llama_load.targets.servers.server_start import Command, ServerSpec, ServerStart
 
@@ -140,6 +142,10 @@ class VllmKind(ServerKind):
             signs.lists_context or signs.form is self.form
         )
         return by_owner or ("version" in signs.version and signs.lists_context)
+
+    def reset_cache(self, session: Session, url: str) -> str:
+        """See `ServerKind.reset_cache`."""
+        return post_until_done(session, url, self.cache_reset, self.cache_reset_note)
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`; text completions take it as chats do."""

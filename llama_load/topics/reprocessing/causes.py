@@ -18,6 +18,7 @@ TAKEN = "another conversation took the slot"
 EVICTED = "evicted from --cache-ram"
 PREEMPTED = "a preemption freed its blocks"
 BLOCKS = "evicted from the KV cache's blocks"
+ROUNDED = "block size rounding"
 CLEARED = "the slot was cleared"
 OTHER_SLOT = "another slot was chosen"
 UNKNOWN = "unknown"
@@ -34,6 +35,7 @@ REMEDIES = {
     EVICTED: "a larger --cache-ram or -np",
     PREEMPTED: "more memory for the KV cache, or fewer requests at a time",
     BLOCKS: "more memory for the KV cache, or a KV connector such as LMCache",
+    ROUNDED: "a smaller --block-size: only whole blocks are cached",
     CLEARED: "a larger -c: slots share one KV cache, which was full",
     OTHER_SLOT: "a lower --slot-prompt-similarity",
     UNKNOWN: "start the server with llama-load serve, so that its log is known",
@@ -48,7 +50,8 @@ class TurnEvidence:
 
     `is_turn`: both are of one conversation; else their prompts begin alike. `text_changed`,
     `other_server`, `other_adapter`: as the client saw; `cache_off`: the client or the server turned
-    it off. `before` and `now`: the two requests in the server's log, None where it has them not.
+    it off; `rounded`: all whole blocks were cached. `before` and `now`: the two requests in the
+    server's log, None where it has them not.
     `lone_slot_taken`: the server has one slot, and a request of another conversation ended in
     between, by the records. `preempted`, `evicted`: what the metrics of a server with blocks show.
     `seen_taken`, `seen_elsewhere`: what /slots showed: another request had the slot of the turn
@@ -60,6 +63,7 @@ class TurnEvidence:
     other_server: bool = False
     other_adapter: bool = False
     cache_off: bool = False
+    rounded: bool = False
     lone_slot_taken: bool = False
     seen_taken: bool = False
     seen_elsewhere: bool = False
@@ -84,6 +88,7 @@ def cause_of(evidence: TurnEvidence, log: SlotLog | None) -> Cause:
         (evidence.other_server, OTHER_SERVER),
         (evidence.other_adapter, ADAPTER),
         (evidence.text_changed, TEXT),
+        (evidence.rounded, ROUNDED),
         (evidence.preempted, PREEMPTED),
         (evidence.evicted, BLOCKS),
     )

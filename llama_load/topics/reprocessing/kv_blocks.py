@@ -43,12 +43,20 @@ class KvBlocks:
                 peaks.append(peak)
         return max(peaks, default=None)
 
-    def evicts(self, tokens: int, written: float, peak: float | None) -> bool:
+    def evicts(self, tokens: int, taken: float, peak: float | None) -> bool:
         """Whether the oldest of so many cached tokens had to go: requests used nearly all blocks,
-        or wrote more tokens since than there was room for beside them."""
-        if peak is not None and peak >= FULL_RATIO:
+        or others have taken more tokens since than there was room for beside them."""
+        if is_full(peak):
             return True
-        return self.capacity is not None and written + tokens > self.capacity
+        if self.capacity is None:
+            return False
+        whole = -(-tokens // self.block) * self.block
+        return taken + whole > self.capacity
+
+
+def is_full(used: float | None) -> bool:
+    """Whether a KV cache was nearly full, by its used share."""
+    return used is not None and used >= FULL_RATIO
 
 
 NO_BLOCKS = KvBlocks()

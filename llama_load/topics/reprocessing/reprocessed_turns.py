@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.observed.records import Records
 from llama_load.observed.telemetry_series import Series
@@ -19,8 +20,9 @@ from llama_load.topics.reprocessing.causes import (
     TurnEvidence,
     cause_of,
 )
-from llama_load.topics.reprocessing.kv_blocks import NO_BLOCKS, KvBlocks
+from llama_load.topics.reprocessing.kv_blocks import NO_BLOCKS, KvBlocks, is_full
 from llama_load.topics.reprocessing.seen_slots import Requests, SeenSlot, seen_slots
+from llama_load.units import NS_PER_MS
 
 # The end of a prompt may have other tokens once more text follows, and a cache has blocks.
 SLACK_TOKENS = 16
@@ -42,7 +44,7 @@ class ReprocessedTurn:
     `changed_in`: the first part in which it is another one. `row` and `before`: of the records, its
     own and that of the turn before; `thread`: its conversation or sub-agent, None of a request that
     is no later turn; `kv_use`: the largest used share of the KV cache since, where blocks were
-    lost."""
+    lost and it was seen full."""
 
     row: int
     before: int
@@ -76,8 +78,8 @@ class RunFacts:
 
 
 def cacheable_tokens(before: int, prompt: int, block: int = 1) -> int:
-    """Of a prompt's tokens, those that the prompt before had, in whole blocks. At least one is
-    always processed."""
+    """Of a prompt's tokens, those that the prompt before had, in whole blocks of this size. At
+    least one is always processed."""
     return min(before, prompt - 1) // block * block
 
 
@@ -85,6 +87,19 @@ def lost_tokens(could: int, cached: int, block: int = 1) -> int:
     """The tokens that could have been cached and were not; 0 below the error."""
     lost = could - cached
     return 0 if lost <= max(SLACK_TOKENS, block, SLACK_RATIO * could) else lost
+
+
+def rounded_tokens(could: int, cached: int, block: int) -> int:
+    """The tokens of a last block that was not whole, where all whole blocks were cached; 0 if they
+    were not, and for blocks of 16 tokens or fewer.
+
+    200 tokens, blocks of 128, 128 cached: 72.
+    """
+    whole = (could - SLACK_TOKENS) // block * block
+    lost = could - cached
+    if cached < whole or lost <= max(2 * SLACK_TOKENS, SLACK_RATIO * could):
+        return 0
+    return lost
 
 
 class TurnTable:
@@ -111,6 +126,7 @@ class TurnTable:
         self.ended_ns = records.instants("ended_mono_ns")
         self.is_ok = records.equals("status", "ok")
         self.warmup = records.equals("warmup", True)
+        self._processed_ns = self._ends_of_prefill(records.numbers("ttft_ms"))
         self._seen_slots = self._seen()
         self._threads = _threads(records)
         self._tasks = self._matched()
@@ -147,15 +163,26 @@ class TurnTable:
         if np.isnan(known).any():
             return None
         block = self.blocks(row).block
-        could = cacheable_tokens(int(self.prompt[last]), int(self.prompt[row]), block)
-        lost = lost_tokens(could, int(self.cached[row]), block)
-        return self.explained(row, last, thread, could, lost)
+        could = cacheable_tokens(int(self.prompt[last]), int(self.prompt[row]))
+        cached = int(self.cached[row])
+        lost = lost_tokens(could // block * block, cached, block)
+        if lost:
+            return self.explained(row, last, thread, could, lost)
+        lost = rounded_tokens(could, cached, block)
+        return self.explained(row, last, thread, could, lost, is_rounded=True)
 
     def explained(
-        self, row: int, before: int, thread: Thread | None, could: int, lost: int
+        self,
+        row: int,
+        before: int,
+        thread: Thread | None,
+        could: int,
+        lost: int,
+        *,
+        is_rounded: bool = False,
     ) -> ReprocessedTurn:
         """A request whose prompt begins as that of the row `before`, with what its loss cost and
-        why."""
+        why. `is_rounded`: it lost no whole block."""
         same_text = None
         if thread is not None:
             same_text = self._same_text(row)
@@ -165,6 +192,7 @@ class TurnTable:
         if lost:
             kv_use = self.blocks(row).peak_in(self._since(before, row))
             evidence = self._evidence(row, before, thread, same_text, kv_use)
+            evidence = replace(evidence, rounded=is_rounded)
             found = cause_of(evidence, self._facts.logs.get(self.hosts[row]))
             cause = found.name
             at = None
@@ -191,7 +219,7 @@ class TurnTable:
             taker,
             same_text,
             self.changed_in[row],
-            kv_use if cause in (PREEMPTED, BLOCKS) else None,
+            kv_use if cause in (PREEMPTED, BLOCKS) and is_full(kv_use) else None,
         )
 
     def blocks(self, row: int) -> KvBlocks:
@@ -230,9 +258,9 @@ class TurnTable:
         kv_use: float | None,
     ) -> TurnEvidence:
         blocks = self.blocks(row)
-        written = 0.0
+        taken = 0.0
         if blocks.capacity is not None:
-            written = self._written_between(row, last)
+            taken = self._room_taken(row, last)
         could_by_text = self.prompt[last] * (1.0 if same_text is None else same_text)
         missing = could_by_text - self.cached[row]
         changed = same_text is not None and same_text < 1
@@ -253,24 +281,32 @@ class TurnTable:
             seen_taken=self._seen_taker(row, last) is not None,
             seen_elsewhere=self._seen_elsewhere(row, last),
             preempted=blocks.preempted_in(self._since(last, row)),
-            evicted=blocks.evicts(int(self.prompt[last]), written, kv_use),
+            evicted=blocks.evicts(int(self.prompt[last]), taken, kv_use),
             lone_slot_taken=self._lone_slot_taken(row, last, thread),
             before=self._tasks.get(last),
             now=self._tasks.get(row),
         )
 
-    def _written_between(self, row: int, last: int) -> float:
-        """The tokens that other requests have put into the cache of its server in between."""
-        is_between = (self.started_ns >= self.ended_ns[last]) & (
-            self.started_ns < self.started_ns[row]
-        )
+    def _room_taken(self, row: int, last: int) -> float:
+        """Of the cache of its server, the tokens in whole blocks of other requests: of those that
+        had them when the turn before ended, and of those whose prompts were processed between it
+        and this one. What these had cached was there before."""
+        ended_ns = self.ended_ns[last]
+        is_later = self._processed_ns > ended_ns
+        is_between = is_later & (self._processed_ns < self._processed_ns[row])
+        is_held = ~is_later & (self.ended_ns > ended_ns)
+        block = self.blocks(row).block
         host = self.hosts[row]
-        written = 0.0
-        for place in np.flatnonzero(is_between & self.is_ok).tolist():
-            if self.hosts[place] == host:
-                new = self.prompt[place] - np.nan_to_num(self.cached[place])
-                written += np.nan_to_num(new) + np.nan_to_num(self._output[place])
-        return float(written)
+        taken = 0.0
+        for place in np.flatnonzero((is_between | is_held) & self.is_ok).tolist():
+            if self.hosts[place] != host:
+                continue
+            tokens = np.nan_to_num(self.prompt[place])
+            tokens += np.nan_to_num(self._output[place])
+            if is_between[place]:
+                tokens -= np.nan_to_num(self.cached[place])
+            taken += np.ceil(tokens / block) * block
+        return float(taken)
 
     def _seen_taker(self, row: int, last: int) -> int | None:
         """The last request that was seen in the slot of the turn before since, and is not of this
@@ -300,6 +336,11 @@ class TurnTable:
             return False
         still_shown = before.until_ns >= self.started_ns[row]
         return before.slot != now.slot and still_shown
+
+    def _ends_of_prefill(self, ttft_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """When each prompt was processed: at its first token, else at the end of its answer."""
+        first_token_ns = self.started_ns + ttft_ms * NS_PER_MS
+        return np.where(np.isnan(ttft_ms), self.ended_ns, first_token_ns)
 
     def _seen(self) -> dict[int, SeenSlot]:
         rows_of = defaultdict(list)

@@ -11,6 +11,7 @@ from llama_load.tables.numbers import percent
 from llama_load.topics.reprocessing.causes import (
     BLOCKS,
     EVICTED,
+    ROUNDED,
     SHIFT,
     UNKNOWN,
     WINDOW,
@@ -29,6 +30,7 @@ _CLAUSES = {
     SHIFT: "of context shifts",
     EVICTED: "prompts were evicted from --cache-ram",
     BLOCKS: "prompts were evicted from the KV cache's blocks",
+    ROUNDED: "only whole blocks are cached",
     UNKNOWN: "of an unknown cause",
 }
 
