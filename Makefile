@@ -37,13 +37,14 @@ folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
 # and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
 # Two files at a time; what fails there is tried once more, alone. Those that judge the clock run alone.
-HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(PYTEST)
+HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) HEAVY_AIDER=$(call folder_of,aider) $(PYTEST)
 HEAVY_UNTIMED = -m "heavy and not timing"
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
+	@PYTHON=$(PYTHON) scripts/install.sh aider $(call folder_of,aider)
 	@$(PIP) -e '.[heavy]'
 	$(HEAVY) $(HEAVY_UNTIMED) -n 2 --dist loadfile || $(HEAVY) $(HEAVY_UNTIMED) $(AGAIN)
 	$(HEAVY) -m "heavy and timing" $(TWICE) $(TIMED)

@@ -44,7 +44,7 @@ MOST_SAMPLES_BYTES = 1 << 30
 LIMITS = TableLimits(cells=5 * MOST_SAMPLES, decoded_bytes=2 << 30)
 MOST_SERIES = 20_000
 MOST_NOTES = 200
-MOST_LABELS = 32
+MOST_LABELS = 64
 MOST_CHARS = 300
 MOST_INSTANT = 2**62
 # What a line raises that is no sample of ours; msgspec's errors are ValueErrors.

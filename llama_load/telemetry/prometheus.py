@@ -20,7 +20,7 @@ from llama_load.telemetry.source import Endpoint, SourceError, Value
 # Our own exporter's names; without it they are those of the sources here.
 PREFIX = "llama_load_"
 MOST_CHARS = 200
-MOST_LABELS = 32  # vLLM describes its cache with 30
+MOST_LABELS = 64  # vLLM 0.32 describes its cache with 37
 # The parser takes the square of a line's length, and 30 µs a line: 300 kB in one line take 6 s, 8
 # MiB of short lines 40 s.
 MOST_LINE_CHARS = 16_000

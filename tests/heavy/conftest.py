@@ -38,6 +38,12 @@ def vllm_python() -> Path:
 
 
 @pytest.fixture(scope="session")
+def aider() -> Path:
+    """The program, a client of `llama-load record`."""
+    return folder_of("HEAVY_AIDER") / "bin" / "aider"
+
+
+@pytest.fixture(scope="session")
 def llama_cpp() -> Path:
     """The folder of llama-server, llama-bench, llama-quantize, ggml-rpc-server and the other
     programs of llama.cpp."""

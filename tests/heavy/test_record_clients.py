@@ -184,6 +184,95 @@ def test_an_agent_framework(tiny_model: Path, tmp_path: Path) -> None:
     assert KEY not in running.out.read_text()
 
 
+# Random weights end no answer.
+AIDER_SETTINGS = """
+- name: openai/tiny
+  edit_format: whole
+  extra_params:
+    max_tokens: 48
+"""
+AIDER_LIMITS = {
+    "openai/tiny": {
+        "max_input_tokens": 8192,
+        "max_output_tokens": 64,
+        "litellm_provider": "openai",
+        "mode": "chat",
+    }
+}
+
+
+def code_folder(folder: Path) -> Path:
+    """A git repository of one file, with what aider has to know of the model beside it."""
+    code = folder / "code"
+    code.mkdir()
+    (code / "hello.py").write_text("def greet(name):\n    return 'hello ' + name\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "First"]):
+        subprocess.run([*git, *words], cwd=code, check=True)
+    (folder / "settings.yml").write_text(AIDER_SETTINGS)
+    (folder / "limits.json").write_text(json.dumps(AIDER_LIMITS))
+    return code
+
+
+def test_aider(
+    aider: Path, tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
+) -> None:
+    """Two questions of a session. Its reminder is below the last question alone, so that the second
+    prompt has another one in the place of the first question: for the file a branch, for the cache
+    the next turn. Then eight users send it."""
+    code = code_folder(tmp_path)
+    flags = [
+        *("--model", "openai/tiny", "--yes-always", "--no-auto-commits"),
+        *("--model-settings-file", str(tmp_path / "settings.yml")),
+        *("--model-metadata-file", str(tmp_path / "limits.json")),
+        *("--no-check-update", "--analytics-disable", "--no-show-release-notes"),
+        *("--no-show-model-warnings", "--no-pretty", "--no-fancy-input"),
+    ]
+    with recorded(tiny_model, tmp_path, "-np", "1", "-c", "8192") as running:
+        env = os.environ | {
+            "HOME": str(tmp_path),
+            "OPENAI_API_BASE": f"{running.url}/v1",
+            "OPENAI_API_KEY": KEY,
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+        done = subprocess.run(
+            [str(aider), *flags, "hello.py"],
+            input="Add a docstring to greet.\nNow add a farewell.\n/exit\n",
+            cwd=code,
+            env=env,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    first, second = running.lines
+    question = first["messages"][first["history"]]
+    assert question["content"].startswith("Add a docstring to greet.\n\n")
+    assert second["branch_of"] == "c1"
+    repeated = second["messages"][second["shared_messages"]]
+    assert repeated["content"] == "Add a docstring to greet."
+    (line,) = (tmp_path / "talk.turns.jsonl").read_text().splitlines()
+    turn = json.loads(line)
+    assert (turn["conversation"], turn["turn"]) == ("c1", 2)
+    assert turn["cause"] == "the text changed"
+    assert turn["changed_in"] == f"message {first['history']} (user)"
+    # The server's own cache agrees with the tokens by its template.
+    assert turn["token"] == turn["cached_tokens"]
+    assert KEY not in running.said + running.out.read_text()
+
+    with embedded_server(tiny_model, tmp_path / "again", "-c", "32768") as server:
+        run = run_locust(
+            server.url,
+            *("-u", "8", "--num-prompts", "16", "--warmup", "0"),
+            *("--dataset-path", str(running.out)),
+            folder=tmp_path / "run",
+            locustfile=CONVERSATIONS,
+        )
+    assert run.code == 0, run.err
+    assert run.summary["completed"] == 16
+
+
 def test_the_command_llm(tiny_model: Path, tmp_path: Path) -> None:
     """A chat in a terminal, and `llm -c`, which continues it from its own database."""
     pytest.importorskip("llm")
