@@ -49,6 +49,7 @@ from llama_load.metrics.verdict import Verdict, judge, judge_stage
 from llama_load.metrics.verdict_words import INCOMPLETE
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
+from llama_load.observed.telemetry_names import LOG
 from llama_load.observed.window import Window, window_of
 from llama_load.run_folder import Manifest, Run, StageRecord
 from llama_load.topics import Found, TopicInput, found_in
@@ -204,8 +205,9 @@ def analyze(run: Run) -> Results:
     else:
         groups["turn"] = dict(sorted(grouped("turn").items()))
 
-    verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
+    sampled = [gpu.others for gpu in telemetry.gpus if gpu.source != LOG]
+    verdict = judge(replace(evidence, gpu_others=sampled), stages)
     agent_turns = turns(of_agents=True)
     topics = found_in(
         TopicInput(

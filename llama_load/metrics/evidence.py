@@ -110,6 +110,9 @@ class Evidence:
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     draft_models: Sequence[str] = ()  # servers that were started with one
     wakes: int = 0  # times that servers woke from a sleep, by their logs
+    # of each sampled GPU that the servers use: the part of the time in which other programs computed
+    # on it, 0 to 1; None where the driver does not tell
+    gpu_others: Sequence[float | None] = ()
     # time in which servers copied prompts of idle slots to their caches, by their logs
     prompt_saves_ms: float = 0.0
     failure_context: FailureContext = field(default_factory=FailureContext)

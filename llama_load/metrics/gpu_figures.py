@@ -41,6 +41,9 @@ class GpuFigures:
     sm_clock_mhz: float | None = None
     # part of the time with a reason to lower the clocks besides idling, 0 to 1
     throttled: float | None = None
+    # part of the time in which programs that are no servers computed on it, 0 to 1; None where the
+    # driver does not tell processes apart
+    others: float | None = None
 
 
 def _gpu(measured: Measured, place: Place) -> GpuFigures:
@@ -80,6 +83,7 @@ def _gpu(measured: Measured, place: Place) -> GpuFigures:
         temperature_peak_celsius=of(peak, "gpu_temperature_celsius"),
         sm_clock_mhz=of(mean, "gpu_sm_clock_hertz", 1e6),
         throttled=of(mean, "gpu_throttled"),
+        others=of(mean, "gpu_others_ratio"),
     )
 
 

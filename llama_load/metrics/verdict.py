@@ -125,6 +125,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *completeness.retried(evidence),
         *machine.other_programs(evidence),
         *machine.server_waits(evidence),
+        *machine.others_on_gpus(evidence),
         client.core_wait(evidence),
         *client.cpu(evidence),
         *client.master_lag(evidence),

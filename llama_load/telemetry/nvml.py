@@ -65,6 +65,8 @@ class NvidiaGpus(Source):
         except pynvml.NVMLError as error:
             raise SourceError(f"no NVIDIA GPU can be read: {error}") from None
         self._unsupported: set[tuple[int, str]] = set()
+        # When a process last computed on each GPU, by the driver's clock.
+        self._seen_us: dict[int, int] = {}
         self._labels = [self._described(number) for number in range(count)]
 
     def sample(self) -> Iterator[Value]:
@@ -218,6 +220,9 @@ class NvidiaGpus(Source):
                 known = [size for size in sizes if size is not None]
                 if len(known) == len(sizes):
                     yield Value("gpu_memory_server_bytes", float(sum(known)), label)
+                others = self._others(number, servers.pids) if sizes else None
+                if others is not None:
+                    yield Value("gpu_others_ratio", others, label)
             return
 
         visible = self._visible(servers.environment("CUDA_VISIBLE_DEVICES"))
@@ -225,6 +230,36 @@ class NvidiaGpus(Source):
             for number in range(len(self._handles)):
                 label = (("gpu", str(number)),)
                 yield Value("gpu_in_use", float(number in visible), label)
+
+    def _others(self, number: int, pids: Sequence[int]) -> float | None:
+        """The part of the time since the last look in which processes that are none of the servers'
+        computed on a GPU, 0 to 1; None where the driver does not tell."""
+        nvml = self._nvml
+
+        seen_us = self._seen_us.get(number, 0)
+
+        def computing(since_us: int = seen_us) -> Any:
+            try:
+                return nvml.nvmlDeviceGetProcessUtilization(
+                    self._handles[number], since_us
+                )
+            except nvml.NVMLError as error:
+                # Nothing computed since.
+                if error.value in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
+                    return ()
+                raise
+
+        samples = self._ask(number, "computing", computing)
+        if samples is None:
+            return None
+
+        share = 0.0
+        for sample in samples:
+            seen_us = max(seen_us, int(sample.timeStamp))
+            if sample.pid not in pids:
+                share += sample.smUtil / 100
+        self._seen_us[number] = seen_us
+        return min(1.0, share)
 
     def _sees_all(self, taken: list[ProcessMemory | None]) -> bool:
         """Whether NVML lists the processes of every GPU, with the numbers that they have here.

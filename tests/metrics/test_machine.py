@@ -8,7 +8,11 @@ import pytest
 
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.checks.machine import other_programs, server_waits
+from llama_load.metrics.checks.machine import (
+    other_programs,
+    others_on_gpus,
+    server_waits,
+)
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import judge
@@ -192,3 +196,24 @@ def test_a_run_that_somebody_stopped_says_so() -> None:
     assert timed.headline.startswith(
         "INCOMPLETE: you stopped it after 3 requests, before the end of the run's time"
     )
+
+
+@pytest.mark.parametrize(
+    ("shares", "value", "ok", "words"),
+    [
+        ((0.0, 0.3), 0.3, False, "computed on a GPU of the server for 30% of the time"),
+        ((0.04,), 0.04, True, "for 4% of the time"),
+        ((0.0, None), None, True, "is not known"),
+    ],
+)
+def test_what_others_compute_on_the_servers_gpus_is_judged(
+    shares: tuple[float | None, ...], value: float | None, ok: bool, words: str
+) -> None:
+    """One of two GPUs is enough; a GPU whose users are not known is not good."""
+    found = replace(evidence(HERE), gpu_others=shares)
+    (check,) = others_on_gpus(found)
+    assert (check.value, check.ok) == (value, ok)
+    assert words in check.text and check.is_main
+    (declared,) = others_on_gpus(replace(found, shared_machine=True))
+    assert declared.ok
+    assert list(others_on_gpus(evidence(HERE))) == []

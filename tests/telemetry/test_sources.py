@@ -101,11 +101,18 @@ def test_an_amd_gpu_that_is_gone_is_an_error_and_one_value_less_is_none(
 
 
 class Driver:
-    """NVML as pynvml calls it: one GPU, which supports memory, power and processes. (Heavy tests
-    compile a real library.)"""
+    """NVML as pynvml calls it: one GPU, which supports memory, power and processes, and tells how
+    much each computed where `computing` is given. (Heavy tests compile a real library.)"""
 
-    def __init__(self, processes: list[tuple[int, int]], used: int) -> None:
+    def __init__(
+        self,
+        processes: list[tuple[int, int]],
+        used: int,
+        computing: list[tuple[int, int]] | None = None,
+    ) -> None:
         self.processes, self.used = processes, used
+        self.computing = computing
+        self.asked_since_us: list[int] = []
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml"):
@@ -128,6 +135,18 @@ class Driver:
                 return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
             for place, (pid, used) in enumerate(self.processes):
                 out[place].pid, out[place].usedGpuMemory = pid, used
+        elif name == "nvmlDeviceGetProcessUtilization" and self.computing is not None:
+            since_us = arguments[3].value
+            if not self.computing:
+                return int(pynvml.NVML_ERROR_NOT_FOUND)
+            room, arguments[2].value = arguments[2].value, len(self.computing)
+            if not room:
+                return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+            self.asked_since_us.append(since_us)
+            for place, (pid, percent) in enumerate(self.computing):
+                sample = arguments[1][place]
+                sample.pid, sample.smUtil = pid, percent
+                sample.timeStamp = since_us + 1000 + place
         elif name not in ("nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2"):
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return 0
@@ -158,6 +177,26 @@ def test_the_memory_of_the_servers_processes_is_told_from_that_of_others(
     assert ("gpu_energy_joules_total", "0") not in found, (
         "it is not supported: nothing, not 0"
     )
+
+
+def test_what_others_compute_on_the_servers_gpu_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server 60 %, two others 20 and 5 %; then nobody; a driver that does not tell. Each look
+    asks for what came since the one before."""
+    own = (os.getpid(), 3 << 30)
+    driver = Driver([own], 5 << 30, [(own[0], 60), (1, 20), (2, 5)])
+    monkeypatch.setattr(pynvml, "nvmlLib", driver)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", lambda: None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    servers = SimpleNamespace(pids=[own[0]], environment=lambda _: None)
+    gpus = NvidiaGpus(servers)  # type: ignore[arg-type]
+    assert values(gpus)["gpu_others_ratio", "0"] == pytest.approx(0.25)
+    assert values(gpus)["gpu_others_ratio", "0"] == pytest.approx(0.25)
+    assert driver.asked_since_us == [0, 1002]
+    driver.computing = []
+    assert values(gpus)["gpu_others_ratio", "0"] == 0
+    assert ("gpu_others_ratio", "0") not in gpu(monkeypatch, [own], 5 << 30)
 
 
 def test_a_gpu_without_a_process_of_the_server_is_not_in_use(

@@ -13,8 +13,9 @@ from llama_load.observed.worker_health import WorkerHealth
 
 NAME = "other_programs_ratio"
 WAITS = "server_wait_ratio"
+ON_GPUS = "other_gpu_ratio"
 # What other programs did to the server: such a run says nothing of it, in none of its figures.
-OF_OTHERS = (NAME, WAITS)
+OF_OTHERS = (NAME, WAITS, ON_GPUS)
 # Of a server that uses less than this share of its machine's CPU time, other programs slow down
 # little (it computes on a GPU): they matter from this share on.
 LEAST_COMPUTING = 0.1
@@ -83,6 +84,29 @@ def server_waits(evidence: Evidence) -> Iterator[Check]:
         yield information(WAITS, worst.ratio, text)
         return
     yield limited(WAITS, worst.ratio, text)
+
+
+def others_on_gpus(evidence: Evidence) -> Iterator[Check]:
+    """The part of the measurement in which programs that are no servers computed on a GPU that the
+    servers use: the largest of these GPUs.
+
+    Evidence: the driver's account of each process on a GPU, averages over a sixth of a second to a
+    second: no statistics. Unknown where it does not tell processes apart (MIG, a container), or
+    where the GPU is sampled by an exporter of others. Nothing where no GPU in use is sampled.
+    """
+    if not evidence.gpu_others:
+        return
+    known = [share for share in evidence.gpu_others if share is not None]
+    if len(known) < len(evidence.gpu_others):
+        text = "what else computed on the server's GPUs is not known"
+        yield limited(ON_GPUS, None, text)
+        return
+
+    text = f"other programs computed on a GPU of the server for {max(known):.0%} of the time"
+    if evidence.shared_machine:
+        yield information(ON_GPUS, max(known), text)
+        return
+    yield limited(ON_GPUS, max(known), text)
 
 
 @dataclass(frozen=True, slots=True)
