@@ -1,10 +1,12 @@
-"""What is known of the server behind a recording: its slots, its command line and its log."""
+"""What is known of the server behind a recording: its slots, its command line, its log and its
+cache."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
 from llama_load.plain_http import NoAnswerError, Session
+from llama_load.record.recorded_cache import RecordedCache
 from llama_load.run_folder.server_files import MIDDLE_LEFT_OUT, shortened
 from llama_load.serving.local_server import LocalServer, find_local_server
 from llama_load.targets.json_fields import fields
@@ -12,6 +14,7 @@ from llama_load.targets.servers.slot_log import SlotLog, read_slot_log
 from llama_load.targets.target import Target
 from llama_load.targets.usage import known_count
 from llama_load.topics.reprocessing import is_without_cache
+from llama_load.topics.reprocessing.kv_blocks import KvBlocks
 from llama_load.wire.address import parse_url
 
 TIMEOUT_S = 5
@@ -25,6 +28,11 @@ class RecordedServer:
         self._session = session
         self._server: LocalServer | None = None
         self._slots: int | None = None
+        self._cache = RecordedCache(url, session)
+
+    def look_at_cache(self) -> None:
+        """Sample what it says of its cache, as requests end."""
+        self._cache.look()
 
     def look(self) -> None:
         """Find its process and its log, if it is on this machine, and ask for its slots."""
@@ -44,9 +52,18 @@ class RecordedServer:
     @property
     def is_without_cache(self) -> bool:
         """Whether it was started without a prompt cache."""
+        return is_without_cache(self._command)
+
+    @property
+    def blocks(self) -> KvBlocks:
+        """What is known of its blocks, as vLLM reports it."""
+        return self._cache.blocks(self._command or "")
+
+    @property
+    def _command(self) -> str | None:
         if self._server is None:
-            return False
-        return is_without_cache(self._server.describe().command)
+            return None
+        return self._server.describe().command
 
     def log(self) -> SlotLog | None:
         """What its log says; None if it is not known."""

@@ -143,12 +143,14 @@ class RecordedTurns:
 
 def _facts(server: RecordedServer, rows_without_cache: frozenset[int]) -> RunFacts:
     server.look()
+    server.look_at_cache()
     log = server.log()
     return RunFacts(
         cache_off=server.is_without_cache,
         slots={_HOST: server.slots},
         logs={} if log is None else {_HOST: log},
         rows_without_cache=rows_without_cache,
+        blocks={_HOST: server.blocks},
     )
 
 

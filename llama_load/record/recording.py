@@ -94,6 +94,8 @@ class Recording:
                 self._server.look()
             if self._digest is not None:
                 self._digest.origin_ns = passed.started_ns
+        if self._server is not None:
+            self._server.look_at_cache()
         try:
             seen = read_exchange(passed)
         except NotUnderstoodError as error:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from llama_load.topics.reprocessing.causes import (
     ROUNDED,
 )
 from tests.conftest import Finished
+from tests.record.test_record_command import asked, recorder, told, user
 from tests.topics.test_reprocessing import RunLocust, causes, figures, sent
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
@@ -167,11 +169,40 @@ def test_long_answers_preempt_each_other(
     assert_is_named(run, PREEMPTED)
 
 
+def test_a_recording_names_them_too(small_vllm: Server, tmp_path: Path) -> None:
+    """Ten conversations one after another, whose last blocks are not whole; then the first turns of
+    ten others, and then their second ones."""
+    with recorder(small_vllm.url, tmp_path / "talk.jsonl") as running:
+
+        def turn(messages: list[Any]) -> list[Any]:
+            answer = asked(running.url, messages, ignore_eos=True)
+            return [*messages, told(answer), user("And then?")]
+
+        for number in range(TURNS):
+            text = prompt_of(small_vllm, 100 + number, ROUGH)
+            turn(turn([user(text)]))
+        others = []
+        for number in range(TURNS):
+            text = prompt_of(small_vllm, 200 + number, EVEN)
+            others.append(turn([user(text)]))
+        for history in others:
+            turn(history)
+    lines = (tmp_path / "talk.turns.jsonl").read_text().splitlines()
+    found = [json.loads(line)["cause"] for line in lines]
+    assert found == [ROUNDED] * TURNS + [BLOCKS] * TURNS, running.said
+
+
 def test_a_prefix_cache_that_is_off(
     vllm_without_cache: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
     run = run_of(run_locust, vllm_without_cache, tmp_path, EVEN, ONE_USER)
     assert_is_named(run, CACHE_OFF)
+    with recorder(vllm_without_cache.url, tmp_path / "talk.jsonl") as running:
+        history = [user(prompt_of(vllm_without_cache, 1, EVEN))]
+        answer = asked(running.url, history, ignore_eos=True)
+        asked(running.url, [*history, told(answer), user("And then?")])
+    (line,) = (tmp_path / "talk.turns.jsonl").read_text().splitlines()
+    assert json.loads(line)["cause"] == CACHE_OFF
 
 
 def test_the_same_prompts_are_not_cached_after_a_reset(

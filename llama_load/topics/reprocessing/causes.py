@@ -27,7 +27,10 @@ REMEDIES = {
     CACHE_OFF: "drop --cache-prompt off, --no-cache-prompt",
     OTHER_SERVER: "session affinity in the balancer (--session-header)",
     ADAPTER: "one adapter per conversation",
-    TEXT: "send the same beginning: no dates, the same tools in the same order",
+    TEXT: (
+        "send the same beginning: no dates, the same tools in the same order; else llama-server's "
+        "--cache-reuse"
+    ),
     TEMPLATE: "a template that leaves earlier messages as they were",
     WINDOW: "--swa-full, or more --ctx-checkpoints",
     SHIFT: "a larger -c, without --context-shift",

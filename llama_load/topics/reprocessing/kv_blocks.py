@@ -11,7 +11,7 @@ from llama_load.observed.telemetry_series import Series
 from llama_load.observed.window import Window
 from llama_load.run_folder import Run
 from llama_load.targets.servers import kind_named
-from llama_load.targets.servers.server_kind import Metrics, ServerKind
+from llama_load.targets.servers.server_kind import ServerKind
 
 # The KV cache is sampled once a second: it may have been full in between.
 FULL_RATIO = 0.9
@@ -69,17 +69,18 @@ def kv_blocks(run: Run) -> Mapping[str, KvBlocks]:
     for target in run.manifest.targets:
         url = str(target.get("url"))
         kind = kind_named(str(target.get("backend")))
-        metrics = kind.metrics
-        if metrics is None or not metrics.preemptions:
+        if kind.metrics is None or not kind.metrics.preemptions:
             continue
         series = run.telemetry.of_server(url)
-        found[url] = _of_server(kind, metrics, series, commands.get(url) or "")
+        found[url] = blocks_of(kind, series, commands.get(url) or "")
     return found
 
 
-def _of_server(
-    kind: ServerKind, metrics: Metrics, series: Sequence[Series], command: str
-) -> KvBlocks:
+def blocks_of(kind: ServerKind, series: Sequence[Series], command: str) -> KvBlocks:
+    """Of a server of this kind, by what was sampled of it and its command line."""
+    metrics = kind.metrics
+    if metrics is None:
+        return NO_BLOCKS
     info: Mapping[str, str] = {}
     preemptions = []
     used = []
