@@ -97,7 +97,7 @@ from llama_load.serving.registry import _entry_in as read_registry
 from llama_load.swarm import messages, refusal
 from llama_load.swarm.sockets import _unpacked
 from llama_load.targets.apis import APIS
-from llama_load.targets.counters import parse_counters
+from llama_load.targets.counters import _date_s, parse_counters
 from llama_load.targets.server_errors import (
     context_numbers,
     describe_error,
@@ -108,8 +108,11 @@ from llama_load.targets.servers.server_start import refuse_other_than_gguf
 from llama_load.targets.servers.slot_log import read_slot_log
 from llama_load.telemetry.slots import Slots
 from llama_load.telemetry.source import SourceError
+from llama_load.users.retry import _retry_after_s
+from llama_load.users.session_tokens import SessionHeaders
 from llama_load.web.experiments import STATE, Experiments
 from llama_load.web.guard import WebGuard
+from llama_load.web.page_token import PageToken
 from llama_load.web.responses import posted
 from llama_load.web.run_files import RunFiles
 from llama_load.wire.address import parse_url
@@ -138,6 +141,7 @@ SENTENCES = (
     HTTPException,
 )
 
+PAGE_TOKEN = PageToken("a-token-of-the-page", 8089)
 MESSAGES = b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "output_tokens": 3}\n'
 EXPECTED = (
     b'{"prompt": "a", "expect": {"json_schema": {"type": "object"}, "regex": "a"}}\n'
@@ -324,6 +328,38 @@ def user_settings() -> object:
         available_user_classes={"User": object}, available_user_tasks={"User": []}
     )
     return guard._bad_user_settings()
+
+
+def page_request(data: bytes) -> None:
+    """What the page makes of a request before it knows who sends it: the target, then a line for
+    each field. No error of any kind may end it."""
+    target, *lines = data.decode("latin-1").split("\n")
+    path, _, query = target.partition("?")
+    fields = dict(line.partition(": ")[::2] for line in lines)
+    environ = {f"HTTP_{name.upper()}": value for name, value in fields.items()}
+    environ |= {"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": query}
+    guard = object.__new__(WebGuard)
+    guard._names = {"localhost"}
+    guard._named = set()
+    guard._token = PAGE_TOKEN
+    try:
+        guard._refusal(environ)
+        PAGE_TOKEN.renewal(environ)
+    except ValueError as error:
+        raise AssertionError("the page has no sentence for this") from error
+
+
+def answers_fields(data: bytes) -> None:
+    """What is read of an answer's fields, a line each."""
+    lines = data.decode("latin-1").split("\n")
+    fields = dict(line.partition(": ")[::2] for line in lines)
+    for name in ("set-cookie", "x-session"):
+        sessions = SessionHeaders(token=name, replica="x-replica")
+        sessions.to_send(sessions.token_in(fields))
+        sessions.replica_in(fields)
+        sessions.state("a", fields)
+    _retry_after_s(fields.get("retry-after", ""))
+    _date_s(fields.get("date", ""))
 
 
 def state(file: Path) -> object:
@@ -764,6 +800,16 @@ READERS: dict[str, Reader] = {
     "message": of_bytes(Message("stats", {"a": 1}, "w").serialize(), _unpacked),
     "batch": of_bytes(messages.pack_header(1, "0" * 16) + b"batch", frames),
     "post to the page": of_bytes(b'{"a": 1}', posted_to("/", posted)),
+    "request to the page": of_bytes(
+        b"/llm?token=a\nHost: localhost\nCookie: llama-load-1-a=1.a\n"
+        b"Origin: http://localhost\nAuthorization: Bearer a\nSec_Fetch_Site: none",
+        page_request,
+    ),
+    "fields of an answer": of_bytes(
+        b"set-cookie: a=b; Path=/\nx-session: c\nx-replica: d\nretry-after: 5\n"
+        b"date: Wed, 21 Oct 2026 07:28:00 GMT",
+        answers_fields,
+    ),
     "settings of a user class": of_bytes(
         b'{"user_class_name": "User", "weight": 1}', posted_to("/user", user_settings)
     ),
