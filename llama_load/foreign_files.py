@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from llama_load.budget import spend_bytes
 from llama_load.foreign_json import decode_foreign
 from llama_load.open_flags import BINARY, NO_FOLLOW, NO_WAIT, NOT_INHERITED
 
@@ -88,6 +89,7 @@ def read_foreign(
         file, most_bytes, follows_links=follows_links, inside=inside
     ) as opened:
         data = opened.read(most_bytes + 1)
+    spend_bytes(decoded=len(data))
     if len(data) > most_bytes:  # it grew
         raise TooLarge(f"{file.name} is over the limit of {most_bytes >> 20:,} MiB")
     return data
@@ -96,7 +98,9 @@ def read_foreign(
 def begin_of(file: Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
     """Its first bytes, whatever its size. Raises OSError."""
     with open_foreign(file, math.inf, inside=inside) as opened:
-        return opened.read(most_bytes)
+        data = opened.read(most_bytes)
+    spend_bytes(decoded=len(data))
+    return data
 
 
 def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:

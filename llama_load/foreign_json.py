@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar, overload
 
+from llama_load.budget import has_one_budget, spend_bytes
+
 # Documents of people have fewer than 20 levels.
 MOST_DEPTH = 100
 MOST_MEMORY_BYTES = 2 << 30
@@ -17,6 +19,10 @@ MOST_MEMORY_BYTES = 2 << 30
 LIST_BYTES = 88
 OBJECT_BYTES = 272
 VALUE_BYTES = 40
+# Of the budget of a command, in bytes of a table that take as long to read: values of JSON this
+# many times their memory, and a name with its value 6 µs more.
+TIME_OF_VALUES = 4
+BYTES_OF_NAME = 800
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes
 # would take quadratic time.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -46,6 +52,10 @@ def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
 def check_json(data: Buffer) -> None:
     """Raises TooDeep, before it is decoded."""
     whole = data if isinstance(data, bytes) else bytes(data)
+    if has_one_budget():
+        structure = _STRING.sub(b"", whole)
+        size = TIME_OF_VALUES * (_memory_of(structure) + len(whole))
+        spend_bytes(decoded=size + BYTES_OF_NAME * structure.count(b":"))
     brackets = whole.count(b"[") + whole.count(b"{")
     if brackets <= MOST_DEPTH and len(whole) * VALUE_BYTES <= MOST_MEMORY_BYTES:
         return

@@ -78,6 +78,7 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from llama_load.cli.budget_of_command import budget_of_command
     from llama_load.comparison.compare import compare
     from llama_load.comparison.gates import exit_code, parse_gate
     from llama_load.comparison.llama_bench import bench_tests
@@ -87,10 +88,11 @@ def _compare(arguments: argparse.Namespace) -> int:
     if is_page and arguments.output is None:
         raise UsageError("--format html needs a file: add --output comparison.html")
     gates = [parse_gate(text) for text in arguments.gate]
-    groups = read_groups(_ended(arguments.sides), with_samples=is_page)
     bench = []
-    for file in arguments.llama_bench:
-        bench += bench_tests(file)
+    with budget_of_command():
+        groups = read_groups(_ended(arguments.sides), with_samples=is_page)
+        for file in arguments.llama_bench:
+            bench += bench_tests(file)
 
     comparisons = []
     results: list[GateResult] = []

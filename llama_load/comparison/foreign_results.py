@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, summary_of
 from llama_load.comparison.compared_metrics import metric_of
+from llama_load.comparison.kept_memory import counted
 from llama_load.comparison.one_formula import tpot_of
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
@@ -60,7 +61,7 @@ MOST_SERVERS = 16  # of a shared run
 
 def result_run(file: Path, part: str = "") -> MeasuredRun:
     """The run that a result file describes; `part`: a stage of it. Raises UsageError."""
-    return run_of(read_json(file), file.name, part)
+    return counted(run_of(read_json(file), file.name, part))
 
 
 def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from llama_load.analysis.run_summary import SUMMARY
 from llama_load.comparison.foreign_results import read_json, run_of, stages_in, text
+from llama_load.comparison.kept_memory import counted
 from llama_load.comparison.request_answers import (
     COLUMNS,
     MOST_REQUESTS,
@@ -56,6 +57,8 @@ _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
 # Commands of servers: how many are read, and how much of each.
 MOST_SERVERS = 16
 MOST_COMMAND_BYTES = 16 * 1024
+# Of a run; there are about 200 flags.
+MOST_OPTIONS = 1000
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
 _CONTAINER = re.compile(
     r"[0-9a-f]{12}"
@@ -107,7 +110,7 @@ def folder_run(
     if with_samples:
         samples = _samples(folder / TABLE, stage)
 
-    return replace(
+    whole = replace(
         run,
         fixed_lengths=manifest.fixed_lengths,
         endpoint=endpoint,
@@ -121,6 +124,7 @@ def folder_run(
         answers=_answers(folder / TABLE, stage),
         command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
     )
+    return counted(whole)
 
 
 def _has_random_prompts(manifest: Manifest) -> bool:
@@ -165,7 +169,7 @@ def _setup(manifest: Manifest) -> dict[str, str]:
         settings[f"client's {name}"] = manifest.host.get(name)
     if len(manifest.workers) > 1:
         settings["workers"] = len(manifest.workers)
-    for name, value in manifest.options.items():
+    for name, value in islice(manifest.options.items(), MOST_OPTIONS):
         if name not in _LOAD and value not in _NOT_GIVEN:
             settings[_option(name)] = _shown_value(value)
 

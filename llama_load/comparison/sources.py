@@ -60,6 +60,7 @@ def read_groups(arguments: Sequence[str], *, with_samples: bool = False) -> list
     if len(named) > 1:
         common_stages = _common_stages(named)
 
+    _refuse_too_many(len(common_stages))
     groups = []
     for stage in common_stages:
         sides = [_side(argument, with_samples, stage) for argument in named]
@@ -167,6 +168,7 @@ def _sides(named: _Named, with_samples: bool) -> list[Side]:
     if not stages:
         return [_side(named, with_samples)]
 
+    _refuse_too_many(len(stages))
     sides = []
     for name in stages:
         run = _measured_run(path, name, with_samples)
@@ -196,11 +198,14 @@ def _side(named: _Named, with_samples: bool, common_stage: str = "") -> Side:
     return Side(label, runs)
 
 
+def _refuse_too_many(sides: int) -> None:
+    if sides > MOST_SIDES:
+        raise UsageError(f"{sides} sides are too many, the limit is {MOST_SIDES}")
+
+
 def _distinct(sides: list[Side]) -> list[Side]:
     """The sides with labels that differ: a second one is numbered."""
-    if len(sides) > MOST_SIDES:
-        raise UsageError(f"{len(sides)} sides are too many, the limit is {MOST_SIDES}")
-
+    _refuse_too_many(len(sides))
     seen: Counter[str] = Counter()
     distinct = []
     for side in sides:
@@ -223,7 +228,8 @@ def _common_stages(named: Sequence[_Named]) -> list[str]:
 
     common = stages_of_sources[0]
     for stages in stages_of_sources[1:]:
-        common = [stage for stage in common if stage in stages]
+        those = set(stages)
+        common = [stage for stage in common if stage in those]
 
     return common
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llama_load.budget import spend_bytes
 from llama_load.foreign_files import TooLarge, open_foreign
 from llama_load.observed.foreign_records import check_integers, is_flat
 from llama_load.observed.record import aligned, schema
@@ -35,6 +36,8 @@ MOST_BATCH_BYTES = 1 << 30
 # Bytes of a value, by the number of its physical type: INT32, INT64, INT96, FLOAT, DOUBLE.
 _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 _BYTE_ARRAY = 6
+# That a value counts at least: a column without values takes time, too.
+VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ def _batches(
         rows += batch.num_rows
         size = sum(map(_decoded_bytes, batch.columns))
         decoded += size
+        spend_bytes(decoded=max(size, VALUE_BYTES * batch.num_rows * batch.num_columns))
         if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
             raise TooLarge(_too_many_bytes(name, limits))
         arrays = [

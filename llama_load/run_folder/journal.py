@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
+from llama_load.budget import spend_bytes
 from llama_load.foreign_files import TooLarge, open_foreign
 from llama_load.observed.foreign_records import BadRecords, check_integers, unpacked
 from llama_load.observed.record import aligned, schema
@@ -106,7 +107,9 @@ def read_journal(path: Path, most_bytes: int = MOST_JOURNAL_BYTES) -> JournalCon
     if not path.is_file():
         return parse(b"")
     with open_foreign(path, most_bytes, inside=path.parent) as opened:
-        return _contents(_file(opened.fileno()), most_bytes)
+        contents = _contents(_file(opened.fileno()), most_bytes)
+    spend_bytes(decoded=contents.table.nbytes)
+    return contents
 
 
 def parse(data: bytes) -> JournalContents:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_load.arrow import load_arrow, release_unused
+from llama_load.budget import TooMuchWork
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
 from llama_load.foreign_json import decode_foreign
@@ -86,7 +87,7 @@ def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
             raise RunError(
                 f"{error.filename or path / JOURNAL} cannot be read: {error.strerror}"
             ) from None
-        except TooLarge as error:
+        except (TooLarge, TooMuchWork) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
         if not (
             path / TABLE

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load import result_schemas
+from llama_load.budget import CommandBudget, one_budget
 from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
 from llama_load.lab.sweep.cells import Cell, expand
@@ -72,10 +73,13 @@ class SweepComparison:
 
 
 def compare_cells(sweep: Sweep) -> SweepComparison:
-    """Read the runs of all cells."""
+    """Read the runs of all cells. Those for which the budget of all is too small have rows with
+    that reason."""
     own_rows: list[Row] = []
-    for cell, place in zip(sweep.cells, places(sweep), strict=True):
-        own_rows += rows_of(cell, sweep.folder.run_of(cell), sweep.entry(cell), place)
+    with one_budget(CommandBudget(), ends=False):
+        for cell, place in zip(sweep.cells, places(sweep), strict=True):
+            folder = sweep.folder.run_of(cell)
+            own_rows += rows_of(cell, folder, sweep.entry(cell), place)
     judge_common(own_rows)
 
     rows = list(own_rows)
@@ -224,7 +228,7 @@ def _memory(sweep: Sweep) -> list[tuple[str, str]]:
             continue
         try:
             data = begin_of(file, MOST_MEMORY_BYTES, inside=sweep.folder.path)
-        except OSError:  # a link that leads out
+        except (OSError, ValueError):  # a link that leads out; too much in all
             continue
         printed = data.decode("utf-8", "replace")
         server = ", ".join([cell.server.label, *cell.setting_texts])
