@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 Headers = tuple[tuple[str, str], ...]
 
 AUTHORIZATION = "Authorization"
+# With what the names of the cookies of our pages begin, which are keys, too.
+COOKIE_OF_PAGES = "llama-load-"
 _SCHEME = "Bearer"
 _PORTS = {"http": 80, "https": 443}
 

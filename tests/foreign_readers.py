@@ -481,12 +481,23 @@ def framed(*, reads_answers: bool) -> Callable[[bytes], object]:
     return read
 
 
+def without_additions(data: bytes) -> None:
+    """Requests without trailers and extensions of chunks are the same requests."""
+    plain, is_whole = cut_into_parts(data, len(data) or 1, False, drops=True)
+    if not is_whole:
+        return
+    _, content, ended = plain
+    again, is_whole_again = cut_into_parts(plain[0], 5, False)
+    assert is_whole_again
+    assert again == (plain[0], content, ended)
+
+
 def cut_into_parts(
-    data: bytes, size: int, reads_answers: bool
+    data: bytes, size: int, reads_answers: bool, *, drops: bool = False
 ) -> tuple[tuple[bytes, bytes, int], bool]:
     """The bytes of all parts, those of the bodies, and the number of messages; whether it could be
     read to its end. Of what is refused no piece counts: it is refused at another place."""
-    reader = MessageReader(reads_answers=reads_answers)
+    reader = MessageReader(reads_answers=reads_answers, drops_additions=drops)
     raw = b""
     content = b""
     ended = 0
@@ -853,6 +864,7 @@ READERS: dict[str, Reader] = {
         recorded_answer("/v1/chat/completions", ASKED_CHAT, "text/event-stream"),
     ),
     "framing of requests": of_bytes(REQUEST_IN_CHUNKS, framed(reads_answers=False)),
+    "framing without additions": of_bytes(REQUEST_IN_CHUNKS, without_additions),
     "framing of answers": of_bytes(ANSWER_IN_CHUNKS, framed(reads_answers=True)),
     "relay's client": of_bytes(
         REQUEST_IN_CHUNKS, lambda data: passed_on(data, ANSWER_IN_CHUNKS)

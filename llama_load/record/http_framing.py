@@ -92,13 +92,17 @@ class _State(enum.Enum):
 class MessageReader:
     """Cuts one direction of a connection into messages."""
 
-    def __init__(self, *, reads_answers: bool) -> None:
+    def __init__(self, *, reads_answers: bool, drops_additions: bool = False) -> None:
+        """`drops_additions`: parts have no trailers and no extensions of chunks, which nobody has
+        to pass on (RFC 9110, section 6.5.1; RFC 9112, section 7.1.1)."""
         self._reads_answers = reads_answers
+        self._drops_additions = drops_additions
         self._state = _State.HEAD
         self._head = bytearray()
         self._left = 0  # bytes of a body or a chunk that are still to come
         self._line = bytearray()  # of a chunk's size, of the trailers
         self._trailer_bytes = 0
+        self._frame = b""  # what the last line between chunks needs to be
         # Of the requests that are not answered yet: whether their answers have no body (HEAD).
         self.without_body: deque[bool] = deque()
 
@@ -208,24 +212,29 @@ class MessageReader:
     def _read_chunks(self, data: bytes, parts: list[Part]) -> bytes:
         """All chunks in these bytes are one part, so that what came together is sent together."""
         content = []
+        plain = []  # with the frames alone
         at = 0
         while at < len(data) and self._state is not _State.HEAD:
             if self._state is _State.CHUNK_DATA:
                 piece = data[at : at + self._left]
                 content.append(piece)
+                plain.append(piece)
                 self._left -= len(piece)
                 at += len(piece)
                 if not self._left:
                     self._state = _State.CHUNK_END
             else:
                 at = self._read_line(data, at)
-        parts.append(Body(data[:at], b"".join(content)))
+                plain.append(self._frame)
+        raw = b"".join(plain) if self._drops_additions else data[:at]
+        parts.append(Body(raw, b"".join(content)))
         if self._state is _State.HEAD:
             parts.append(End())
         return data[at:]
 
     def _read_line(self, data: bytes, at: int) -> int:
         """Read one line of the framing, or the beginning of one; returns the place behind it."""
+        self._frame = b""
         end = data.find(b"\n", at)
         stop = len(data) if end < 0 else end + 1
         self._line += data[at:stop]
@@ -244,15 +253,18 @@ class MessageReader:
         if self._state is _State.CHUNK_END:
             if line:
                 raise BadMessageError("a chunk is longer than its size")
+            self._frame = b"\r\n"
             self._state = _State.CHUNK_SIZE
         elif self._state is _State.CHUNK_SIZE:
             size = _SIZE.fullmatch(line)
             if size is None:
                 raise BadMessageError("the size of a chunk is no number")
             self._left = int(size[1], 16)
+            self._frame = size[1] + b"\r\n"
             self._trailer_bytes = 0
             self._state = _State.CHUNK_DATA if self._left else _State.TRAILERS
         elif not line:
+            self._frame = b"\r\n"
             self._state = _State.HEAD
         else:
             self._trailer_bytes += len(line)

@@ -11,6 +11,7 @@ the client's key, if the relay has a key of its own (it then listens to other ma
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -24,9 +25,15 @@ from http import HTTPStatus
 
 import msgspec
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders, bearer, is_bearer
+from llama_load.bound_headers import (
+    COOKIE_OF_PAGES,
+    NO_HEADERS,
+    BoundHeaders,
+    bearer,
+    is_bearer,
+)
 from llama_load.record.delay_counts import DelayCounts
-from llama_load.record.exchange_keys import keys_of_head
+from llama_load.record.exchange_keys import MOST_CHARS_OF_FORMS, keys_of_head
 from llama_load.record.foreign_pages import page_of
 from llama_load.record.http_framing import (
     BadMessageError,
@@ -37,6 +44,7 @@ from llama_load.record.http_framing import (
     Part,
 )
 from llama_load.record.passed_exchange import PassedExchange, RelayFigures, encoded
+from llama_load.secret_forms import pattern_of
 from llama_load.units import ns_to_ms
 from llama_load.wire.address import Address
 from llama_load.wire.clock import (
@@ -73,6 +81,7 @@ SINK_WRITE_BYTES = 64 << 10
 _TICK_S = 0.5
 _RESET = struct.pack("ii", 1, 0)  # linger for 0 s: closing sends a reset
 Handler = Callable[[int], None]
+PAGE_COOKIE = COOKIE_OF_PAGES.encode()
 _KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
 
 
@@ -95,7 +104,9 @@ def _nothing(_: int) -> None:
 class _Pair:
     """A client's connection, and the one to the server that belongs to it."""
 
-    def __init__(self, client: socket.socket, now_s: float) -> None:
+    def __init__(
+        self, client: socket.socket, now_s: float, *, drops_additions: bool
+    ) -> None:
         self.client = client
         self.on_client: Handler = _nothing
         self.on_server: Handler = _nothing
@@ -118,7 +129,9 @@ class _Pair:
         self.resets_when_sent = False
         # The relay has answered itself: what the client still sends is thrown away.
         self.discards = False
-        self.requests = MessageReader(reads_answers=False)
+        self.requests = MessageReader(
+            reads_answers=False, drops_additions=drops_additions
+        )
         self.answers = MessageReader(reads_answers=True)
         self.answers_are_read = True
         self.open: deque[_Copy] = deque()  # the oldest first, which is being answered
@@ -129,6 +142,23 @@ class _Pair:
         self.server_is_slow = False
         self.client_held_until_ns = 0
         self.server_held_until_ns = 0
+
+
+def _without_page_cookies(line: bytes) -> list[bytes]:
+    """The field Cookie without the keys of pages of ours: browsers send cookies to all ports of a
+    host. No line where none is left."""
+    name, _, value = line.partition(b":")
+    others = []
+    for cookie in value.split(b";"):
+        if not cookie.strip().startswith(PAGE_COOKIE):
+            others.append(cookie.strip())
+    return [name + b": " + b"; ".join(others)] if others else []
+
+
+def _forms_of(key: str) -> re.Pattern[str]:
+    if len(key) > MOST_CHARS_OF_FORMS:
+        return re.compile(re.escape(key))
+    return re.compile(pattern_of(key))
 
 
 class Relay:
@@ -152,6 +182,7 @@ class Relay:
         self._priority = priority
         self._to = to
         self._key = key
+        self._forms_of_key = None if key is None else _forms_of(key)
         self._server_keys = server_keys
         self._context: ssl.SSLContext | None = None
         if to.scheme == "https":
@@ -274,7 +305,7 @@ class Relay:
                 return
             self._close(oldest, ended_by="client")
         self._set_up(client)
-        pair = _Pair(client, time.monotonic())
+        pair = _Pair(client, time.monotonic(), drops_additions=self._key is not None)
         pair.on_client = lambda events: self._on_client(pair, events)
         pair.on_server = lambda events: self._on_server(pair, events)
         self._pairs[pair] = None
@@ -487,7 +518,7 @@ class Relay:
                 )
         elif not self._has_key(head, self._key):
             return 401, "send the key of llama-load record as your API key"
-        if self._key is not None and self._key.encode() in head.first_line:
+        if self._has_form_of_key(head.first_line):
             return (
                 400,
                 "the key of llama-load record belongs into a header, not into the URL",
@@ -510,9 +541,16 @@ class Relay:
                     return True
         return False
 
+    def _has_form_of_key(self, line: bytes) -> bool:
+        """Whether it contains the key of the relay, as it is or encoded."""
+        pattern = self._forms_of_key
+        return pattern is not None and bool(pattern.search(line.decode("latin-1")))
+
     def _as_sent(self, head: Head) -> bytes:
-        """The head's bytes, unchanged unless the server needs another Host or key."""
-        if self._key is None and self._keeps_host:
+        """The head's bytes, unchanged unless the server needs another Host or key, or a browser has
+        sent the key of another page of ours."""
+        has_cookie = PAGE_COOKIE in head.raw
+        if self._key is None and self._keeps_host and not has_cookie:
             return head.raw
         lines = head.raw.removesuffix(b"\r\n\r\n").split(b"\r\n")
         kept = [lines[0]]
@@ -520,9 +558,13 @@ class Relay:
             name = line.partition(b":")[0].lower()
             if name == b"host" and not self._keeps_host:
                 kept.append(b"Host: " + self._to.host_header.encode("latin-1"))
-            elif self._key is None or (
-                name not in _KEY_FIELDS and self._key.encode() not in line
+            elif self._key is not None and (
+                name in _KEY_FIELDS or self._has_form_of_key(line)
             ):
+                continue
+            elif has_cookie and name == b"cookie":
+                kept += _without_page_cookies(line)
+            else:
                 kept.append(line)
         if self._key is not None:
             for field_name, value in self._server_keys.for_origin(self._to.origin):

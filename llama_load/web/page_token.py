@@ -23,7 +23,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode
 
-from llama_load.bound_headers import Headers, is_bearer
+from llama_load.bound_headers import COOKIE_OF_PAGES, Headers, is_bearer
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
 
@@ -79,7 +79,7 @@ class PageToken:
         self.is_given = bool(given)
         self._token = given or secrets.token_urlsafe(_RANDOM_BYTES)
         keep_secret([self._token])
-        self._of_port = f"llama-load-{port}-"
+        self._of_port = f"{COOKIE_OF_PAGES}{port}-"
         self._cookie = self._of_port + secrets.token_hex(4)
         self._cookie_key = secrets.token_bytes(32)
         self._base_path = base_path.rstrip("/")

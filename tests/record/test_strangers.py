@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import socket
@@ -254,6 +255,94 @@ def test_the_key_of_a_recorder_goes_on_in_no_field(field: bytes) -> None:
             assert received(client, 12)[9:12] == b"400"
     assert len(seen) == 1
     assert key not in seen[0]
+
+
+def heard_from(sent: bytes, **settings: object) -> bytes:
+    """What a server hears of a request that is passed on."""
+    heard = bytearray()
+
+    def serve(sock: socket.socket) -> None:
+        sock.settimeout(5)
+        while not heard.endswith((b"\r\n0\r\n\r\n", b"the end")):
+            piece = sock.recv(1 << 16)
+            if not piece:
+                break
+            heard.extend(piece)
+        sock.sendall(b"HTTP/1.1 204 No\r\n\r\n")
+
+    with (
+        RawServer(serve) as server,
+        relayed(server.url, **settings) as running,
+        connected(running.port) as client,
+    ):
+        for at in range(0, len(sent), 7):  # in pieces that end within lines
+            client.sendall(sent[at : at + 7])
+        assert received(client, 12)[9:12] == b"204"
+    return bytes(heard)
+
+
+KEY_OF_RELAY = "relay-key-0123456789"
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KEY_OF_RELAY.encode(),
+        b"relay%2Dkey%2d0123456789",
+        base64.b64encode(b"user:" + KEY_OF_RELAY.encode()),
+        KEY_OF_RELAY.encode().hex().encode(),
+    ],
+)
+def test_no_form_of_a_recorders_key_goes_on(form: bytes) -> None:
+    """Not in a field, in a trailer, or in the extension of a chunk."""
+    head = CHUNKED + b"Authorization: Bearer " + KEY_OF_RELAY.encode() + b"\r\n"
+    head += b"X-Proxy: Basic " + form + b"\r\nX-Other: a\r\n\r\n"
+    body = b"2;key=" + form + b"\r\n{}\r\n0\r\nAuthorization: " + form + b"\r\n\r\n"
+    heard = heard_from(head + body, key=KEY_OF_RELAY)
+    assert heard == CHUNKED + b"X-Other: a\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
+
+def test_a_clients_own_key_goes_to_the_named_server_and_nowhere_else() -> None:
+    """Without a key of the recorder: --to names the server, and what the client sends is for it,
+    also in the body and in trailers."""
+    key = KEY_OF_CLIENT.encode()
+    sent = CHUNKED + b"Authorization: Bearer " + key + b"\r\n\r\n"
+    body = b'{"api_key": "' + key + b'"}'
+    sent += b"%x\r\n%s\r\n0\r\nX-Api-Key: %s\r\n\r\n" % (len(body), body, key)
+    heard = bytearray()
+
+    def serve(sock: socket.socket) -> None:
+        sock.settimeout(5)
+        while len(heard) < len(sent):
+            heard.extend(sock.recv(1 << 16))
+        sock.sendall(b"HTTP/1.1 204 No\r\n\r\n")
+
+    with (
+        RawServer(serve) as server,
+        relayed(server.url) as running,
+        connected(running.port) as client,
+    ):
+        client.sendall(sent)
+        assert received(client, 12)[9:12] == b"204"
+    assert bytes(heard) == sent
+
+
+@pytest.mark.parametrize(
+    ("cookies", "passed"),
+    [
+        (b"llama-load-8089-ab12=9.aa", b""),
+        (b"a=1; llama-load-8089-ab12=9.aa;b=2", b"Cookie: a=1; b=2\r\n"),
+        (b"a=llama-load-", b"Cookie: a=llama-load-\r\n"),
+    ],
+)
+def test_the_cookie_of_a_page_of_ours_reaches_no_server(
+    cookies: bytes, passed: bytes
+) -> None:
+    """Browsers send it to every port of its host."""
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n"
+    heard = heard_from(head + b"Cookie: " + cookies + b"\r\n\r\nthe end")
+    assert heard == head + passed + b"\r\nthe end"
 
 
 PART_OF_A_BODY = POST + b"Content-Length: 99\r\n\r\n{"
