@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from llama_load import foreign_text
+from llama_load.analysis import results
+from llama_load.analysis.results import analyze
 from llama_load.bound_headers import OtherServerError, bearer, bound, origin_of
 from llama_load.budget import Budget, TooMuchWork
 from llama_load.dispatch.ledger import Ledger
@@ -29,6 +31,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import read_foreign, read_foreign_json
 from llama_load.foreign_text import keep_secret, printable, redacted
 from llama_load.lab.flag_words import words_of
+from llama_load.observed.record import RequestRecord
 from llama_load.options.known_secrets import secrets_of_environment
 from llama_load.own_modules import module_command
 from llama_load.plain_http import Answer, LateError
@@ -36,7 +39,7 @@ from llama_load.record import recorded_turns
 from llama_load.record.recorded_turns import read_turns
 from llama_load.record.token_blocks import MOST_UNANSWERED, ServerTokens
 from llama_load.reports import conversation_prompts
-from llama_load.run_folder import RunWriter
+from llama_load.run_folder import Run, RunWriter, StageRecord, load_run
 from llama_load.run_folder.manifest import TargetFacts, read_manifest
 from llama_load.targets.servers import kind_named, server_controls
 from llama_load.web.page_token import PageToken
@@ -47,7 +50,7 @@ from llama_load.workloads.json_schema import check_schema, schema_fault
 from llama_load.workloads.text_files import text_files
 from llama_load.workloads.think_time import think_time
 from tests.conftest import REPOSITORY
-from tests.make_records import manifest
+from tests.make_records import manifest, record
 
 KEY = "sk-canary-0123456789"
 OURS = "http://a:8080"
@@ -642,3 +645,68 @@ def test_no_container_runs_without_a_key_that_was_meant(
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     said = {"no secret": (0, "[]"), "a secret": (0, "[$(id) `id`]")}
     assert (done.returncode, done.stdout.strip()) == said.get(kind, (2, ""))
+
+
+# ---------------------------------------------------------------------- 17: numbers in run folders
+
+
+def run_of_others(folder: Path, records: list[RequestRecord], **about: Any) -> Run:
+    writer = RunWriter(folder / "run", manifest(num_prompts=len(records), **about))
+    writer.append(records)
+    writer.finish()
+    writer.release()
+    return load_run(folder / "run")
+
+
+YEARS_MS = 4e12  # 126 years
+
+
+@pytest.mark.parametrize(
+    "far",
+    [
+        {"start_ms": YEARS_MS},
+        {"start_ms": -YEARS_MS},
+        {"first_ms": YEARS_MS},
+        {"gaps_ms": (YEARS_MS, 20)},
+    ],
+)
+def test_instants_a_century_apart_take_no_memory(
+    far: dict[str, Any], tmp_path: Path
+) -> None:
+    """Tokens were counted in steps of 10 ms of the whole time: 3 TB."""
+    records = [record(index, start_ms=30 * index) for index in range(20)]
+    found = analyze(run_of_others(tmp_path, [*records, record(99, **far)]))
+    assert found.total.completed == 21
+
+
+STAGES = [StageRecord(f"s{number}", users=1) for number in range(2000)]
+TARGETS = [{"url": f"http://h{number}"} for number in range(2000)]
+CHANGES = [f"change {number}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(
+    "about", [{"stages": STAGES}, {"targets": TARGETS}, {"server_changes": CHANGES}]
+)
+def test_a_run_of_too_many_parts_is_refused(
+    about: dict[str, Any], tmp_path: Path
+) -> None:
+    run = run_of_others(tmp_path, [record(0), record(1)], **about)
+    with pytest.raises(RunError, match="over the limit of 1000"):
+        analyze(run)
+
+
+@pytest.mark.parametrize("column", ["host", "model", "adapter", "workload"])
+def test_records_of_too_many_parts_are_refused(column: str, tmp_path: Path) -> None:
+    records = [record(index, **{column: f"http://h{index}"}) for index in range(2000)]
+    with pytest.raises(RunError, match="over the limit of 1000"):
+        analyze(run_of_others(tmp_path, records))
+
+
+def test_figures_by_turn_are_of_the_first_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "MOST_TURNS", 3)
+    records = [record(index, conversation="c", turn=index + 1) for index in range(9)]
+    found = analyze(run_of_others(tmp_path, records))
+    assert list(found.by_turn) == [1, 2, 3]
+    assert found.total.completed == 9

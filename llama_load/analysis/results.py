@@ -54,6 +54,11 @@ from llama_load.observed.window import Window, window_of
 from llama_load.run_folder import Manifest, Run, StageRecord
 from llama_load.topics import Found, TopicInput, found_in
 
+# Stages, servers, models, adapters, workloads: of each the figures take 20 ms or more.
+MOST_PARTS = 1000
+# The first ones. Later turns of longer conversations count in all other figures.
+MOST_TURNS = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -130,6 +135,9 @@ def analyze(run: Run) -> Results:
     counted = token_counts(run.records, counters)
     run = replace(run, records=as_seen(run.records, counted))
     measured = run.records.measured()
+    for column in ("workload", "host", "model", "adapter"):
+        parts_of_run = len(measured.values_of(column))
+        _refuse_too_many(f"values of {column!r} in the records", parts_of_run)
     slos = tuple(map(parse_slo, manifest.goodput))
 
     # Each stage has its own end.
@@ -152,6 +160,8 @@ def analyze(run: Run) -> Results:
     def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Summary]:
         """The figures of each value of a column."""
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
+        if column == "turn":
+            values = sorted(values)[:MOST_TURNS]
         if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
             return {values[0]: total}
 
@@ -174,7 +184,7 @@ def analyze(run: Run) -> Results:
 
         own = measured.where(measured.has("agent") == of_agents)
         by_turn = {}
-        for turn in sorted(own.values_of("turn")):
+        for turn in sorted(own.values_of("turn"))[:MOST_TURNS]:
             by_turn[turn] = figures(of(turn))
 
         return by_turn
@@ -203,7 +213,7 @@ def analyze(run: Run) -> Results:
     if measured.has("agent").any():
         groups["turn"] = turns(of_agents=False)
     else:
-        groups["turn"] = dict(sorted(grouped("turn").items()))
+        groups["turn"] = grouped("turn")
 
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     sampled = [gpu.others for gpu in telemetry.gpus if gpu.source != LOG]
@@ -272,6 +282,12 @@ def _is_constant(manifest: Manifest) -> bool:
     return not loads or (len(loads) == 1 and manifest.stages[0].start is None)
 
 
+def _refuse_too_many(what: str, count: int) -> None:
+    """RunError: files of others name so many parts that their figures would take hours."""
+    if count > MOST_PARTS:
+        raise RunError(f"there are {count} {what}, over the limit of {MOST_PARTS}")
+
+
 def _check(manifest: Manifest) -> None:
     """Whether its texts name figures; else a RunError.
 
@@ -288,6 +304,9 @@ def _check(manifest: Manifest) -> None:
             f"run.json has a threshold that cannot be read: {error}"
         ) from None
 
+    _refuse_too_many("stages in run.json", len(manifest.stages))
+    _refuse_too_many("servers in run.json", len(manifest.targets))
+    _refuse_too_many("changes of servers in run.json", len(manifest.server_changes))
     for name in manifest.percentile_metrics:
         if name not in SECTION_KEYS:
             known = ", ".join(SECTION_KEYS)

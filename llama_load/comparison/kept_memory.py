@@ -14,8 +14,8 @@ TEXT_BYTES = 400
 
 def counted(run: MeasuredRun) -> MeasuredRun:
     """The same run. Raises UsageError where all runs together take too much memory."""
-    texts = len(run.setup) + len(run.load) + len(run.values) + len(run.vllm_tpot)
-    size = TEXT_BYTES * (texts + len(run.levels))
+    parts = (run.setup, run.load, run.values, run.vllm_tpot, run.levels)
+    size = TEXT_BYTES * sum(map(len, parts))
     size += HASH_BYTES * len(run.prompts or ())
     size += sum(values.nbytes for values in run.samples.values())
     if run.answers is not None:
