@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import re
+from urllib.parse import quote
 
 # In HTML.
 _NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
@@ -18,13 +19,21 @@ _HEX_DIGITS = re.compile(r"[a-fA-F]")
 
 
 def pattern_of(secret: str) -> str:
-    """A regular expression that finds every form of the secret."""
-    forms = [
-        _BREAK.join(map(_character, secret)),
-        *map(_in_base64, _base64_forms(secret)),
-        _any_case(secret.encode().hex()),
-    ]
+    """A regular expression that finds every form of the secret. Compiled, it takes 1 ms for each
+    character."""
+    forms = [_BREAK.join(map(_character, secret)), *_encoded_whole(secret)]
     return "|".join(forms)
+
+
+def quick_pattern_of(secret: str) -> str:
+    """One that is compiled at once: the secret as it is, in a URL, in base64 or hex."""
+    forms = [secret, quote(secret, safe="", errors="replace")]
+    return "|".join([*map(re.escape, forms), *_encoded_whole(secret)])
+
+
+def _encoded_whole(secret: str) -> list[str]:
+    in_base64 = list(map(_in_base64, _base64_forms(secret)))
+    return [*in_base64, _any_case(secret.encode("utf-8", "surrogatepass").hex())]
 
 
 def _character(character: str) -> str:

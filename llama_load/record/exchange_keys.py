@@ -7,7 +7,9 @@ of everybody's texts, or the name of a field.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,16 +18,20 @@ from urllib.parse import parse_qsl
 from llama_load.command_secrets import HARMLESS, secrets_in_urls
 from llama_load.foreign_text import LEAST_SECRET_CHARS, MASK, is_secret_name
 from llama_load.record.http_framing import Head
-from llama_load.secret_forms import pattern_of
+from llama_load.secret_forms import pattern_of, quick_pattern_of
 
 if TYPE_CHECKING:
     from llama_load.record.read_exchange import SeenRequest
 
 # Of one request.
 MOST_KEYS = 16
-# Longer keys, such as JWTs, are found as they are alone: the pattern of all forms takes 1 ms for
-# each character.
+# Longer keys, such as JWTs, are found as they are, in URLs, base64 and hex alone: the pattern of
+# all forms takes 1 ms for each character.
 MOST_CHARS_OF_FORMS = 256
+# New keys beyond so many characters, too: any user of the machine can send some with each request,
+# and the recording of all others would come to a halt.
+ALLOWED_CHARS = 1024
+ALLOWED_CHARS_PER_S = 64
 # Names of fields are masked from this length on. Those that the code looks for are shorter.
 LEAST_NAME_CHARS = 24
 # A value of a header with any other name that looks like a key: one word of letters and digits.
@@ -124,14 +130,35 @@ def _values_of_keys(keys: Iterable[str]) -> Iterator[str]:
                 yield part
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """Characters of keys of which all forms may be looked for."""
+
+    left: float = ALLOWED_CHARS
+    at_s: float = field(default_factory=time.monotonic)
+
+    def takes(self, chars: int) -> bool:
+        now_s = time.monotonic()
+        earned = ALLOWED_CHARS_PER_S * (now_s - self.at_s)
+        self.left = min(ALLOWED_CHARS, self.left + earned)
+        self.at_s = now_s
+        if chars > self.left:
+            return False
+        self.left -= chars
+        return True
+
+
+_allowance = _Allowance()
+
+
 @lru_cache(maxsize=64)
 def _pattern_of(keys: tuple[str, ...]) -> re.Pattern[str]:
     patterns = []
     for key in keys:
-        if len(key) > MOST_CHARS_OF_FORMS:
-            patterns.append(re.escape(key))
-        else:
+        if len(key) <= MOST_CHARS_OF_FORMS and _allowance.takes(len(key)):
             patterns.append(pattern_of(key))
+        else:
+            patterns.append(quick_pattern_of(key))
     return re.compile("|".join(patterns))
 
 
