@@ -73,7 +73,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("preflight/calibration.py", "file"): (1, OURS),
     ("preflight/make_manifest.py", "file"): (1, KERNEL),
     ("plugins.py", "file"): (1, "entry points of installed packages, whose code runs"),
-    ("processes.py", "file"): (1, KERNEL),
+    ("processes.py", "file"): (3, KERNEL),
     ("record/recorded_turns.py", "json"): (
         1,
         "a line of a recording, which `read_foreign` has bounded; errors are sentences",
