@@ -82,14 +82,14 @@ def test_tools_and_prompts_without_messages_are_tokens_too(
     assert found.before == "1 2 3"
 
 
-def png(color: str) -> bytes:
+def data_url(color: str) -> str:
+    """Of an image of this colour."""
     file = io.BytesIO()
     Image.new("RGB", (32, 32), color).save(file, "PNG")
-    return file.getvalue()
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def with_image(text: str, image: bytes, more: str) -> dict[str, Any]:
-    url = "data:image/png;base64," + base64.b64encode(image).decode()
+def with_image(text: str, url: str, more: str) -> dict[str, Any]:
     parts = [
         {"type": "text", "text": text},
         {"type": "image_url", "image_url": {"url": url}},
@@ -113,8 +113,8 @@ def cached_tokens(server: Server, *prompts: dict[str, Any]) -> int:
 def test_images_have_places(tiny_model: Path, tmp_path: Path) -> None:
     """A text before the image, the image itself, and a text after it. The projector makes 16 tokens
     of each image, which the template does not tell."""
-    red = png("red")
-    blue = png("blue")
+    red = data_url("red")
+    blue = data_url("blue")
     before = with_image("What is it?", red, "Be brief, please.")
     projector = str(cached_projector(TINY.dim, dynamic=False))
     with embedded_server(tiny_model, tmp_path, "--mmproj", projector) as server:

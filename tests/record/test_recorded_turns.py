@@ -17,8 +17,10 @@ from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.recorded_turns import read_turns
 from llama_load.record.recording import Recording
 from llama_load.serving.launch import Server
-from tests.conftest import environment
+from llama_load.serving.projector_maker import cached_projector
+from tests.conftest import TINY, embedded_server, environment
 from tests.foreign_readers import PASSED
+from tests.record.test_differing_token import data_url
 from tests.record.test_record_command import asked, recorder, told, user
 
 
@@ -254,3 +256,36 @@ def test_a_reminder_below_the_last_question_alone_is_a_changed_text() -> None:
     assert place.changed_in == "message 2 (user)"
     other = {"messages": [user("x"), ANSWER, user("Look at c.py"), ANSWER, user("d")]}
     assert placed(first, other).turn == 1
+
+
+@pytest.mark.heavy
+def test_an_image_in_a_digest_has_as_many_tokens_as_the_server_makes_of_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Two turns with an image in the first: whole blocks, and the second prompt begins with those
+    of the first. Then another image in its place: the part and the block are named."""
+    projector = str(cached_projector(TINY.dim, dynamic=False))
+    with (
+        embedded_server(tiny_model, tmp_path, "--mmproj", projector) as server,
+        recorder(server.url, tmp_path / "t.jsonl", "--digest") as running,
+    ):
+        history = [shown(data_url("red"), "What is it? " * 20)]
+        answer = told(asked(running.url, history, temperature=0))
+        history += [answer, user("And then? " * 20)]
+        answer = told(asked(running.url, history, temperature=0))
+        history += [answer, user("And now? " * 20)]
+        history[0] = shown(data_url("blue"), "What is it? " * 20)
+        asked(running.url, history)
+    first, second, third = running.lines
+    for line in (first, second, third):
+        assert len(line["hash_ids"]) == line["input_length"] // 16
+    count = len(first["hash_ids"])
+    assert second["hash_ids"][: count - 1] == first["hash_ids"][: count - 1]
+    assert "Tokens of prompts come from the server\n" in running.said
+    assert "changed in message 0 (user), part 1 (image), in tokens " in running.said
+    common = 0
+    for one, other in zip(second["hash_ids"], third["hash_ids"], strict=False):
+        common += one == other
+    lines = (tmp_path / "t.turns.jsonl").read_text().splitlines()
+    turn = json.loads(lines[-1])
+    assert turn["token"] == common * 16 <= turn["cached_tokens"] <= turn["last_token"]
