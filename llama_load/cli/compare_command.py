@@ -78,7 +78,6 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from llama_load.cli.budget_of_command import budget_of_command
     from llama_load.comparison.compare import compare
     from llama_load.comparison.gates import exit_code, parse_gate
     from llama_load.comparison.llama_bench import bench_tests
@@ -89,10 +88,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise UsageError("--format html needs a file: add --output comparison.html")
     gates = [parse_gate(text) for text in arguments.gate]
     bench = []
-    with budget_of_command():
-        groups = read_groups(_ended(arguments.sides), with_samples=is_page)
-        for file in arguments.llama_bench:
-            bench += bench_tests(file)
+    groups = read_groups(_ended(arguments.sides), with_samples=is_page)
+    for file in arguments.llama_bench:
+        bench += bench_tests(file)
 
     comparisons = []
     results: list[GateResult] = []

@@ -478,15 +478,13 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from llama_load.cli.budget_of_command import budget_of_command
     from llama_load.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
         raise UsageError(
             f"there is no folder {arguments.folder}; give the folder that contains the run folders"
         )
-    with budget_of_command():
-        rows = run_rows(arguments.folder)
+    rows = run_rows(arguments.folder)
     if not rows:
         print(f"No run folder in {arguments.folder}.")
         return 0

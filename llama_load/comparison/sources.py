@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from llama_load.analysis.budget_of_command import budget_of_command
 from llama_load.analysis.run_summary import SUMMARY
 from llama_load.comparison.foreign_results import read_json, result_run, stages_in
 from llama_load.comparison.run_folder import folder_run, folder_summary, is_run_folder
@@ -52,10 +53,15 @@ class _Named:
 def read_groups(arguments: Sequence[str], *, with_samples: bool = False) -> list[Group]:
     """The sides that these arguments name, in groups.
 
-    `with_samples`: with the values for charts. Raises UsageError.
+    `with_samples`: with the values for charts. Raises UsageError, also where they take more than
+    the budget of a command.
     """
     named = [_parse(argument) for argument in arguments]
+    with budget_of_command():
+        return _groups_of(named, with_samples)
 
+
+def _groups_of(named: Sequence[_Named], with_samples: bool) -> list[Group]:
     common_stages: list[str] = []
     if len(named) > 1:
         common_stages = _common_stages(named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from llama_load.analysis.budget_of_command import budget_of_command
 from llama_load.analysis.run_summary import SUMMARY, read_summary
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
@@ -41,13 +42,15 @@ def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
 def run_rows(folder: Path) -> list[tuple[str, ...]]:
     """The cells of `COLUMNS` of every run folder in `folder`, the oldest first.
 
-    If `folder` is a run folder itself, there is one row.
+    If `folder` is a run folder itself, there is one row. Raises UsageError where they take more
+    than the budget of a command.
     """
     if (folder / MANIFEST).is_file():
         folders = [folder]
     else:
         folders = [file.parent for file in folder.glob(f"*/{MANIFEST}")]
-    return sorted(map(run_row, folders), key=_date_and_folder)
+    with budget_of_command():
+        return sorted(map(run_row, folders), key=_date_and_folder)
 
 
 def _date_and_folder(row: tuple[str, ...]) -> tuple[str, str]:
