@@ -161,7 +161,13 @@ def constancy(seen: Observed) -> Constancy:
         )
         if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
-    changes = [named for named in changes if not _is_of_longer_answers(seen, named)]
+    named_by_work = {named.name for named in changes} & {EQUAL_WORK, TPOT}
+    has_queue_apart = EQUAL_WORK in judged and not named_by_work
+    changes = [
+        named
+        for named in changes
+        if not _is_of_longer_answers(seen, named, has_queue_apart=has_queue_apart)
+    ]
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
     explained = []
@@ -254,10 +260,16 @@ def prompt_change_of(seen: Observed, part: Change) -> Change | None:
     return _length_change(seen, seen.prompt_tokens, part)
 
 
-def _is_of_longer_answers(seen: Observed, named: Named) -> bool:
-    """Whether E2EL changed because answers were longer or shorter, as in a data set that is sorted:
-    by no more than their length, in the same direction. TPOT and TTFT show a slower server."""
-    if named.name != E2EL or np.isnan(seen.tpot_ms).all():
+def _is_of_longer_answers(
+    seen: Observed, named: Named, *, has_queue_apart: bool
+) -> bool:
+    """Whether E2EL, or TTFT, changed because answers were longer or shorter, as in a data set that
+    is sorted: by no more than their length, in the same direction. TPOT and TTFT show a slower
+    server; TTFT contains the wait for others' answers, so that it shows one only where TTFT without
+    that wait is not judged, or changed, too (`has_queue_apart`: it is, and did not)."""
+    if named.name not in (E2EL, TTFT) or np.isnan(seen.tpot_ms).all():
+        return False
+    if named.name == TTFT and not has_queue_apart:
         return False
     answers = _length_change(seen, seen.tokens, named.change)
     if answers is None or (answers.factor > 1) != (named.change.factor > 1):

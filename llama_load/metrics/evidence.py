@@ -113,7 +113,7 @@ class Evidence:
     # of each sampled GPU that the servers use: the part of the time in which other programs computed
     # on it, 0 to 1; None where the driver does not tell
     gpu_others: Sequence[float | None] = ()
-    # time in which servers copied prompts of idle slots to their caches, by their logs
+    # time in which servers copied prompts from slots to their caches, by their logs
     prompt_saves_ms: float = 0.0
     failure_context: FailureContext = field(default_factory=FailureContext)
 

@@ -91,7 +91,7 @@ class ServerDescription:
     # times during the run that it woke from a sleep, and loaded its model again (in the
     # description before a run: since its start)
     wakes: int = 0
-    # time during the run in which it copied prompts of idle slots to its prompt cache in memory
+    # time during the run in which it copied prompts from slots to its prompt cache in memory
     # (--cache-ram), while it did nothing else, ms; its log has it from -lv 4 on
     prompt_saves_ms: float = 0.0
     kv_types: str | None = None

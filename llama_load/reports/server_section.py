@@ -233,13 +233,13 @@ def _wakes(server: ServerDescription) -> str:
 
 
 def _prompt_saves(server: ServerDescription) -> str:
-    """A new request waits while prompts of idle slots are copied, from a GPU's memory too."""
+    """A new request waits while prompts are copied from slots, from a GPU's memory too."""
     if server.prompt_saves_ms < LEAST_SAVES_MS:
         return ""
     seconds = server.prompt_saves_ms / 1000
     return (
-        f"for {seconds:.2f} s it copied prompts of idle slots to its prompt cache, while others "
-        "waited (--no-cache-idle-slots ends that)"
+        f"for {seconds:.2f} s it copied prompts from slots to its cache in memory, while requests "
+        "waited (--cache-ram 0 ends that)"
     )
 
 

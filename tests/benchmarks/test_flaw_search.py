@@ -59,6 +59,9 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
         # eight tokens at a step; a prompt faster than a step, on a machine for prompts alone
         pytest.param(1_000_048, CLEAN, marks=pytest.mark.heavy),
         pytest.param(910_779, CLEAN, marks=pytest.mark.heavy),
+        # answers that grow, behind a queue
+        (3_201_463, CLEAN),
+        pytest.param(3_200_796, CLEAN, marks=pytest.mark.heavy),
         # stalls of a second between tokens, none to eight in an answer
         pytest.param(1_010_711, CLEAN, marks=pytest.mark.heavy),
         # a router by length; packets that are lost; an opening tag; thoughts in the total alone
@@ -69,7 +72,7 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
     ],
 )
 def test_some_seeds_are_judged_rightly(seed, kind):
-    """Three clean and odd plans; cached answers, a tag that is sent early, wrong prompt
+    """Clean and odd plans; cached answers, a tag that is sent early, wrong prompt
     counts, a cached beginning."""
     outcome = judged(drawn(seed))
     assert outcome.kind == kind, outcome.story

@@ -296,7 +296,7 @@ def test_another_client_of_a_real_server_is_named(
     assert "NOT COMPARABLE" in done.summary["llama_load"]["verdict"]["words"]
 
 
-def test_a_server_that_copied_prompts_of_idle_slots_is_named() -> None:
+def test_a_server_that_copied_prompts_to_its_cache_is_named() -> None:
     """80 of 100 ms are in no account of 64 requests; its log says how long it copied. A tenth of
     that explains nothing, and is told where it is over 2 % of the time."""
     rows = table(*OURS)
@@ -310,8 +310,8 @@ def test_a_server_that_copied_prompts_of_idle_slots_is_named() -> None:
     )
     (found,) = server_side.unexplained(evidence)
     assert not found.ok and "another client" not in found.text
-    assert "copied prompts of idle slots to its prompt cache" in found.text
-    assert found.sentence.endswith("start it with --no-cache-idle-slots")
+    assert "copied prompts from slots to its prompt cache" in found.text
+    assert found.sentence.endswith("start it with --cache-ram 0")
     (told,) = server_side.prompt_saves(evidence)
     assert (told.name, told.limit, told.value) == ("prompt_saves_ms", None, in_all_ms)
     little = replace(evidence, prompt_saves_ms=in_all_ms / 10)

@@ -522,7 +522,7 @@ def test_wakes_of_a_server_that_sleeps_are_counted() -> None:
     assert "1 time it woke during the run" in text
 
 
-def test_the_time_in_which_prompts_of_idle_slots_were_copied_is_added_up() -> None:
+def test_the_time_in_which_prompts_were_copied_to_the_cache_is_added_up() -> None:
     """Lines of b11434 on a GPU with -lv 4: two prompts, 53 ms each. What is removed from the cache,
     and lines without a stamp, take no time."""
     lines = """
@@ -539,7 +539,7 @@ def test_the_time_in_which_prompts_of_idle_slots_were_copied_is_added_up() -> No
     server = described(ServerDescription(url="http://x"), (), read_log(lines))
     assert server.prompt_saves_ms == pytest.approx(53.191 + 53.452)
     text = " ".join(" ".join(server_lines([server])).split())
-    assert "for 0.11 s it copied prompts of idle slots" in text
+    assert "for 0.11 s it copied prompts from slots" in text
 
 
 def test_evictions_of_a_router_are_counted() -> None:

@@ -36,7 +36,7 @@ JUST_STARTED_S = 60.0
 LEAST_SAVED = 0.02
 # What may have made this part of an unexplained time is its cause.
 EXPLAINED = 0.5
-SAVE_NO_IDLE_SLOTS = "--no-cache-idle-slots"
+NO_PROMPT_CACHE = "--cache-ram 0"
 LET_IT_NOT_SLEEP = "raise --sleep-idle-seconds above the longest pause of the load"
 
 
@@ -294,7 +294,7 @@ def _woke(evidence: Evidence) -> str:
 
 
 def prompt_saves(evidence: Evidence) -> Iterator[Check]:
-    """How long llama-server copied prompts of idle slots to its prompt cache in memory
+    """How long llama-server copied prompts from slots to its prompt cache in memory
     (--cache-ram), as it does when a request gets a slot: all others wait. Evidence: its log, from
     -lv 4 on. No statistics."""
     seconds = evidence.figures.duration_s
@@ -303,13 +303,13 @@ def prompt_saves(evidence: Evidence) -> Iterator[Check]:
     yield information(
         "prompt_saves_ms",
         evidence.prompt_saves_ms,
-        f"{_saved(evidence)}: {SAVE_NO_IDLE_SLOTS} ends that",
+        f"{_saved(evidence)}: {NO_PROMPT_CACHE} ends that",
     )
 
 
 def _saved(evidence: Evidence) -> str:
     return (
-        f"llama-server copied prompts of idle slots to its prompt cache for "
+        f"llama-server copied prompts from slots to its prompt cache for "
         f"{evidence.prompt_saves_ms / 1000:.2f} s, while requests waited"
     )
 
@@ -368,7 +368,7 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
         )
     elif _saves_explain(evidence, unexplained_ms):
         text += f": {_saved(evidence)}"
-        advice = f"start it with {SAVE_NO_IDLE_SLOTS}"
+        advice = f"start it with {NO_PROMPT_CACHE}"
         yield limited("unexplained_ratio", share, text, limit=limit, advice=advice)
     else:
         text += ": another client on the server, a proxy or the network"

@@ -202,7 +202,7 @@ class ServerLog(ModelLog):
     evictions: int = 0
     context_shifts: int = 0
     wakes: int = 0  # times that it loaded its model again after a sleep
-    # time in which it copied prompts of idle slots to its prompt cache in memory (--cache-ram), ms
+    # time in which it copied prompts from slots to its prompt cache in memory (--cache-ram), ms
     prompt_saves_ms: float = 0.0
 
 
