@@ -4,6 +4,7 @@ known."""
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,13 @@ import pytest
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import serving
 from llama_load.targets.servers import ServerSpec
-from tests.conftest import Finished, Simulated
+from tests.conftest import (
+    REPOSITORY,
+    Finished,
+    Simulated,
+    environment,
+    run_to_the_end,
+)
 
 pytestmark = pytest.mark.heavy
 FAKE = Path(__file__).parent.parent / "telemetry" / "fake_nvml.c"
@@ -92,6 +99,27 @@ def test_energy_and_memory_of_the_servers_gpu(
         "12.4",
         "GPU-aaaa",
     )
+
+
+def test_the_benchmark_prints_the_driver_beside_the_figures(
+    driver: str, simulate: Callable[..., Simulated]
+) -> None:
+    """300 W and 3 GiB, by both; the energy to 2 %."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "15")
+    command = [sys.executable, "-m", "benchmarks.gpu_telemetry", server.url, "--"]
+    command += ["-u", "2", "-n", "40", "--max-tokens", "10"]
+    env = environment() | {"LD_LIBRARY_PATH": driver, "FAKE_NVML_PID": pid_of(server)}
+    env["LLAMA_LOAD_TELEMETRY_INTERVAL"] = "0.2"
+    done = run_to_the_end(command, 100, env=env, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    rows = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("| ") and "%" in line:
+            name, one, other, change = line.strip("| ").split(" | ")
+            rows[name] = (float(one), float(other), float(change.rstrip("%")) / 100)
+    assert rows["VRAM of the server, peak (MiB)"] == (3072, 3072, 0)
+    assert rows["power (W)"][1] == pytest.approx(300, rel=0.02)
+    assert abs(rows["energy (J)"][2]) < 0.02
 
 
 def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
