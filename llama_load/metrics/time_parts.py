@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.gap_times import COLUMNS, gap_times
-from llama_load.metrics.intervals import Durations, Instants, Intervals, slot_grants
+from llama_load.metrics.intervals import (
+    Durations,
+    Instants,
+    Intervals,
+    queue_grants,
+    slot_grants,
+)
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS
@@ -102,6 +108,9 @@ LONGEST_MS = 1e9
 class RequestParts:
     """The parts of each request, as columns with one row per record.
 
+    `queue_excess`: the part of `slot_wait` beyond the wait in a queue of which each request takes as
+    long as the server says, ms; negative where its own is shorter.
+
     `columns` has the keys of `PARTS`, in ms, NaN where not known; their sum over the known ones is
     `total_ms`: E2EL, in an open loop from the scheduled instant, NaN for a request without E2EL
     (failed or cancelled). Of the gaps between tokens: `gaps` their number, `gap_ms` their sum,
@@ -136,6 +145,7 @@ PARTS_COLUMNS = (
     "shared_gaps",
     "shared_gap_ms",
     "from_sent",
+    "queue_excess",
 )
 
 
@@ -236,7 +246,32 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
         rest -= np.nan_to_num(values)
     parts["unattributed"] = np.where(np.abs(rest) < ROUNDING_MS, 0.0, rest)
     from_sent = (spans.counts & spans.streamed & ~spans.knows_prompt).astype(np.float64)
-    return parts | {"total_ms": total_ms, "from_sent": from_sent} | gaps
+    excess_ms = _queue_excess_ms(spans, slots)
+    more = {"total_ms": total_ms, "from_sent": from_sent, "queue_excess": excess_ms}
+    return parts | more | gaps
+
+
+def _queue_excess_ms(spans: _Spans, slots: int | None) -> Durations:
+    """`RequestParts.queue_excess`: 0 where slots are not known.
+
+    Who delays answers, such as a proxy, makes slots look taken: requests behind seem to wait for
+    them. By the server's own times they were free. Of requests without such times, and of those
+    with images, whose encoding is in none, the time is what the client saw."""
+    if slots is None:
+        return np.zeros(len(spans.sent))
+
+    seen = _granted(spans, slots)
+    is_told = spans.has_times & ~spans.has_images
+    own = spans.first - spans.prompt + spans.predicted
+    took = np.where(is_told, own, np.maximum(0, spans.ended - seen))
+    told = queue_grants(spans.sent, took, slots)
+    return (seen - np.minimum(told, spans.begun)) / NS_PER_MS
+
+
+def _granted(spans: _Spans, slots: int) -> Instants:
+    """When each request got a slot, by the ends of those before it, before its prompt began."""
+    granted = slot_grants(spans.sent, spans.ended, slots)
+    return np.clip(granted, spans.sent, spans.begun)
 
 
 def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) -> Found:
@@ -244,13 +279,7 @@ def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) ->
     knows = spans.knows_prompt
     images = spans.has_images
     has_slots = np.full(len(knows), slots is not None)
-    granted = (
-        spans.begun
-        if slots is None
-        else np.clip(
-            slot_grants(spans.sent, spans.ended, slots), spans.sent, spans.begun
-        )
-    )
+    granted = spans.begun if slots is None else _granted(spans, slots)
     others = np.minimum(prefills.covered(granted, spans.begun), spans.begun - granted)
     # A text is begun at once when it has a slot and a batch. Images are read before: while it waits
     # for a slot, or after sending.

@@ -47,7 +47,8 @@ class TimeParts:
     # by key of `PARTS`, which add up to `total_ms`; None: known for no request
     parts: dict[str, PartSum | None]
     decode: SharedDecode | None  # None where nothing was streamed
-    # mean `network` and `unattributed` of a request whose other parts are all known
+    # mean `network` and `unattributed` of a request whose other parts are all known, and of its wait
+    # for a slot what the server's own times do not explain
     unexplained_ms: float | None = None
     # mean total of these requests; None without any
     explained_of_ms: float | None = None
@@ -87,6 +88,7 @@ def sum_up(parts: RequestParts) -> TimeParts | None:
     if not known.any():
         return TimeParts(count, total_ms, sums, _shared_decode(counted))
     rest = float((counted["network"] + counted["unattributed"])[known].mean())
+    rest += max(0.0, float(counted["queue_excess"][known].mean()))
     return TimeParts(
         count,
         total_ms,

@@ -3,6 +3,7 @@ the planted schedule."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.metrics.intervals import Intervals, slot_grants
+from llama_load.metrics.intervals import Intervals, queue_grants, slot_grants
 from llama_load.metrics.time_parts import KEYS, RequestParts, request_parts
 from llama_load.metrics.time_sums import SharedDecode, TimeParts, sum_up
 from llama_load.observed.record import RequestRecord
@@ -144,6 +145,27 @@ def test_one_slot_makes_the_second_request_wait() -> None:
         "prefill": 99,
         "decode_alone": 40,
     }
+
+
+def test_a_wait_that_the_servers_own_times_do_not_explain_is_counted() -> None:
+    """One slot, 139 ms a request. Eight that come at once wait for each other. Eight that come each
+    200 ms do not; a proxy that holds back their tokens for 600 ms makes the slot look taken."""
+    queue = [llama(index, queue_ms=139 * index) for index in range(8)]
+    assert parts_of(*queue, slots=1)["queue_excess"] == pytest.approx(0, abs=1e-6)
+    assert sums(*queue, slots=1).unexplained_ms == pytest.approx(0, abs=1e-6)
+
+    held = []
+    for index in range(8):
+        late = llama(index, start_ms=200 * index, queue_ms=600)
+        held.append(replace(late, queue_ms=None))
+    found = parts_of(*held, slots=1)
+    assert found["slot_wait"].mean() > 300
+    assert found["queue_excess"].sum() == pytest.approx(found["slot_wait"].sum())
+    assert sums(*held, slots=1).unexplained_ms == pytest.approx(600, abs=5)
+    assert parts_of(*held, slots=None)["queue_excess"].tolist() == [0] * 8
+
+    with_images = [replace(request, images=1) for request in held]
+    assert parts_of(*with_images, slots=1)["queue_excess"].tolist() == [0] * 8
 
 
 def test_with_a_slot_free_the_wait_is_for_other_prompts_batches() -> None:
@@ -374,3 +396,4 @@ def test_slots_go_to_requests_in_the_order_of_arrival() -> None:
     """Two slots: the third waits for the first to leave at 5, the fourth for the third, which
     leaves before the second."""
     assert slot_grants(ns(0, 1, 2, 3), ns(5, 9, 7, 9), 2).tolist() == [0, 1, 5, 7]
+    assert queue_grants(ns(0, 1, 2, 3), ns(5, 8, 2, 9), 2).tolist() == [0, 1, 5, 7]
