@@ -247,6 +247,26 @@ def test_one_slow_request_that_makes_the_mean_is_named() -> None:
     assert "raise --warmup" in check.sentence
 
 
+def test_late_first_tokens_of_slow_answers_spoil_the_pace_too() -> None:
+    """The last 2 of 100 took 30 times as long to the first token and between tokens; where their
+    tokens came as fast as others', TPOT is right."""
+    for gap_ms, spoils in ((600.0, True), (20.0, False)):
+        slow = []
+        for number in (98, 99):
+            slow.append(
+                record(
+                    number,
+                    start_ms=98_000 + number,
+                    first_ms=9000,
+                    gaps_ms=(gap_ms,) * 12,
+                )
+            )
+        records = table(*requests(())[:98], *slow)
+        _, check = at_equal_work(Evidence(records=records, figures=summarize(records)))
+        assert (check.name, check.ok) == ("outlier_shift", False)
+        assert ({"TPOT", "ITL"} <= set(check.spoils)) is spoils
+
+
 def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
     """40 requests at 80 and 95 % load, where the longest wait moves the mean by 5 % and more."""
     for seed in range(8):

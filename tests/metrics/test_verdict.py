@@ -923,3 +923,14 @@ def test_lags_of_the_event_loop_belong_to_the_stage_in_which_they_came() -> None
         )
         == []
     )
+
+
+def test_answers_that_arrived_whole_have_no_ttft_and_no_pace() -> None:
+    """Of 20 answers of four events two came at one instant, or all but one event of each did."""
+    for merged, spoils in ((3, ("ITL", "TTFT", "TPOT")), (2, ("ITL",))):
+        whole = [record(n, merged_events=merged, gaps_ms=(1.0,) * 3) for n in range(2)]
+        others = [record(n, gaps_ms=(1.0,) * 3) for n in range(2, 20)]
+        found = verdict(*whole, *others)
+        (check,) = [each for each in found.checks if each.name == "merged_ratio"]
+        assert check.spoils == spoils
+        assert ("arrived whole" in check.text) is (merged == 3)

@@ -13,6 +13,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
+from llama_load.metrics.spoiled import TPOT, TTFT
 from llama_load.metrics.statistics import describe, is_enough, least_count
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
@@ -24,6 +25,8 @@ LLM_SERVERS = ("llama.cpp", "uvicorn")
 # ones.
 LUMPED_SHARE = 0.75
 LEAST_EVENTS = 8
+# If more of the answers arrived at one instant, mean TPOT is lower by as much.
+MOST_AT_ONCE = 0.05
 # Of a server that sends several tokens at a time: the most first tokens that come with others, the
 # most tokens of a step, and the fewest reads of a stream (the first token and two steps).
 MOST_FIRST_MERGED = 0.1
@@ -101,8 +104,14 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         if _is_alone(evidence)
         else None
     )
+    spoils = LIMITS["merged_ratio"].spoils
+    at_once = float(((events > 1) & (merged >= events - 1)).sum()) / len(ok)
+    if at_once > MOST_AT_ONCE:
+        text += f"; {at_once:.0%} of the answers arrived whole, at one instant: their TTFT is E2EL and their TPOT 0"
+        spoils = (*spoils, TTFT, TPOT)
+        advice = "the server, a proxy or the network sends them together"
     yield replace(
-        limited("merged_ratio", ratio, text, advice=advice),
+        limited("merged_ratio", ratio, text, advice=advice, spoils=spoils),
         limit=limit,
         ok=ratio <= limit,
     )
