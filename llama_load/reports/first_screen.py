@@ -54,7 +54,7 @@ TIME_PARTS = {
 # Where the server reports no times, others count from their sending (docs/where-the-time-went.md).
 _SHARED_WITH_QUEUE = "decode beside others' wait or prefill"
 LEAST_SHARE = 0.005  # of the time; smaller parts are left out
-FULL_REPORT = "Full block, tables, charts: "
+FULL_REPORT = "Full block, tables"  # as its line begins
 # Styles of rich.
 GOOD = "bold green"
 BAD = "bold red"
@@ -76,8 +76,11 @@ class Line:
     is_detail: bool = False
 
 
-def first_screen(results: Results) -> list[Line]:
-    """The lines, at most 80 columns wide except commands and paths, which must not be broken."""
+def first_screen(results: Results, *, has_page: bool = True) -> list[Line]:
+    """The lines, at most 80 columns wide except commands and paths, which must not be broken.
+
+    `has_page`: report.html is written, too.
+    """
     lines = list(_verdict(results))
     lines += _packed(_what_ran(results))
     if results.stages:
@@ -93,8 +96,10 @@ def first_screen(results: Results) -> list[Line]:
 
     lines += _against_last(results)
     if results.run.unwritten is None:
-        report = printable(str(results.run.path / "report.html"), None)
-        lines.append(Line(f"{FULL_REPORT}{report}", DIM))
+        what = f"{FULL_REPORT}, charts" if has_page else FULL_REPORT
+        name = "report.html" if has_page else "report.md"
+        report = printable(str(results.run.path / name), None)
+        lines.append(Line(f"{what}: {report}", DIM))
 
     step = next_step(results)
     if step is not None:

@@ -50,12 +50,14 @@ class RunReports:
     screen: Sequence[Line]
 
 
-def write_reports(results: Results, language: str | None = None) -> RunReports:
+def write_reports(
+    results: Results, language: str | None = None, *, has_page: bool = True
+) -> RunReports:
     """Write summary.json, summary.txt and report.md.
 
     Where that fails, `Run.unwritten` of the results says why. report.html takes seconds:
-    `write_html` writes it, after the text has been printed. `language`: of the headings (None: the
-    run's).
+    `write_html` writes it, after the text has been printed, unless there will be none (`has_page`).
+    `language`: of the headings (None: the run's).
     """
     folder = results.run.path
     text = block(results)
@@ -76,7 +78,7 @@ def write_reports(results: Results, language: str | None = None) -> RunReports:
         run = replace(results.run, unwritten=results.run.unwritten or fault)
         results = replace(results, run=run)
 
-    return RunReports(results, text, summary, first_screen(results))
+    return RunReports(results, text, summary, first_screen(results, has_page=has_page))
 
 
 def write_html(reports: RunReports, language: str | None = None) -> str | None:

@@ -139,7 +139,8 @@ class RunController:
             run = in_thread(writer.finish)
             announce("computing the figures", writer.appended)
             self._look_at_earlier_runs(run)
-            reports = in_thread(lambda: write_reports(analyze(run)))
+            has_page = not self.prepared.options.no_report_html
+            reports = in_thread(lambda: write_reports(analyze(run), has_page=has_page))
         finally:
             writer.release()
         if (unwritten := reports.results.run.unwritten) is not None:

@@ -89,7 +89,8 @@ def test_a_run_ends_with_its_first_screen(
     (ran,) = [line for line in lines if line.startswith("8 of 8 answered")]
     after = [line for line in lines[lines.index(ran) :] if line]
     assert len(after) <= 14
-    assert any(line.startswith("Full block, tables, charts: ") for line in after)
+    (report,) = (line for line in after if line.startswith("Full block, tables: "))
+    assert report.endswith("/report.md")
     # The last command may be longer than the terminal, so that it can be copied.
     for line in lines:
         is_command = line.lstrip().startswith(("llama-load ", "Full block", "and "))
