@@ -281,7 +281,8 @@ def test_the_output_in_the_guide_is_that_of_the_demo(tmp_path: Path) -> None:
         "--run-dir",
         str(tmp_path / "run"),
     ]
-    done = run_program(command, REPOSITORY, environment())
+    with_page = environment() | {"LLAMA_LOAD_NO_REPORT_HTML": "false"}
+    done = run_program(command, REPOSITORY, with_page)
     printed = {
         shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()
     }

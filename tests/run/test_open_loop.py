@@ -332,6 +332,8 @@ def test_waiting_times_are_those_of_the_theory_of_queues(
 
 
 @pytest.mark.heavy
+@pytest.mark.timing
+@pytest.mark.timeout(300)
 def test_the_mean_wait_is_erlangs(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
