@@ -135,6 +135,7 @@ def test_the_server_sees_one_poisson_process(
 
 
 @pytest.mark.heavy
+@pytest.mark.timing
 def test_arrivals_of_three_workers_keep_the_schedule_from_the_first_on(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
