@@ -54,6 +54,7 @@ idle-s: 0
 """
 
 
+@pytest.mark.timing
 def test_a_tuning_ends_with_a_real_winner(
     llama_cpp: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

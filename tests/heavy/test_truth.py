@@ -37,7 +37,6 @@ def was_judged(case: dict[str, Any]) -> bool:
     return not case["void"] and not has_others
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("suite", SUITES)
 def test_llama_load_passes_the_suite(suite: str) -> None:
     words = [
