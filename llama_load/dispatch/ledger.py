@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llama_load.dispatch.leases import Key, Lease
@@ -281,7 +281,13 @@ class Ledger:
             self.workers[worker].strays.remove(key)
             self.in_flight -= 1
 
-    def _note_loss(self, gone: LostWorker, keys: Iterable[Key]) -> None:
+    def _note_loss(self, gone: LostWorker, keys: Collection[Key]) -> None:
+        """Once for each worker, and again where it lost more: Locust may take one that is gone for
+        present for a moment."""
+        is_named = any(each.worker == gone.worker for each in self.lost)
+        if is_named and not keys and not gone.handed_on:
+            return
+
         self.lost.append(gone)
         for key in keys:
             self._losses.setdefault((gone.worker, key), []).append(gone)

@@ -131,6 +131,9 @@ def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() ->
     swarm.dispatcher.want("b", "chat", 4)
     swarm.dispatcher.lose("a", [], heard_ns=0)
     assert swarm.dispatcher.ledger.lost[0].possibly_sent == [0, 1]
+    # seen again, with nothing more that is lost
+    swarm.dispatcher.lose("a", [], heard_ns=0)
+    assert len(swarm.dispatcher.ledger.lost) == 1
     swarm = Workers(4)
     swarm.dispatcher.want("a", "chat", 2)
     swarm.dispatcher.want("b", "chat", 4)

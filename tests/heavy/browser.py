@@ -86,5 +86,5 @@ def until(page: Any, expression: str) -> None:
 
 def drawn(page: Any) -> None:
     """Wait until the charts of a page are drawn."""
-    until(page, "document.documentElement.dataset.charts !== undefined")
-    assert page.evaluate("document.documentElement.dataset.charts") == "drawn"
+    until(page, "document.documentElement?.dataset.charts !== undefined")
+    assert page.evaluate("document.documentElement?.dataset.charts") == "drawn"

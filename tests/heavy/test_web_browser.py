@@ -181,7 +181,7 @@ def test_from_the_first_mistake_to_a_comparison(
         assert tab.locator("h1").inner_text() == "Comparison"
         tab.locator("iframe").wait_for()
         shown = tab.frames[1]
-        until(shown, "document.documentElement.dataset.charts !== undefined")
+        until(shown, "document.documentElement?.dataset.charts !== undefined")
         assert "second against first 第一 🙂" in shown.content().replace(" †", "")
         assert shown.evaluate("document.querySelectorAll('[data-chart]').length") > 2, (
             "distributions over each other"
@@ -240,8 +240,8 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     ):
         tab.locator("iframe").wait_for()
         report = tab.frames[1]
-        until(report, "document.documentElement.dataset.charts !== undefined")
-        assert report.evaluate("document.documentElement.dataset.charts") == "drawn"
+        until(report, "document.documentElement?.dataset.charts !== undefined")
+        assert report.evaluate("document.documentElement?.dataset.charts") == "drawn"
         assert report.evaluate("self.origin") == "null"
         reached = "fetch('/llm/api/live').then(() => 'reached', () => 'refused')"
         assert report.evaluate(reached) == "refused"
