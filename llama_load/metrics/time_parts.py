@@ -252,7 +252,7 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
 
 
 def _queue_excess_ms(spans: _Spans, slots: int | None) -> Durations:
-    """`RequestParts.queue_excess`: 0 where slots are not known.
+    """The column `queue_excess` of `RequestParts`: 0 where slots are not known.
 
     Who delays answers, such as a proxy, makes slots look taken: requests behind seem to wait for
     them. By the server's own times they were free. Of requests without such times, and of those

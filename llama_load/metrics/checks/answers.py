@@ -109,7 +109,9 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     if at_once > MOST_AT_ONCE:
         text += f"; {at_once:.0%} of the answers arrived whole, at one instant: their TTFT is E2EL and their TPOT 0"
         spoils = (*spoils, TTFT, TPOT)
-        advice = "the server, a proxy or the network sends them together"
+        advice = "fewer streams per worker, less network buffering"
+        if _is_alone(evidence):
+            advice = "the server, a proxy or the network sends them together"
     yield replace(
         limited("merged_ratio", ratio, text, advice=advice, spoils=spoils),
         limit=limit,
