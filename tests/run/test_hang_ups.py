@@ -21,7 +21,8 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(
     llama_server: Server, run_locust: Run, workers: int
 ) -> None:
     """The same requests in each run; they are neither successes nor failures, and the server is
-    idle afterwards. Its own log counts the tasks that it cancelled."""
+    idle afterwards. Its own log counts the tasks that it cancelled: of answers so long that it is at
+    work on them when a busy client hangs up."""
     expected = {index for index in range(16) if HangUps(0.4, 5).of(index)}
     assert 2 < len(expected) < 14
     cancelled_before = llama_server.log.read_text(errors="replace").count("cancel task")
@@ -31,7 +32,7 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(
         "--num-prompts",
         "16",
         "--max-tokens",
-        "120",
+        "240",
         "--ignore-eos",
         "--abort-rate",
         "0.4",
@@ -52,7 +53,7 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(
     for row in rows:
         if row["status"] == "aborted":
             assert row["token_events"] >= 5
-            assert row["token_events"] < 120
+            assert row["token_events"] < 240
             assert row["ttft_ms"] is None
             assert row["e2el_ms"] is None
     ours = done.summary["llama_load"]
