@@ -235,7 +235,12 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
     queue_ms = records.numbers("client_queue_ms")
     e2el_ms = records.numbers("e2el_ms")
     parts = {"client_queue": np.where(spans.counts, queue_ms, np.nan)}
-    known_parts = _before_the_answer(spans, prefills, slots) | _answer(
+    granted = None
+    excess_ms = np.zeros(len(records))
+    if slots is not None:
+        granted = _granted(spans, slots)
+        excess_ms = _queue_excess_ms(spans, granted, slots)
+    known_parts = _before_the_answer(spans, prefills, granted) | _answer(
         spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS
     )
     for key, (known, ns) in known_parts.items():
@@ -246,26 +251,21 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
         rest -= np.nan_to_num(values)
     parts["unattributed"] = np.where(np.abs(rest) < ROUNDING_MS, 0.0, rest)
     from_sent = (spans.counts & spans.streamed & ~spans.knows_prompt).astype(np.float64)
-    excess_ms = _queue_excess_ms(spans, slots)
     more = {"total_ms": total_ms, "from_sent": from_sent, "queue_excess": excess_ms}
     return parts | more | gaps
 
 
-def _queue_excess_ms(spans: _Spans, slots: int | None) -> Durations:
-    """The column `queue_excess` of `RequestParts`: 0 where slots are not known.
+def _queue_excess_ms(spans: _Spans, granted: Instants, slots: int) -> Durations:
+    """The column `queue_excess` of `RequestParts`. `granted`: see `_granted`.
 
     Who delays answers, such as a proxy, makes slots look taken: requests behind seem to wait for
     them. By the server's own times they were free. Of requests without such times, and of those
     with images, whose encoding is in none, the time is what the client saw."""
-    if slots is None:
-        return np.zeros(len(spans.sent))
-
-    seen = _granted(spans, slots)
     is_told = spans.has_times & ~spans.has_images
     own = spans.first - spans.prompt + spans.predicted
-    took = np.where(is_told, own, np.maximum(0, spans.ended - seen))
+    took = np.where(is_told, own, np.maximum(0, spans.ended - granted))
     told = queue_grants(spans.sent, took, slots)
-    return (seen - np.minimum(told, spans.begun)) / NS_PER_MS
+    return (granted - np.minimum(told, spans.begun)) / NS_PER_MS
 
 
 def _granted(spans: _Spans, slots: int) -> Instants:
@@ -274,12 +274,15 @@ def _granted(spans: _Spans, slots: int) -> Instants:
     return np.clip(granted, spans.sent, spans.begun)
 
 
-def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) -> Found:
-    """Connecting, waiting and prefill."""
+def _before_the_answer(
+    spans: _Spans, prefills: Intervals, granted: Instants | None
+) -> Found:
+    """Connecting, waiting and prefill. `granted`: see `_granted`; None: slots are not known."""
     knows = spans.knows_prompt
     images = spans.has_images
-    has_slots = np.full(len(knows), slots is not None)
-    granted = spans.begun if slots is None else _granted(spans, slots)
+    has_slots = np.full(len(knows), granted is not None)
+    if granted is None:
+        granted = spans.begun
     others = np.minimum(prefills.covered(granted, spans.begun), spans.begun - granted)
     # A text is begun at once when it has a slot and a batch. Images are read before: while it waits
     # for a slot, or after sending.
