@@ -18,8 +18,9 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
 from llama_load.lab.sweep.plan import Setting
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.lab.tune.race import NoScore, race
-from llama_load.lab.tune.tune_stages import stage_of
+from llama_load.lab.tune.race import NoScore, Raced, race
+from llama_load.lab.tune.run_tune import StageRace, sentence
+from llama_load.lab.tune.tune_stages import Stage, stage_of
 
 PLAN = """
 servers: {a: {llama-server: {program: /bin/true, model: MODEL, args: "-ngl 99"}}}
@@ -282,6 +283,22 @@ def test_why_a_setting_has_no_score_is_printed(
     assert "no difference to the default was proven, threads=-t 8" in said
     (failed,) = (each for each in found["stages"][-1]["settings"] if each["failure"])
     assert (failed["setting"], failed["failure"]) == ("threads=-t 4", "it broke")
+
+
+def test_a_default_that_lost_to_a_setting_which_failed_later_is_not_the_best() -> None:
+    labels = ("threads=4", "threads=8")
+    raced = Raced(
+        winner=0,
+        scores=[[1.0] * 3, [2.0] * 3],
+        dropped={0: "worse", 1: "a run failed"},
+        worse=frozenset({0}),
+        failures={1: "it broke"},
+        is_real=False,
+        gain=None,
+        blocks=4,
+    )
+    said = sentence(StageRace(Stage("throughput", ()), raced, labels))
+    assert "the best" not in said and "too few runs" in said
 
 
 def test_without_a_good_run_the_tuning_says_so(

@@ -269,7 +269,7 @@ def sentence(race: StageRace) -> str:
             f"{stage}: {label} ({blocks}); "
             f"the best is not ranked against the default: {race.doubt}"
         )
-    if raced.winner == 0 and len(raced.worse) == len(race.labels) - 1:
+    if raced.winner == 0 and raced.worse == set(range(1, len(race.labels))):
         return f"{stage}: the default is the best, {label} ({blocks})"
     if raced.winner == 0 and 0 not in raced.dropped:
         return f"{stage}: no difference to the default was proven, {label} ({blocks})"
