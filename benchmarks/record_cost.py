@@ -21,7 +21,12 @@ from benchmarks.harness import heading
 from benchmarks.reports import GAPS, PATTERN
 from llama_load.observed.foreign_records import check_integers, read_batch
 from llama_load.observed.record import to_batch
-from llama_load.swarm.ingest import Delivery, _joined, _rows, _shifted
+from llama_load.swarm.ingest import (
+    Delivery,
+    _joined_tables,
+    _rows_of_workers,
+    _shifted,
+)
 
 # Batches that a master writes at once, and records in each.
 SHAPES = ((1, 1), (1, 4), (20, 4), (1, 20), (5, 20))
@@ -47,9 +52,9 @@ def taken(data: bytes, batches: int, records: int) -> object:
     for number in range(batches):
         delivery = Delivery("w", number, data, 0.0)
         pairs.append((delivery, read_batch(data)))
-    joined = _joined(pairs)
+    joined = _joined_tables(pairs)
     check_integers(joined.columns)
-    _rows(joined, [("w", records)] * batches)
+    _rows_of_workers(joined, [("w", records)] * batches)
     shift_ns = np.full(batches * records, 7)
     return _shifted(joined, shift_ns, 5)
 

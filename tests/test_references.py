@@ -7,9 +7,12 @@ import ast
 import importlib.util
 import re
 from collections import defaultdict
+from functools import cache
+from pathlib import Path
 
 from tests.conftest import REPOSITORY
 
+OURS = frozenset(("llama_load", "truth", "benchmarks", "scripts", "tests"))
 PACKAGE = REPOSITORY / "llama_load"
 DECISIONS = REPOSITORY / "docs" / "decisions"
 DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")
@@ -163,3 +166,38 @@ def test_links_of_decisions_name_their_target() -> None:
                 wrong.append(f"{path.name}: [{number}]({target})")
 
     assert wrong == []
+
+
+def test_what_is_imported_from_our_packages_exists() -> None:
+    """mypy reads the packages; benchmarks, scripts and examples are run by nobody for weeks."""
+    missing = []
+    for folder in ("benchmarks", "scripts", "examples", "locustfiles"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    missing += not_defined(node.module, node, path)
+    assert not missing, "\n".join(missing)
+
+
+@cache
+def names_in(source: Path) -> set[str]:
+    """What a module defines."""
+    return names_of(ast.parse(source.read_text(encoding="utf-8")).body)
+
+
+def not_defined(module: str, node: ast.ImportFrom, importer: Path) -> list[str]:
+    """The names of an import that a module of ours does not have."""
+    place = REPOSITORY.joinpath(*module.split("."))
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    if module.split(".", maxsplit=1)[0] not in OURS or not source.exists():
+        return []
+    defined = names_in(source)
+    if place.is_dir():
+        defined = defined | {inner.stem for inner in place.iterdir()}
+    where = importer.relative_to(REPOSITORY)
+    return [
+        f"{where}:{node.lineno}: {module} has no {alias.name}"
+        for alias in node.names
+        if alias.name not in defined
+    ]
