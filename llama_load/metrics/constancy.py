@@ -514,14 +514,15 @@ def cold_start(seen: Observed) -> ColdStart | None:
 
     They are a cold start if the slowest exceeds 3 x (the slowest later one + their number x the
     later median), because they are prefilled all at once, and does so per prompt token, too,
-    because a long prompt is no cold start.
+    because a long prompt is no cold start. Those that waited for a slot of the others are left out.
     """
     values = seen.e2el_ms if np.isnan(seen.ttft_ms[seen.is_ok]).all() else seen.ttft_ms
     ok = seen.is_ok & (values > 0)
     if not ok.any():
         return None
-    early = ok & (seen.started_ns < seen.ended_ns[ok].min())
-    later = ok & ~early
+    at_start = ok & (seen.started_ns < seen.ended_ns[ok].min())
+    later = ok & ~at_start
+    early = at_start & ~_waited_for_a_slot(seen, values, at_start, later)
     # none is early where requests took no time
     if not early.any() or later.sum() < max(8, early.sum()):
         return None
@@ -542,6 +543,19 @@ def cold_start(seen: Observed) -> ColdStart | None:
         max(least_ms, least_per_token * float(np.median(tokens[early]))),
         int(overtook.sum()),
     )
+
+
+def _waited_for_a_slot(
+    seen: Observed, values: Values, at_start: Flags, later: Flags
+) -> Flags:
+    """The first requests whose first token came when another one's text had ended, in their turn:
+    no later request overtook them."""
+    first_ns = seen.started_ns + values * NS_PER_MS
+    text_ns = (seen.tokens - 1) * seen.tpot_ms * NS_PER_MS
+    text_end_ns = np.fmin(first_ns + text_ns, seen.ended_ns)
+    behind_one = first_ns > text_end_ns[at_start].min(initial=np.inf)
+    overtaken = first_ns > first_ns[later].min(initial=np.inf)
+    return np.asarray(at_start & behind_one & ~overtaken)
 
 
 def _least_cold(waits: Values, early: Flags, later: Flags) -> float:

@@ -195,6 +195,17 @@ def _ratio_apart(least: np.floating[Any], most: np.floating[Any]) -> float:
     return float(most / least - 1) if least > 0 else 0.0
 
 
+def came_whole(records: Records) -> NDArray[np.bool_]:
+    """The answers that came mostly in their first event: they have several tokens and no TPOT, and
+    their TTFT is the time to the whole answer."""
+    tokens = records.numbers("output_tokens")
+    is_counted = ~records.equals("token_source", "events") & (tokens > 1)
+    has_events = records.numbers("token_events") > 0
+    has_no_tpot = np.isnan(records.numbers("tpot_ms"))
+    is_ok = records.equals("status", OK)
+    return np.asarray(is_ok & is_counted & has_events & has_no_tpot)
+
+
 def tokens_per_event(ok: Records) -> NDArray[np.float64]:
     """Tokens per event of each streamed answer whose tokens the server reports; those that nothing
     explains are counted as if they were in the events. 1.0: one token an event; hidden reasoning,

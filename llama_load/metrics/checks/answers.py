@@ -15,6 +15,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.spoiled import TPOT, TTFT
 from llama_load.metrics.statistics import describe, is_enough, least_count
+from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
@@ -235,7 +236,7 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
         "" if p99 is None else f" (p99 {p99:.2f})"
     )
     text += ": ITL is the time between events, not between tokens"
-    no_tpot = int((counted & np.isnan(ok.numbers("tpot_ms")) & (tokens > 1)).sum())
+    no_tpot = int(came_whole(ok).sum())
     if no_tpot:
         text += f"; {quantity(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
     yield limited("tokens_per_event", value, text)

@@ -280,7 +280,8 @@ def _cut_at_one_length(
     usual = int(times.max(initial=0))
     is_peak = count >= max(LEAST_CUT, CUT_SHARE * known.sum(), CUT_PEAK * usual)
 
-    longer = CUT_SPAN * planned[at_limit].min()
+    shortest = planned[at_limit].min()
+    longer = max(CUT_SPAN * shortest, shortest + PLAN_TOKENS)
     if not is_peak or planned[at_limit].max() < longer:
         return np.zeros(len(got), dtype=np.bool_)
     return np.asarray(at_limit & (planned > longer), dtype=np.bool_)

@@ -21,6 +21,7 @@ from llama_load.metrics.constancy import (
     TPOT,
     ColdStart,
     Constancy,
+    Flags,
     Named,
     Observed,
     constancy,
@@ -31,6 +32,7 @@ from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
 from llama_load.metrics.summary import output_counts
+from llama_load.metrics.token_counts import came_whole
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
@@ -323,6 +325,11 @@ def observed(evidence: Evidence) -> Observed:
     def latency(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.where(later | ~is_ok, np.nan, records.numbers(name))
 
+    # Among others: the time to the first token of these is that of a whole answer.
+    whole = came_whole(records)
+    if whole[is_ok].all():
+        whole = np.zeros(len(records), np.bool_)
+
     tokens = np.where(is_ok, output_counts(records), records.numbers("token_events"))
     if np.isnan(tokens[is_ok]).any() or not tokens[is_ok].any():
         tokens = np.ones(len(records))
@@ -332,7 +339,7 @@ def observed(evidence: Evidence) -> Observed:
         ended_ns=ended_ns,
         is_ok=is_ok,
         is_failed=is_failed,
-        ttft_ms=latency("ttft_ms") + waited,
+        ttft_ms=np.where(whole, np.nan, latency("ttft_ms") + waited),
         tpot_ms=np.where(
             is_ok,
             records.numbers("tpot_ms"),
@@ -347,17 +354,17 @@ def observed(evidence: Evidence) -> Observed:
         ),
         scheduled_ns=started_ns if is_open else None,
         is_even=not later.any(),
-        ttft_quotients=_quotients(evidence, records),
+        ttft_quotients=_quotients(evidence, records, whole),
     )
 
 
 def _quotients(
-    evidence: Evidence, records: Records
+    evidence: Evidence, records: Records, left_out: Flags
 ) -> np.ndarray[tuple[int], Any] | None:
     """TTFT / what slots, prompts and load explain, one per request; NaN where not judged."""
     if len(records) > MOST_AT_EQUAL_WORK:
         return None
-    return ttft_quotients(evidence, records)
+    return np.where(left_out, np.nan, ttft_quotients(evidence, records))
 
 
 def _looked_at(evidence: Evidence) -> Records:
