@@ -5,7 +5,7 @@ Simulated runs (tests/source_runs.py): open and closed loops, with and without q
 after the other, mixed lengths, conversations, answers at their own speeds, unreported drafts,
 aborts.
 
-.venv/bin/python -m benchmarks.two_groups [SEEDS] [alarms] [power]
+.venv/bin/python -m benchmarks.two_groups [SEEDS] [alarms] [power] [outliers]
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from benchmarks.harness import heading
-from tests.source_runs import Case, looked_at
+from llama_load.metrics.outliers import outliers
+from llama_load.metrics.second_group import by_ttft
+from llama_load.units import NS_PER_MS
+from tests.source_runs import Case, looked_at, simulated
 
 COUNTS = (60, 150, 400)
+OUTLIER_COUNTS = (20, 40, 100)
 LOADS = (
     Case(name="open, M/G/4 at 50 %", load=0.5),
     Case(name="open, M/G/4 at 80 %", load=0.8),
@@ -102,7 +108,35 @@ def power(seeds: int) -> None:
                 print(f"| {share:.0%} | {' | '.join(cells)} |", flush=True)
 
 
-TABLES = {"alarms": false_alarms, "power": power}
+def outlier_alarms(seeds: int) -> None:
+    """One server, and a request that is called an outlier."""
+    print("\nOne server, requests called outliers:\n")
+    print("| requests | runs | outliers |\n|---:|---:|---:|")
+    for count in OUTLIER_COUNTS:
+        cases = []
+        for load in LOADS:
+            cases += [replace(load, **kind) for kind in KINDS]  # type: ignore[arg-type]
+        accused = 0
+        for case in cases:
+            accused += sum(has_outlier(case, count, seed) for seed in range(seeds))
+        runs = seeds * len(cases)
+        print(f"| {count} | {runs} | {accused / runs:.2%} |", flush=True)
+
+
+def has_outlier(case: Case, count: int, seed: int) -> bool:
+    """Whether a time to the first token stands alone."""
+    server, kinds, _ = simulated(case, count, seed)
+    looked = by_ttft([server], kinds)
+    if looked.groups is not None:
+        return False
+    places = np.argsort(server.rows)[looked.rows]
+    begun_ns = server.work.started_ns[places]
+    until_ns = server.work.first_ns[places]
+    took_ms = (until_ns - begun_ns) / NS_PER_MS
+    return outliers(took_ms, looked.quotients, begun_ns, until_ns) is not None
+
+
+TABLES = {"alarms": false_alarms, "power": power, "outliers": outlier_alarms}
 
 
 def main(seeds: int, tables: Sequence[str]) -> None:

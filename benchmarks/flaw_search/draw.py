@@ -106,6 +106,14 @@ def _load(seed: int, rng: np.random.Generator) -> Case:
     return case
 
 
+def _leaves_flaws(case: Case, kind: type[Effect]) -> bool:
+    """Whether the flaws so far fit the changed case, too: answers that end by themselves have no
+    limit to ignore."""
+    changed = kind.changed(case, Change(name="", size=kind.sizes[0]))
+    flaws = [CHANGES[each.name] for each in case.changes]
+    return all(flaw.fits(changed) for flaw in flaws if flaw.is_flaw and flaw.fits(case))
+
+
 def _with(
     case: Case, kinds: Mapping[str, type[Effect]], rng: np.random.Generator
 ) -> Case:
@@ -115,7 +123,10 @@ def _with(
     fitting = [
         name
         for name, kind in kinds.items()
-        if name not in taken and kind.fits(case) and not (has_form and kind.is_form)
+        if name not in taken
+        and kind.fits(case)
+        and not (has_form and kind.is_form)
+        and _leaves_flaws(case, kind)
     ]
     if not fitting:
         return case

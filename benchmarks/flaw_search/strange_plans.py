@@ -121,7 +121,7 @@ class Skeleton(Oddity):
         """See `Effect.serve`."""
         form = VOCABULARIES[self.case.language]
         answer.words = [
-            word if place % 5 == 4 else form[place % len(form)]
+            word if place % 5 == 4 or not word.strip() else form[place % len(form)]
             for place, word in enumerate(answer.words)
         ]
 
@@ -178,13 +178,27 @@ class Quota(_Waiting):
 
 
 class StrongBatching(Oddity):
-    """Each other request makes a step a quarter longer, as on CPUs. (Not more: here an answer keeps
-    the steps of its beginning, where a real one's change with those beside it.)"""
+    """Each other request makes a step a quarter longer, as on CPUs. Others begin and end beside an
+    answer: its steps go from those of its beginning to the usual ones."""
 
     @classmethod
     def changed(cls, case: Case, change: Change) -> Case:
         """See `Effect.changed`."""
         return with_case(case, batching=0.25)
+
+    def serve(self, answer: Answer) -> None:
+        """See `Effect.serve`."""
+        case = self.case
+        usual = case.load * (case.slots - 1)
+        if case.users:
+            usual = min(case.users, case.slots) - 1
+        plain_ns = answer.ask.gap_factors * (case.gap_ms * MS)
+        if not len(plain_ns):
+            return
+        at_begin = answer.gaps_ns[0] / plain_ns[0]
+        left = np.exp(-2 * np.arange(len(plain_ns)) / len(plain_ns))
+        of_usual = 1 + case.batching * usual
+        answer.gaps_ns = plain_ns * (of_usual + (at_begin - of_usual) * left)
 
 
 class ChunkedPrefill(_Waiting):

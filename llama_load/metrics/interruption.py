@@ -48,6 +48,13 @@ class Moved:
         """The figures that move by more."""
         return tuple(name for name, shift in self.shifts.items() if shift > limit)
 
+    def with_shifts(self, shifts: Mapping[str, float]) -> Moved:
+        """The larger shift of each figure."""
+        larger = dict(self.shifts)
+        for name, shift in shifts.items():
+            larger[name] = max(shift, larger.get(name, 0.0))
+        return Moved(larger)
+
 
 def moved_by(
     records: Records,
@@ -97,6 +104,19 @@ def moved_without(
     waited_ms = np.minimum(waited_ms, np.nan_to_num(ok.numbers("ttft_ms"), nan=np.inf))
     stood_ms = np.zeros(len(ok))
     return _moved(ok, waited_ms, stood_ms, percentiles=percentiles, is_open=is_open)
+
+
+def moved_at_the_end(
+    ok: Records, late_ms: Values, *, percentiles: Sequence[float], is_open: bool
+) -> Moved:
+    """How far last events that came so late move the figures of these answered requests. A time
+    that is not known (NaN) moves nothing.
+
+    All 100 answers ended 40 ms late, E2EL is 400 ms with it: mean E2EL moves by 10 %.
+    """
+    waited_ms = np.zeros(len(ok))
+    late_ms = np.nan_to_num(late_ms)
+    return _moved(ok, waited_ms, late_ms, percentiles=percentiles, is_open=is_open)
 
 
 def _moved(

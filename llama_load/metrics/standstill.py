@@ -3,6 +3,9 @@
 Looked at are the longest gaps within streams. A server that stands still stops all streams that it
 works on, so nearly all of those have a gap at that time. A prompt that is processed alone stops
 them, too; then a first token ends the gap, and a long prompt explains a long one.
+
+And the times in which requests waited and no stream was under way: usually one prompt is processed
+then.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ SHARE_SILENT = 0.9
 SILENT_LENGTH = 0.5
 # A prompt whose first token comes within this part of the gap around its end is processed in it.
 AT_ITS_END = 0.2
+# So many times without streams show how long they usually are.
+FEWEST_SILENCES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,23 @@ class _Gaps:
         return np.asarray((self.begin_ns < end_ns) & (self.end_ns > begin_ns))
 
 
-def standstill(records: Records) -> Standstill | None:
-    """The time in which the server stood still; None where none stands out.
+def standstill(
+    records: Records, has_known_prompt: NDArray[np.bool_]
+) -> Standstill | None:
+    """The time in which the server stood still; None where none stands out. `has_known_prompt`: of
+    which requests it is known how much of the prompt was processed.
 
     300 answers with gaps of 20 ms, in one second four of them have a gap of 1 s: that second, 50.
     """
     gaps = _longest_gaps(records)
+    found = _of_streams(records, gaps)
+    if found is None and has_known_prompt.all():
+        return _between_streams(records, gaps)
+    return found
+
+
+def _of_streams(records: Records, gaps: _Gaps) -> Standstill | None:
+    """A time without tokens for the streams that were under way."""
     if len(gaps.begin_ns) < 2:
         return None
     lengths = gaps.end_ns - gaps.begin_ns
@@ -94,12 +110,53 @@ def standstill(records: Records) -> Standstill | None:
     return Standstill(begin_ns, end_ns, factor, silent) if end_ns > begin_ns else None
 
 
+def _between_streams(records: Records, gaps: _Gaps) -> Standstill | None:
+    """A time without tokens in which requests waited, with no stream under way, after the first
+    token of all (before that the server may be cold)."""
+    silences = _silences(records)
+    if len(silences.begin_ns) < FEWEST_SILENCES:
+        return None
+    lengths = silences.end_ns - silences.begin_ns
+    longest = int(np.argmax(lengths))
+    longest_gap_ns = int((gaps.end_ns - gaps.begin_ns).max(initial=1))
+    other_ns = max(longest_gap_ns, int(np.delete(lengths, longest).max()))
+    factor = float(lengths[longest] / other_ns)
+    if factor < LEAST_FACTOR or lengths[longest] < LEAST_MS * NS_PER_MS:
+        return None
+
+    begin_ns = int(silences.begin_ns[longest])
+    end_ns = int(silences.end_ns[longest])
+    first_ns = records.optional_instants("first_token_mono_ns")
+    if _is_a_prompt(records, first_ns, begin_ns, end_ns, factor):
+        return None
+    waited = (records.instants("started_mono_ns") < end_ns) & (first_ns >= end_ns)
+    return Standstill(begin_ns, end_ns, factor, int(waited.sum()))
+
+
+def _silences(records: Records) -> _Gaps:
+    """The times from the end of all streams, or from when a request waits, to the next first token;
+    in their order."""
+    streamed = records.where(records.has("first_token_mono_ns"))
+    first_ns = streamed.optional_instants("first_token_mono_ns")
+    order = np.argsort(first_ns, kind="stable")
+    first_ns = first_ns[order]
+    started_ns = streamed.instants("started_mono_ns")[order]
+    last_ns = streamed.optional_instants("last_token_mono_ns")[order]
+    ended_ns = np.maximum.accumulate(np.maximum(last_ns, first_ns))[:-1]
+    waits_ns = np.minimum.accumulate(started_ns[::-1])[::-1][1:]
+    begin_ns = np.maximum(ended_ns, waits_ns)
+    end_ns = first_ns[1:]
+    is_silent = begin_ns < end_ns
+    return _Gaps(begin_ns[is_silent], end_ns[is_silent])
+
+
 def _is_a_prompt(
     records: Records, first_ns: Instants, begin_ns: int, end_ns: int, factor: float
 ) -> bool:
     """Whether a prompt that is as much longer than others explains it."""
     reach_ns = AT_ITS_END * (end_ns - begin_ns)
-    tokens = records.numbers("prompt_tokens")
+    cached = np.nan_to_num(records.numbers("cached_tokens"))
+    tokens = records.numbers("prompt_tokens") - cached
     is_then = (np.abs(first_ns - end_ns) <= reach_ns) & (tokens > 0)
     if not is_then.any():
         return False

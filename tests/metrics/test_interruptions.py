@@ -92,10 +92,41 @@ def test_a_pause_of_the_client_is_not_the_servers() -> None:
     assert check_of(answers(stall_ms=1000.0), health=[paused]) is None
 
 
+def test_a_server_that_stands_still_between_answers_is_named() -> None:
+    """A queue at one slot: prompts of a second, answers of a tenth, nothing for 10 s in the middle.
+    Before the first token of all, and where prompts may be cached, no such time is known."""
+    draw = np.random.default_rng(3)
+
+    def queue(stalled: int | None) -> list[RequestRecord]:
+        made = []
+        free_ms = 0.0
+        for number in range(60):
+            start_ms = 1300.0 * number
+            begin_ms = max(start_ms, free_ms)
+            prefill_ms = 1000.0 * float(draw.lognormal(0, 0.1))
+            if number == stalled:
+                prefill_ms += 10_000.0
+            first_ms = begin_ms + prefill_ms - start_ms
+            gaps_ms = tuple(8.0 * draw.lognormal(0, 0.1, 16))
+            made.append(
+                record(number, start_ms=start_ms, first_ms=first_ms, gaps_ms=gaps_ms)
+            )
+            free_ms = start_ms + first_ms + sum(gaps_ms)
+        return made
+
+    check = check_of(queue(30))
+    assert check is not None and not check.ok
+    assert {TTFT, E2EL} <= set(check.spoils)
+    assert check_of(queue(None)) is None
+    assert check_of(queue(0)) is None
+    second_turns = [replace(each, turn=2, cached_tokens=None) for each in queue(30)]
+    assert check_of(second_turns) is None
+
+
 def test_a_long_prompt_that_is_processed_alone_is_no_standstill() -> None:
     """Forty times as many tokens as others; its first token ends the gap."""
     made = answers(users=1, stall_ms=1000.0)
-    assert standstill(table(*made)) is not None
+    assert standstill(table(*made), np.ones(len(made), bool)) is not None
     gap = max(made, key=lambda each: max(each.itl_ms or [0.0]))
     gaps_ms = list(gap.itl_ms or [])
     longest = int(np.argmax(gaps_ms))
@@ -107,7 +138,7 @@ def test_a_long_prompt_that_is_processed_alone_is_no_standstill() -> None:
         gaps_ms=(20.0,) * 4,
         prompt_tokens=400,
     )
-    assert standstill(table(*made, prompt)) is None
+    assert standstill(table(*made, prompt), np.ones(len(made) + 1, bool)) is None
 
 
 def test_looking_for_a_standstill_takes_no_memory_for_each_token() -> None:
@@ -120,7 +151,7 @@ def test_looking_for_a_standstill_takes_no_memory_for_each_token() -> None:
     answered = pa.table({"itl_ms": lists, "first_token_mono_ns": first_ns})
     tracemalloc.start()
     try:
-        assert standstill(Records(answered)) is None
+        assert standstill(Records(answered), np.zeros(12_000, bool)) is None
         _, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -267,6 +267,21 @@ def test_late_first_tokens_of_slow_answers_spoil_the_pace_too() -> None:
         assert ({"TPOT", "ITL"} <= set(check.spoils)) is spoils
 
 
+def test_a_slow_end_spoils_the_rates() -> None:
+    """The last 2 of 40 took 8 s to the first token, when all others were answered."""
+    slow = []
+    for number in (38, 39):
+        slow.append(
+            record(
+                number, start_ms=38_000 + number, first_ms=8000, gaps_ms=(20.0,) * 12
+            )
+        )
+    records = table(*requests(())[:38], *slow)
+    (*_, check) = at_equal_work(Evidence(records=records, figures=summarize(records)))
+    assert (check.name, check.ok) == ("outlier_shift", False)
+    assert {"TTFT", "rates"} <= set(check.spoils)
+
+
 def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
     """40 requests at 80 and 95 % load, where the longest wait moves the mean by 5 % and more."""
     for seed in range(8):
@@ -277,6 +292,22 @@ def test_the_slowest_of_an_honest_queue_is_no_outlier() -> None:
             assert (
                 outliers(np.ones(count), looked.quotients, at_once, at_once + 1) is None
             )
+
+
+def test_one_request_stands_alone_by_less_where_the_others_are_alike() -> None:
+    """The first of 40 took four times as long as others: of 300 ms that scatter by 5 % it makes
+    mean TTFT 7 % larger; where they scatter by 40 %, or of 200, it is one of many."""
+    draw = np.random.default_rng(0)
+
+    def found(count: int, sigma: float) -> bool:
+        usual = np.exp(sigma * draw.standard_normal(count))
+        usual[0] = 4.0 * float(np.median(usual))
+        begun = np.arange(count, dtype=np.int64) * 1_000
+        return outliers(300.0 * usual, usual, begun, begun + 300) is not None
+
+    assert found(40, 0.05)
+    assert not found(200, 0.05)
+    assert not any(found(40, 0.4) for _ in range(10))
 
 
 def test_slow_requests_of_one_time_are_outliers_together() -> None:

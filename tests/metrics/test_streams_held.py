@@ -59,6 +59,20 @@ def test_ends_that_come_long_after_the_rest_are_named() -> None:
     assert "held_back_ratio" not in bad(of(stalled))
 
 
+def test_ends_within_several_long_gaps_in_a_row_are_not_held_back() -> None:
+    """Prompts of others take four steps in a row, each of 50 ms, at any place: where an answer ends
+    with the first of them, its last gap is long, and those before it are not."""
+    chunked = []
+    for number, each in enumerate(answers()):
+        gaps_ms = [GAP_MS] * (TOKENS - 1)
+        begin = TOKENS - 2 - number % 20
+        for place in range(max(0, begin), min(TOKENS - 1, begin + 4)):
+            gaps_ms[place] = 5 * GAP_MS
+        chunked.append(replace(each, itl_ms=gaps_ms))
+    several = [replace(each, request_id=f"x{each.request_id}") for each in chunked]
+    assert "held_back_ratio" not in bad(of([*chunked, *several]))
+
+
 def test_ends_that_wait_for_the_prompts_of_others_are_not_held_back() -> None:
     """Two users in step: the prompt of one takes 275 ms, between the last two tokens of the
     other."""

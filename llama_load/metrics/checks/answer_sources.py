@@ -14,6 +14,7 @@ from llama_load.metrics.check import Check, limited
 from llama_load.metrics.checks import interruptions
 from llama_load.metrics.equal_work import Work
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.known_prompts import with_known_prompt
 from llama_load.metrics.pace import median_gaps_ms, paces_ms
 from llama_load.metrics.second_group import (
     Looked,
@@ -67,7 +68,7 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
     # A cached prompt is no reason for other gaps.
     judged = streamed
     if evidence.cache.intended is False:
-        judged = streamed & _with_known_prompt(evidence, records)
+        judged = streamed & with_known_prompt(records, evidence.cache.intended)
     paces = paces_ms(records)
     by_gaps = by_pace(_servers(evidence, records, judged), kinds, paces)
     if by_gaps.groups is not None and not _shows_in_each_gap(
@@ -94,7 +95,9 @@ def _looked_at_first_tokens(evidence: Evidence, records: Records) -> Looked:
     key = (evidence.stage_number, evidence.cache.intended, evidence.slots)
     of_records = _LOOKED_AT.setdefault(records, {})
     if key not in of_records:
-        judged = _streamed(evidence, records) & _with_known_prompt(evidence, records)
+        judged = _streamed(evidence, records) & with_known_prompt(
+            records, evidence.cache.intended
+        )
         servers = _servers(evidence, records, judged)
         of_records[key] = by_ttft(servers, _kinds(records))
     return of_records[key]
@@ -238,26 +241,6 @@ def _streamed(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
     if evidence.stage_number is not None:
         judged &= records.equals("stage", evidence.stage_number)
     return np.asarray(judged, dtype=np.bool_)
-
-
-def _with_known_prompt(evidence: Evidence, records: Records) -> NDArray[np.bool_]:
-    """Requests of which it is known how much of the prompt was processed."""
-    reported = _reporting(records)
-    if evidence.cache.intended:
-        return reported
-    later = records.numbers("turn") > 1
-    return np.asarray(reported | ~later, dtype=np.bool_)
-
-
-def _reporting(records: Records) -> NDArray[np.bool_]:
-    """One bool per row: whether its server reports cached tokens."""
-    hosts = records.strings("host")
-    known = {
-        host
-        for host, has in zip(hosts, records.has("cached_tokens"), strict=True)
-        if has
-    }
-    return np.array([host in known for host in hosts], dtype=np.bool_)
 
 
 def _servers(

@@ -12,9 +12,12 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.interruption import moved_at_the_end
+from llama_load.metrics.last_gaps import last_merged_ms
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.spoiled import TPOT, TTFT
+from llama_load.metrics.spoiled import E2EL, TPOT, TTFT
 from llama_load.metrics.statistics import describe, is_enough, least_count
+from llama_load.metrics.together import events_together, first_together
 from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
@@ -28,6 +31,8 @@ LUMPED_SHARE = 0.75
 LEAST_EVENTS = 8
 # If more of the answers arrived at one instant, mean TPOT is lower by as much.
 MOST_AT_ONCE = 0.05
+# The last events of answers came together, later than usual, which makes a figure larger by this.
+MOST_LATE_ENDS = 0.025
 # Of a server that sends several tokens at a time: the most first tokens that come with others, the
 # most tokens of a step, and the fewest reads of a stream (the first token and two steps).
 MOST_FIRST_MERGED = 0.1
@@ -54,7 +59,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     a proxy did). Counts: no error.
     """
     ok = evidence.records.ok()
-    merged = ok.numbers("merged_events")
+    merged = events_together(ok)
     events = ok.numbers("token_events")
     total = float(events.sum())
     if not total:
@@ -113,6 +118,16 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         advice = "fewer streams per worker, less network buffering"
         if _is_alone(evidence):
             advice = "the server, a proxy or the network sends them together"
+    ends = moved_at_the_end(
+        ok,
+        last_merged_ms(ok),
+        percentiles=evidence.percentiles,
+        is_open=evidence.gap_ms is not None,
+    )
+    late_ends = ends.beyond(MOST_LATE_ENDS)
+    if E2EL in late_ends:
+        text += f"; ends that came so make mean {E2EL} {ends.shifts[E2EL]:.0%} larger"
+    spoils = tuple(dict.fromkeys((*spoils, *late_ends)))
     yield replace(
         limited("merged_ratio", ratio, text, advice=advice, spoils=spoils),
         limit=limit,
@@ -154,7 +169,7 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     """
     ok = evidence.records.ok()
     expected = _expected_merged(evidence, ok)
-    late = ok.equals("first_merged", True) & (expected == 0)
+    late = first_together(ok) & (expected == 0)
     if not late.any():
         return
     ttft = ok.numbers("ttft_ms")
@@ -162,7 +177,7 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     usual = float(np.nanmedian(tpot)) if not np.isnan(tpot).all() else 0.0
     earliest = np.where(
         late,
-        np.maximum(ttft - ok.numbers("merged_events") * np.fmax(tpot, usual), 0.0),
+        np.maximum(ttft - events_together(ok) * np.fmax(tpot, usual), 0.0),
         ttft,
     )
     measured, least = (

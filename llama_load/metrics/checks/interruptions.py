@@ -10,9 +10,10 @@ from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.interruption import Moved, moved_by, moved_without
+from llama_load.metrics.known_prompts import with_known_prompt
 from llama_load.metrics.outliers import Outliers, outliers
 from llama_load.metrics.second_group import Looked
-from llama_load.metrics.spoiled import E2EL, ITL, TPOT, TTFT, UPPER
+from llama_load.metrics.spoiled import E2EL, ITL, RATES, TPOT, TTFT, UPPER
 from llama_load.metrics.standstill import Standstill, standstill
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
@@ -24,6 +25,8 @@ CLIENTS_PART = 0.5
 # first packet was dropped (1 s, 3 s), a name was looked up again (5 s).
 LATE_CONNECTION = 6.0
 LEAST_LATE_MS = 100.0
+# Of the limit: figures that move by so much are marked, where another one moves beyond it.
+MARKED_PART = 0.5
 
 
 def stood_still(evidence: Evidence) -> Iterator[Check]:
@@ -32,7 +35,7 @@ def stood_still(evidence: Evidence) -> Iterator[Check]:
     Evidence: the gaps of all streams (see `metrics.standstill`, which has the rate of false
     alarms)."""
     records = evidence.sent
-    found = standstill(records)
+    found = standstill(records, with_known_prompt(records, evidence.cache.intended))
     if found is None or _was_the_client(evidence, found):
         return
     moved = moved_by(
@@ -85,27 +88,47 @@ def alone(evidence: Evidence, looked: Looked, name: str) -> Iterator[Check]:
         rows = looked.rows[known][found.places]
         quotients = looked.quotients[known][found.places]
         moved = _moved_by_waits(evidence, records, rows, quotients)
-        shift = max(found.shift, moved.shifts[TTFT])
-        shifts = {**moved.shifts, TTFT: shift, UPPER: max(shift, moved.shifts[UPPER])}
-        slower = _pace_shift(records, rows)
-        moved = Moved(shifts | {TPOT: slower, ITL: slower})
+        moved = moved.with_shifts({TTFT: found.shift, UPPER: found.shift})
+        moved = moved.with_shifts(_shifts_by(records, rows))
     else:
         moved = Moved({TPOT: found.shift, UPPER: found.shift})
     yield _check_of_moved(moved, text, advice if is_first else None)
 
 
-def _pace_shift(records: Records, rows: np.ndarray) -> float:
-    """The share of the mean TPOT that the answers of these requests make, whose first tokens were
-    late: the server was slow for all that they were. 20 ms with, 15 without: 0.25."""
-    pace_ms = records.numbers("tpot_ms")
-    is_other = np.ones(len(pace_ms), dtype=bool)
+def _shifts_by(records: Records, rows: np.ndarray) -> dict[str, float]:
+    """What these requests, whose first tokens were late, move beside TTFT: the server was slow for
+    all that they were, or had nothing else to do at the end.
+
+    TPOT of 20 ms with them, 15 without: 0.25. Four requests a second with them, five without: 0.2.
+    """
+    is_other = np.ones(len(records), dtype=bool)
     is_other[rows] = False
-    known = ~np.isnan(pace_ms)
+    slower = _mean_shift(records.numbers("tpot_ms"), is_other)
+    shifts = {TPOT: slower, ITL: slower}
+    if slower > MARKED_PART * LIMITS[NAME].limit:
+        shifts[E2EL] = _mean_shift(records.numbers("e2el_ms"), is_other)
+
+    with_them = _requests_per_s(records)
+    without = _requests_per_s(records.where(is_other))
+    shifts[RATES] = 1 - with_them / without
+    return shifts
+
+
+def _mean_shift(values: np.ndarray, is_other: np.ndarray) -> float:
+    """The share of the mean that goes without those that are not others."""
+    known = ~np.isnan(values)
     if not (known & is_other).any():
         return 0.0
-    mean = float(pace_ms[known].mean())
-    without = float(pace_ms[known & is_other].mean())
+    mean = float(values[known].mean())
+    without = float(values[known & is_other].mean())
     return 1 - without / mean if mean > 0 else 0.0
+
+
+def _requests_per_s(records: Records) -> float:
+    """From the first start to the last end."""
+    begin_ns = int(records.instants("started_mono_ns").min())
+    end_ns = int(records.instants("ended_mono_ns").max())
+    return len(records) / max(1e-9, ns_to_s(end_ns - begin_ns))
 
 
 def connected_late(evidence: Evidence) -> Iterator[Check]:
@@ -159,8 +182,10 @@ def _moved_by_waits(
 
 
 def _check_of_moved(moved: Moved, text: str, advice: str | None) -> Check:
-    """The check, which spoils what moves by more than its limit."""
-    spoils = moved.beyond(LIMITS[NAME].limit)
+    """The check. Where a figure moves by more than its limit, it spoils all that move by a part of
+    it: what others waited behind them is not in these shifts."""
+    limit = LIMITS[NAME].limit
+    spoils = moved.beyond(MARKED_PART * limit) if moved.largest > limit else ()
     if moved.shifts.get(E2EL, 0.0) > LIMITS[NAME].limit:
         text += f"; mean {E2EL} moves by {moved.shifts[E2EL]:.0%}"
     return limited(NAME, moved.largest, text, advice=advice, spoils=spoils)
