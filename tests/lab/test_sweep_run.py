@@ -149,6 +149,23 @@ def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(
     folder.close()
 
 
+@pytest.mark.parametrize("place", ["runs", "servers", "runs/CELL"])
+def test_links_of_a_sweep_folder_lead_nowhere_else(place: str, tmp_path: Path) -> None:
+    """A folder that came from elsewhere would have runs read and written at another place."""
+    _, cells = plan_and_cells()
+    folder = tmp_path / "s"
+    open_folder(folder, cells, b"plan", "1").close()
+    link = folder / place.replace("CELL", cells[0].folder)
+    if link.is_dir():
+        link.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="leads out of"):
+        open_folder(folder, cells, b"plan", "1")
+    link.unlink()
+    open_folder(folder, cells, b"plan", "1").close()
+
+
 def test_a_cell_that_other_programs_disturbed_runs_again_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,12 +139,25 @@ def open_folder(
             _refuse_changes(path, about)
         (path / RUNS).mkdir(exist_ok=True)
         (path / SERVERS).mkdir(exist_ok=True)
+        _refuse_links_out(path)
         write_whole(path / PLAN, plan_text)
         write_whole(path / ABOUT, msgspec.json.encode(about))
         return SweepFolder(path, lock, read_journal(path))
     except BaseException:
         lock.release()
         raise
+
+
+def _refuse_links_out(path: Path) -> None:
+    """UsageError: runs of a folder that came from elsewhere would be read, or written, at another
+    place."""
+    root = path.resolve()
+    for folder in (path / RUNS, path / SERVERS):
+        for entry in (folder, *folder.iterdir()):
+            if not entry.resolve().is_relative_to(root):
+                raise UsageError(
+                    f"{entry} is a link that leads out of {path}: put a copy in its place"
+                )
 
 
 def _refuse_changes(path: Path, about: About) -> None:
