@@ -133,7 +133,8 @@ def has_outlier(case: Case, count: int, seed: int) -> bool:
     begun_ns = server.work.started_ns[places]
     until_ns = server.work.first_ns[places]
     took_ms = (until_ns - begun_ns) / NS_PER_MS
-    return outliers(took_ms, looked.quotients, begun_ns, until_ns) is not None
+    found = outliers(took_ms, looked.quotients, begun_ns, until_ns, are_alike=True)
+    return found is not None
 
 
 TABLES = {"alarms": false_alarms, "power": power, "outliers": outlier_alarms}

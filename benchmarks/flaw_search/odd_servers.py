@@ -99,8 +99,10 @@ class YesOrNo(Oddity):
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
         is_yes = self.rng(answer.ask).random() < 0.5
-        answer.words = [" It", " is", " true" if is_yes else " false", "."]
-        answer.gaps_ns = answer.gaps_ns[:3]
+        blanks = [word for word in answer.words if not word.strip()]
+        verb = " true" if is_yes else " false"
+        answer.words = [*blanks, " It", " is", verb, "."]
+        answer.gaps_ns = answer.gaps_ns[: len(answer.words) - 1]
         answer.finish = "stop"
 
 

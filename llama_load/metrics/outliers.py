@@ -49,10 +49,16 @@ class Outliers:
 
 
 def outliers(
-    values: Values, quotients: Values, begun: Instants, until: Instants
+    values: Values,
+    quotients: Values,
+    begun: Instants,
+    until: Instants,
+    *,
+    are_alike: bool = False,
 ) -> Outliers | None:
     """The slowest requests, if their quotients stand alone; None where they do not. All in order of
-    their start; `begun`, `until`: when each value was measured.
+    their start; `begun`, `until`: when each value was measured. `are_alike`: a smaller factor is
+    enough where the others scatter little (times of few steps do by chance).
 
     39 of 300 ms, one of 18 s, equal work: it, 60.
     """
@@ -80,6 +86,8 @@ def outliers(
     found = Outliers(order[:number], factor, float(values.mean()), float(rest.mean()))
     if factor >= LEAST_FACTOR:
         return found
+    if not are_alike:
+        return None
     others = quotients[order[number:]]
     scatter = float((others[0] / np.median(others)) ** FAR_APART)
     stands_alone = number == 1 and factor >= max(LEAST_ALONE, scatter)

@@ -303,7 +303,8 @@ def test_one_request_stands_alone_by_less_where_the_others_are_alike() -> None:
         usual = np.exp(sigma * draw.standard_normal(count))
         usual[0] = 4.0 * float(np.median(usual))
         begun = np.arange(count, dtype=np.int64) * 1_000
-        return outliers(300.0 * usual, usual, begun, begun + 300) is not None
+        one = outliers(300.0 * usual, usual, begun, begun + 300, are_alike=True)
+        return one is not None
 
     assert found(40, 0.05)
     assert not found(200, 0.05)

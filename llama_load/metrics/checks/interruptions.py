@@ -77,7 +77,11 @@ def alone(evidence: Evidence, looked: Looked, name: str) -> Iterator[Check]:
     own_ms = records.numbers("ttft_ms" if is_first_token else "tpot_ms")[looked.rows]
     known = ~np.isnan(own_ms)
     found = outliers(
-        own_ms[known], looked.quotients[known], begun_ns[known], until_ns[known]
+        own_ms[known],
+        looked.quotients[known],
+        begun_ns[known],
+        until_ns[known],
+        are_alike=is_first_token,
     )
     if found is None:
         return
