@@ -61,6 +61,8 @@ def test_the_truth_of_a_flaw_is_the_run_without_it():
         pytest.param(3_300_370, CLEAN, marks=pytest.mark.heavy),
         pytest.param(3_300_034, CLEAN, marks=pytest.mark.heavy),
         pytest.param(3_300_178, CLEAN, marks=pytest.mark.heavy),
+        # one estimate of 80 that is far off
+        pytest.param(3_600_459, CLEAN, marks=pytest.mark.heavy),
         # eight tokens at a step; a prompt faster than a step, on a machine for prompts alone
         pytest.param(1_000_048, CLEAN, marks=pytest.mark.heavy),
         pytest.param(910_779, CLEAN, marks=pytest.mark.heavy),

@@ -282,6 +282,7 @@ def _cut_at_one_length(
 
     shortest = planned[at_limit].min()
     longer = max(CUT_SPAN * shortest, shortest + PLAN_TOKENS)
-    if not is_peak or planned[at_limit].max() < longer:
+    is_cut = at_limit & (planned > longer)
+    if not is_peak or is_cut.sum() < LEAST_CUT:
         return np.zeros(len(got), dtype=np.bool_)
-    return np.asarray(at_limit & (planned > longer), dtype=np.bool_)
+    return np.asarray(is_cut, dtype=np.bool_)
