@@ -62,6 +62,11 @@ def is_doubted(case: Case, count: int, seed: int) -> bool:
     return any(looked.groups is not None for looked in looked_at(case, count, seed))
 
 
+def cases_of(load: Case) -> list[Case]:
+    """The load with everything else that is drawn."""
+    return [replace(load, **kind) for kind in KINDS]  # type: ignore[arg-type]
+
+
 def false_alarms(seeds: int) -> None:
     """One server."""
     print(
@@ -74,7 +79,7 @@ def false_alarms(seeds: int) -> None:
     for load in LOADS:
         cells = []
         for count in COUNTS:
-            cases = [replace(load, **kind) for kind in KINDS]  # type: ignore[arg-type]
+            cases = cases_of(load)
             doubted = sum(
                 is_doubted(case, count, seed) for case in cases for seed in range(seeds)
             )
@@ -115,7 +120,7 @@ def outlier_alarms(seeds: int) -> None:
     for count in OUTLIER_COUNTS:
         cases = []
         for load in LOADS:
-            cases += [replace(load, **kind) for kind in KINDS]  # type: ignore[arg-type]
+            cases += cases_of(load)
         accused = 0
         for case in cases:
             accused += sum(has_outlier(case, count, seed) for seed in range(seeds))

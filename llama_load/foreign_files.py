@@ -103,6 +103,15 @@ def begin_of(file: Path, most_bytes: int, *, inside: Path | None = None) -> byte
     return data
 
 
+def refuse_link_out(path: Path, folder: Path, root: Path) -> None:
+    """Raises LeadsOutsideError where this path in the folder leads out of it. `root`: the folder,
+    resolved."""
+    if not path.resolve().is_relative_to(root):
+        raise LeadsOutsideError(
+            f"{path} is a link that leads out of {folder}: put a copy in its place"
+        )
+
+
 def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
     """The regular files in a folder and its subfolders that are wanted, sorted; hidden ones are
     left out.
@@ -115,10 +124,7 @@ def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[
     for path in _visible(folder):
         if not is_wanted(path) or not path.is_file():  # a pipe would be waited for
             continue
-        if not path.resolve().is_relative_to(root):
-            raise LeadsOutsideError(
-                f"{path} is a link that leads out of {folder}: put a copy in its place"
-            )
+        refuse_link_out(path, folder, root)
         found.append(path)
         if len(found) > MOST_FILES:
             raise TooLarge(f"the folder {folder} has more than {MOST_FILES:,} files")

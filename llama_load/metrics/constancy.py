@@ -522,7 +522,8 @@ def cold_start(seen: Observed) -> ColdStart | None:
         return None
     at_start = ok & (seen.started_ns < seen.ended_ns[ok].min())
     later = ok & ~at_start
-    early = at_start & ~_waited_for_a_slot(seen, values, at_start, later)
+    first_ns = seen.started_ns + values * NS_PER_MS
+    early = at_start & ~_waited_for_a_slot(seen, first_ns, at_start, later)
     # none is early where requests took no time
     if not early.any() or later.sum() < max(8, early.sum()):
         return None
@@ -531,7 +532,6 @@ def cold_start(seen: Observed) -> ColdStart | None:
     least_per_token = _least_cold(values / tokens, early, later)
     is_cold = values[early].max() > least_ms
     is_cold &= (values / tokens)[early].max() > least_per_token
-    first_ns = seen.started_ns + values * NS_PER_MS
     overtook = first_ns[later] < first_ns[early].max()
     return ColdStart(
         float(values[early].max()),
@@ -546,11 +546,10 @@ def cold_start(seen: Observed) -> ColdStart | None:
 
 
 def _waited_for_a_slot(
-    seen: Observed, values: Values, at_start: Flags, later: Flags
+    seen: Observed, first_ns: Values, at_start: Flags, later: Flags
 ) -> Flags:
     """The first requests whose first token came when another one's text had ended, in their turn:
     no later request overtook them."""
-    first_ns = seen.started_ns + values * NS_PER_MS
     text_ns = (seen.tokens - 1) * seen.tpot_ms * NS_PER_MS
     text_end_ns = np.fmin(first_ns + text_ns, seen.ended_ns)
     behind_one = first_ns > text_end_ns[at_start].min(initial=np.inf)

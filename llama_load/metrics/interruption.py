@@ -109,13 +109,11 @@ def moved_without(
 def moved_at_the_end(
     ok: Records, late_ms: Values, *, percentiles: Sequence[float], is_open: bool
 ) -> Moved:
-    """How far last events that came so late move the figures of these answered requests. A time
-    that is not known (NaN) moves nothing.
+    """How far last events that came so late move the figures of these answered requests.
 
     All 100 answers ended 40 ms late, E2EL is 400 ms with it: mean E2EL moves by 10 %.
     """
     waited_ms = np.zeros(len(ok))
-    late_ms = np.nan_to_num(late_ms)
     return _moved(ok, waited_ms, late_ms, percentiles=percentiles, is_open=is_open)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,6 @@ COVERED_SHARE = 0.5
 # Late ends beyond what chance explains: so many standard deviations, and so many more.
 LEAST_DEVIATIONS = 3.0
 LEAST_MORE = 2.0
-# So many gaps before show what is usual of an answer.
-FEWEST_EARLIER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,44 +100,6 @@ def last_gaps(judged: Records, in_flight: Records) -> LastGaps | None:
         return None
     gap_ms = float(np.median([answer.gap_ms for answer in unexplained]))
     return LastGaps(len(unexplained), len(judged), gap_ms, long_others / max(1, others))
-
-
-def last_merged_ms(records: Records) -> NDArray[np.float64]:
-    """How late each answer's last event came, where it came together with earlier ones; ms, 0 where
-    it came alone.
-
-    Events that come together waited for one another, by at most the gap before them beyond the
-    usual time of so many: gaps of 20, 20, 100, 0 ms: 60 of the 100, because two events usually
-    take 40.
-    """
-    late_ms = np.zeros(len(records))
-    done = 0
-    for batch in records.batches("itl_ms"):
-        sizes, gaps_ms = batch.lists("itl_ms")
-        rows = np.flatnonzero(sizes)
-        if len(rows):
-            late_ms[done + rows] = _late_by_merging(
-                gaps_ms.astype(np.float64), sizes[rows]
-            )
-        done += len(sizes)
-    return late_ms
-
-
-def _late_by_merging(gaps_ms: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
-    """See `last_merged_ms`, of answers of so many gaps each, at least one."""
-    ends = np.cumsum(sizes)
-    begins = ends - sizes
-    places = np.arange(len(gaps_ms))
-    last = np.maximum.reduceat(np.where(gaps_ms > 0, places, -1), begins)
-    has_gap = last >= begins
-    last = np.maximum(last, begins)
-    together = ends - last  # the events that came at its end
-    passed_ms = np.concatenate(([0.0], np.cumsum(gaps_ms)))
-    earlier = last - begins
-    usual_ms = (passed_ms[last] - passed_ms[begins]) / np.maximum(1, earlier)
-    late_ms = gaps_ms[last] - together * usual_ms
-    is_late = has_gap & (together > 1) & (earlier >= FEWEST_EARLIER)
-    return np.where(is_late, np.maximum(0.0, late_ms), 0.0)
 
 
 def _last_gap_of(gaps_ms: np.ndarray, first_ns: int) -> _Answer:

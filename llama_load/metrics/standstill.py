@@ -55,7 +55,7 @@ class Standstill:
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """Long gaps within streams, the longest first."""
+    """Times without tokens: where they begin and end."""
 
     begin_ns: Instants
     end_ns: Instants

@@ -7,46 +7,93 @@ are as short, which is below the limit of `merged_ratio`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.observed.records import Records
 
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
 # Of an answer's mean gap.
 AT_ONCE = 0.004
+# This many gaps before show what is usual of an answer.
+FEWEST_EARLIER = 4
 
 
-def events_together(records: Records) -> NDArray[np.float64]:
-    """How many token events of each answer came together with a later one.
+class Together(NamedTuple):
+    """What came together in each of some answers."""
 
-    Gaps of 0, 60, 0.05, 60 ms: 2, the first of them read together with the next.
+    events: Values  # how many came together with a later one
+    is_first: Flags  # the first token came together with the second one
+    late_end_ms: Values  # see `_late_ends_ms`
+
+
+# Two checks ask, and reading the gaps of a million answers takes seconds: kept as long as the
+# records are.
+_TOGETHER: WeakKeyDictionary[Records, Together] = WeakKeyDictionary()
+
+
+def together(records: Records) -> Together:
+    """What came together in each of the answers among these records.
+
+    Gaps of 0, 60, 0.05, 60 ms: two events, the first of them read together with the next.
     """
-    read_together = np.nan_to_num(records.numbers("merged_events"))
-    return np.asarray(read_together + _at_once(records, of_first=False))
+    if records not in _TOGETHER:
+        _TOGETHER[records] = _looked_at(records.ok())
+    return _TOGETHER[records]
 
 
-def first_together(records: Records) -> NDArray[np.bool_]:
-    """Whether each answer's first token came together with the second one."""
-    followed = _at_once(records, of_first=True) > 0
-    return np.asarray(records.equals("first_merged", True) | followed)
-
-
-def _at_once(records: Records, *, of_first: bool) -> NDArray[np.float64]:
-    """How many gaps of each answer are none, but for those of events that were read together;
-    `of_first`: of its first one alone."""
-    counts = np.zeros(len(records))
+def _looked_at(ok: Records) -> Together:
+    events = np.nan_to_num(ok.numbers("merged_events"))
+    is_first = np.array(ok.equals("first_merged", True))
+    late_end_ms = np.zeros(len(ok))
     done = 0
-    for batch in records.batches("itl_ms"):
+    for batch in ok.batches("itl_ms"):
         sizes, gaps_ms = batch.lists("itl_ms")
         rows = np.flatnonzero(sizes)
         if len(rows):
-            begins = (np.cumsum(sizes) - sizes)[rows]
-            means_ms = np.add.reduceat(gaps_ms, begins) / sizes[rows]
-            least_ms = AT_ONCE * np.repeat(means_ms, sizes[rows])
-            is_none = (gaps_ms > 0) & (gaps_ms < least_ms)
-            if of_first:
-                counts[done + rows] = is_none[begins]
-            else:
-                counts[done + rows] = np.add.reduceat(is_none, begins, dtype=np.int64)
+            own = sizes[rows]
+            begins = np.cumsum(own) - own
+            is_none = _follow_at_once(gaps_ms, begins, own)
+            places = done + rows
+            events[places] += np.add.reduceat(is_none, begins, dtype=np.int64)
+            is_first[places] |= is_none[begins]
+            late_end_ms[places] = _late_ends_ms(gaps_ms.astype(np.float64), begins, own)
         done += len(sizes)
-    return counts
+    return Together(events, is_first, late_end_ms)
+
+
+def _follow_at_once(
+    gaps_ms: NDArray[np.float32], begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Flags:
+    """Which gaps are none, but for those of events that were read together."""
+    means_ms = np.add.reduceat(gaps_ms, begins) / sizes
+    least_ms = AT_ONCE * np.repeat(means_ms, sizes)
+    return np.asarray((gaps_ms > 0) & (gaps_ms < least_ms))
+
+
+def _late_ends_ms(
+    gaps_ms: Values, begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Values:
+    """How late each answer's last event came, where it was read together with earlier ones; 0 where
+    it came alone.
+
+    Events that come together waited for one another, by at most the gap before them beyond the
+    usual time of as many: gaps of 20, 20, 20, 20, 100, 0 ms: 60 of the 100, because two events
+    usually take 40.
+    """
+    places = np.arange(len(gaps_ms))
+    last = np.maximum.reduceat(np.where(gaps_ms > 0, places, -1), begins)
+    has_gap = last >= begins
+    last = np.maximum(last, begins)
+    at_the_end = begins + sizes - last
+    passed_ms = np.concatenate(([0.0], np.cumsum(gaps_ms)))
+    earlier = last - begins
+    usual_ms = (passed_ms[last] - passed_ms[begins]) / np.maximum(1, earlier)
+    late_ms = gaps_ms[last] - at_the_end * usual_ms
+    is_late = has_gap & (at_the_end > 1) & (earlier >= FEWEST_EARLIER)
+    return np.where(is_late, np.maximum(0.0, late_ms), 0.0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llama_load.metrics.last_gaps import last_merged_ms
-from llama_load.metrics.together import events_together, first_together
+from llama_load.metrics.together import together
 from llama_load.observed.records import Records
 from tests.make_records import record, table
 from tests.metrics.test_verdict import bad, verdict
@@ -22,8 +21,8 @@ def test_events_of_two_reads_at_once_came_together() -> None:
     """A proxy writes each two events after one another, 50 us apart."""
     pairs = (0.05, 40.0) * 4
     made = records(USUAL, pairs, (*USUAL, 0.05))
-    assert events_together(made).tolist() == [0, 4, 1]
-    assert first_together(made).tolist() == [False, True, False]
+    assert together(made).events.tolist() == [0, 4, 1]
+    assert together(made).is_first.tolist() == [False, True, False]
 
 
 def test_exponential_gaps_are_below_the_limit() -> None:
@@ -32,7 +31,7 @@ def test_exponential_gaps_are_below_the_limit() -> None:
         record(number, gaps_ms=tuple(draw.exponential(20.0, 60)))
         for number in range(100)
     ]
-    assert events_together(table(*made)).sum() < 0.01 * 6000
+    assert together(table(*made)).events.sum() < 0.01 * 6000
 
 
 def test_last_events_that_waited_for_one_another_came_late() -> None:
@@ -40,7 +39,8 @@ def test_last_events_that_waited_for_one_another_came_late() -> None:
     server that sends two at a time, are on time."""
     lost = (*USUAL, 200.0, 0.0, 0.0)
     two_at_a_time = (40.0, 0.0) * 5
-    late_ms = last_merged_ms(records(lost, USUAL, two_at_a_time, (20.0, 100.0, 0.0)))
+    made = records(lost, USUAL, two_at_a_time, (20.0, 100.0, 0.0))
+    late_ms = together(made).late_end_ms
     assert np.allclose(late_ms, [140.0, 0.0, 0.0, 0.0], atol=1e-3)
 
 

@@ -19,7 +19,12 @@ from pathlib import Path
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import begin_of, read_foreign
+from llama_load.foreign_files import (
+    LeadsOutsideError,
+    begin_of,
+    read_foreign,
+    refuse_link_out,
+)
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted, redacted_bytes
 from llama_load.lab.sweep.cells import Cell
@@ -152,12 +157,12 @@ def _refuse_links_out(path: Path) -> None:
     """UsageError: runs of a folder that came from elsewhere would be read, or written, at another
     place."""
     root = path.resolve()
-    for folder in (path / RUNS, path / SERVERS):
-        for entry in (folder, *folder.iterdir()):
-            if not entry.resolve().is_relative_to(root):
-                raise UsageError(
-                    f"{entry} is a link that leads out of {path}: put a copy in its place"
-                )
+    try:
+        for folder in (path / RUNS, path / SERVERS):
+            for entry in (folder, *folder.iterdir()):
+                refuse_link_out(entry, path, root)
+    except LeadsOutsideError as error:
+        raise UsageError(str(error)) from None
 
 
 def _refuse_changes(path: Path, about: About) -> None:

@@ -13,11 +13,10 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.interruption import moved_at_the_end
-from llama_load.metrics.last_gaps import last_merged_ms
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.spoiled import E2EL, TPOT, TTFT
 from llama_load.metrics.statistics import describe, is_enough, least_count
-from llama_load.metrics.together import events_together, first_together
+from llama_load.metrics.together import together
 from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
@@ -59,7 +58,8 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     a proxy did). Counts: no error.
     """
     ok = evidence.records.ok()
-    merged = events_together(ok)
+    came = together(evidence.records)
+    merged = came.events
     events = ok.numbers("token_events")
     total = float(events.sum())
     if not total:
@@ -120,7 +120,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
             advice = "the server, a proxy or the network sends them together"
     ends = moved_at_the_end(
         ok,
-        last_merged_ms(ok),
+        came.late_end_ms,
         percentiles=evidence.percentiles,
         is_open=evidence.gap_ms is not None,
     )
@@ -169,7 +169,8 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     """
     ok = evidence.records.ok()
     expected = _expected_merged(evidence, ok)
-    late = first_together(ok) & (expected == 0)
+    came = together(evidence.records)
+    late = came.is_first & (expected == 0)
     if not late.any():
         return
     ttft = ok.numbers("ttft_ms")
@@ -177,7 +178,7 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     usual = float(np.nanmedian(tpot)) if not np.isnan(tpot).all() else 0.0
     earliest = np.where(
         late,
-        np.maximum(ttft - events_together(ok) * np.fmax(tpot, usual), 0.0),
+        np.maximum(ttft - came.events * np.fmax(tpot, usual), 0.0),
         ttft,
     )
     measured, least = (
