@@ -106,7 +106,8 @@ def begin_of(file: Path, most_bytes: int, *, inside: Path | None = None) -> byte
 def refuse_link_out(path: Path, folder: Path, root: Path) -> None:
     """Raises LeadsOutsideError where this path in the folder leads out of it. `root`: the folder,
     resolved."""
-    if not path.resolve().is_relative_to(root):
+    # unlike Path.resolve(), it has an answer for links in a circle
+    if not Path(os.path.realpath(path)).is_relative_to(root):
         raise LeadsOutsideError(
             f"{path} is a link that leads out of {folder}: put a copy in its place"
         )

@@ -69,7 +69,7 @@ def printable_json(value: Any, most: int = MOST_CHARS) -> Any:
     """A JSON value with every text in it `printable`, keys included."""
     if isinstance(value, str):
         return printable(value, most)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {
             printable(str(name), most): printable_json(part, most)
             for name, part in value.items()

@@ -17,7 +17,7 @@ import msgspec
 
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
-from llama_load.foreign_text import printable_json
+from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
@@ -172,10 +172,7 @@ def summary_of(result: Mapping[str, Any]) -> RunSummary:
     """The summary in an object that was read from JSON."""
     plain = printable_json(result)
     ours = _mapping(plain.pop(OURS, None))
-    stages = {}
-    for name, part in _mapping(ours.get("by_stage")).items():
-        if isinstance(part, dict):
-            stages[name] = part
+    stages = _stages(ours)
 
     try:
         verdict = msgspec.convert(ours.get("verdict"), SummaryVerdict)
@@ -185,11 +182,26 @@ def summary_of(result: Mapping[str, Any]) -> RunSummary:
     return RunSummary(plain, ours, stages, verdict)
 
 
+def stage_names(result: Mapping[str, Any]) -> list[str]:
+    """The names of the stages of a summary that was read from JSON; all else is left unread."""
+    ours = _mapping(result.get(OURS))
+    printed = [printable(str(name)) for name in _stages(ours)]
+    return list(dict.fromkeys(printed))
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value of JSON is a number that can be shown."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return abs(value) < MOST_NUMBER and math.isfinite(value)
+
+
+def _stages(ours: Mapping[str, Any]) -> dict[str, Any]:
+    stages = {}
+    for name, part in _mapping(ours.get("by_stage")).items():
+        if isinstance(part, dict):
+            stages[name] = part
+    return stages
 
 
 def _mapping(value: object) -> dict[str, Any]:

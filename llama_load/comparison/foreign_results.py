@@ -105,13 +105,6 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
     )
 
 
-def stages_in(result: Mapping[str, Any]) -> list[str]:
-    """The names of the stages of one of our summaries."""
-    if not isinstance(result.get(OURS), dict):
-        return []
-    return list(summary_of(result).stages)
-
-
 def _load_settings(
     result: Mapping[str, Any], keys: Collection[str] = _SETTINGS
 ) -> dict[str, str]:

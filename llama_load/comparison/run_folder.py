@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.foreign_results import read_json, run_of, stages_in, text
+from llama_load.analysis.run_summary import SUMMARY, stage_names
+from llama_load.comparison.foreign_results import read_json, run_of, text
 from llama_load.comparison.kept_memory import counted
 from llama_load.comparison.request_answers import (
     COLUMNS,
@@ -34,7 +34,6 @@ from llama_load.options.flag import Role
 from llama_load.options.flags import flags_with
 from llama_load.run_folder import MANIFEST, TABLE, Manifest
 from llama_load.run_folder.foreign_tables import (
-    BATCH_ROWS,
     WHOLE_TABLE,
     TableLimits,
     open_table,
@@ -95,7 +94,7 @@ def folder_run(
     stage = None
     load = {**run.load, **_load_flags(manifest)}
     if part:
-        stage = stages_in(summary).index(part)
+        stage = stage_names(summary).index(part)
         load = dict(run.load)
 
     endpoint = run.endpoint
@@ -401,10 +400,9 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     columns = record_columns(*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage")
     try:
         with open_table(table, columns, WHOLE_TABLE) as opened:
-            # values of a latency in a batch
-            rows = max(BATCH_ROWS, opened.rows)
-            quota = _ROOM * MOST_SAMPLES * BATCH_ROWS // rows
             for batch in opened.batches:
+                # values of a latency in a batch
+                quota = _ROOM * MOST_SAMPLES * batch.num_rows // opened.rows
                 kept = batch.filter(_measured(batch, stage))
                 for key, column in _SAMPLED.items():
                     known = kept[column].drop_null()
@@ -437,17 +435,15 @@ def _measured(batch: Any, stage: int | None) -> Any:
 
 
 def _some(column: Any, most: int) -> NDArray[np.float64]:
-    """About `most` of the values of a column, at random.
+    """At most this many of the values of a column, at random.
 
     Every n-th of the gaps of answers of one length would be the same gap of each.
     """
-    values: NDArray[np.float64] = np.asarray(
-        column.to_numpy(zero_copy_only=False), np.float64
-    )
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if len(values) > most:
-        drawn = np.random.default_rng(0).random(len(values))
-        values = values[drawn < most / len(values)]
-    return values
+        places = np.random.default_rng(0).integers(0, len(values), most)
+        values = values[np.unique(places)]
+    return np.asarray(values, np.float64)
 
 
 def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:

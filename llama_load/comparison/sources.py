@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 
 from llama_load.analysis.budget_of_command import budget_of_command
-from llama_load.analysis.run_summary import SUMMARY
-from llama_load.comparison.foreign_results import read_json, result_run, stages_in
+from llama_load.analysis.run_summary import SUMMARY, stage_names
+from llama_load.comparison.foreign_results import read_json, result_run
 from llama_load.comparison.run_folder import folder_run, folder_summary, is_run_folder
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.errors import UsageError
@@ -255,5 +255,5 @@ def _measured_run(path: Path, stage: str, with_samples: bool) -> MeasuredRun:
 
 def _stage_names(path: Path) -> list[str]:
     if path.is_dir():
-        return stages_in(folder_summary(path))
-    return stages_in(read_json(path))
+        return stage_names(folder_summary(path))
+    return stage_names(read_json(path))

@@ -30,8 +30,10 @@ MOST_FILE_BYTES = 8 << 30
 MOST_FOOTER_BYTES = 16 << 20
 _MAGIC = b"PAR1"
 _TAIL = struct.Struct("<I4s")
-# Rows decoded at once, and the most that they may take: texts of 500 kB a row.
+# Rows decoded at once, fewer where they have more bytes than usual; and the most bytes of them:
+# texts of 500 kB a row.
 BATCH_ROWS = 2000
+USUAL_BATCH_BYTES = 64 << 20
 MOST_BATCH_BYTES = 1 << 30
 # Bytes of a value, by the number of its physical type: INT32, INT64, INT96, FLOAT, DOUBLE.
 _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
@@ -83,12 +85,14 @@ def open_table(
     try:
         with _opened(file, columns) as (table, footer):
             present = _present(table, columns)
-            _check_footer(
+            size = _check_footer(
                 file.name, table, footer, present.names, limits, width=len(columns)
             )
+            rows = table.metadata.num_rows
             metadata = table.schema_arrow.metadata or {}
-            batches = _batches(file.name, table, present, limits)
-            yield ForeignTable(present, table.metadata.num_rows, metadata, batches)
+            batch_rows = _batch_rows(rows, size)
+            batches = _batches(file.name, table, present, limits, batch_rows)
+            yield ForeignTable(present, rows, metadata, batches)
     # Not all of pyarrow's exceptions are ValueErrors: "Integers with more than 64 bits".
     except pa.ArrowException as error:
         raise ValueError(f"{file.name} cannot be read: {error}") from None
@@ -123,13 +127,23 @@ def _present(table: pq.ParquetFile, columns: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in columns if field.name in names])
 
 
+def _batch_rows(rows: int, size: int) -> int:
+    """Rows to decode at once of a table of this many rows and bytes."""
+    usual = USUAL_BATCH_BYTES * rows // max(1, size)
+    return max(1, min(BATCH_ROWS, usual))
+
+
 def _batches(
-    name: str, table: pq.ParquetFile, present: pa.Schema, limits: TableLimits
+    name: str,
+    table: pq.ParquetFile,
+    present: pa.Schema,
+    limits: TableLimits,
+    batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     decoded = rows = 0
-    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=present.names):
+    for batch in table.iter_batches(batch_size=batch_rows, columns=present.names):
         rows += batch.num_rows
         size = sum(map(_decoded_bytes, batch.columns))
         decoded += size
@@ -198,8 +212,8 @@ def _check_footer(
     limits: TableLimits,
     *,
     width: int,
-) -> None:
-    """Refuse by what the file says of itself."""
+) -> int:
+    """Refuse by what the file says of itself; else the bytes of its decoded columns."""
     for field in table.schema_arrow:
         if field.name in names and not is_flat(field.type):
             raise ValueError(f"{name}: its column {field.name} has another type")
@@ -220,6 +234,7 @@ def _check_footer(
         )
     if size > limits.decoded_bytes:
         raise TooLarge(_too_many_bytes(name, limits))
+    return size
 
 
 def _too_many_bytes(name: str, limits: TableLimits) -> str:

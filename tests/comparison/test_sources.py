@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from llama_load.analysis.results import analyze
+from llama_load.comparison import run_folder
 from llama_load.comparison.compare import compare
 from llama_load.comparison.foreign_results import result_run
 from llama_load.comparison.run_folder import folder_run
@@ -115,6 +116,17 @@ def test_labels_commas_and_patterns(tmp_path: Path) -> None:
         "x (2)",
     ]
     assert [len(side.runs) for side in (first, second, third, comma)] == [2, 2, 1, 1]
+
+
+def test_values_for_charts_are_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 first tokens at most 50, as large and as small as all of them."""
+    monkeypatch.setattr(run_folder, "MOST_SAMPLES", 50)
+    folder = write_run(tmp_path / "run", *requests(*range(1000, 1200)))
+    samples = folder_run(folder, with_samples=True).samples["ttft"]
+    assert len(samples) == 50
+    assert min(samples) < 1020 and max(samples) > 1180
 
 
 def test_a_run_brings_its_prompts_set_up_and_values(tmp_path: Path) -> None:

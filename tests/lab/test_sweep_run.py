@@ -149,8 +149,19 @@ def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(
     folder.close()
 
 
-@pytest.mark.parametrize("place", ["runs", "servers", "runs/CELL"])
-def test_links_of_a_sweep_folder_lead_nowhere_else(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "leads_to", "said"),
+    [
+        ("runs", "", "leads out of"),
+        ("servers", "", "leads out of"),
+        ("runs/CELL", "", "leads out of"),
+        ("runs", "missing", "leads out of"),
+        ("runs", "s/runs", "cannot be made"),
+    ],
+)
+def test_links_of_a_sweep_folder_lead_nowhere_else(
+    place: str, leads_to: str, said: str, tmp_path: Path
+) -> None:
     """A folder that came from elsewhere would have runs read and written at another place."""
     _, cells = plan_and_cells()
     folder = tmp_path / "s"
@@ -158,9 +169,8 @@ def test_links_of_a_sweep_folder_lead_nowhere_else(place: str, tmp_path: Path) -
     link = folder / place.replace("CELL", cells[0].folder)
     if link.is_dir():
         link.rmdir()
-    (tmp_path / "elsewhere").mkdir()
-    link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="leads out of"):
+    link.symlink_to(tmp_path / leads_to)
+    with pytest.raises(UsageError, match=said):
         open_folder(folder, cells, b"plan", "1")
     link.unlink()
     open_folder(folder, cells, b"plan", "1").close()

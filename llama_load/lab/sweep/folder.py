@@ -142,9 +142,7 @@ def open_folder(
         about = About([cell.key for cell in cells], version)
         if not accept_changes:
             _refuse_changes(path, about)
-        (path / RUNS).mkdir(exist_ok=True)
-        (path / SERVERS).mkdir(exist_ok=True)
-        _refuse_links_out(path)
+        _make_parts(path)
         write_whole(path / PLAN, plan_text)
         write_whole(path / ABOUT, msgspec.json.encode(about))
         return SweepFolder(path, lock, read_journal(path))
@@ -153,16 +151,22 @@ def open_folder(
         raise
 
 
-def _refuse_links_out(path: Path) -> None:
-    """UsageError: runs of a folder that came from elsewhere would be read, or written, at another
-    place."""
+def _make_parts(path: Path) -> None:
+    """The folders in it. UsageError: one cannot be made, or is a link (or has one) that leads out:
+    runs of a folder that came from elsewhere would be read, or written, at another place."""
     root = path.resolve()
     try:
         for folder in (path / RUNS, path / SERVERS):
-            for entry in (folder, *folder.iterdir()):
+            refuse_link_out(folder, path, root)
+            folder.mkdir(exist_ok=True)
+            for entry in folder.iterdir():
                 refuse_link_out(entry, path, root)
     except LeadsOutsideError as error:
         raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(
+            f"the folder {folder} cannot be made: {error.strerror}; give another --out"
+        ) from None
 
 
 def _refuse_changes(path: Path, about: About) -> None:
