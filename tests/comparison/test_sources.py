@@ -121,11 +121,12 @@ def test_labels_commas_and_patterns(tmp_path: Path) -> None:
 def test_values_for_charts_are_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 200 first tokens at most 50, as large and as small as all of them."""
+    """About 50 of 200 first tokens, as large and as small as all of them."""
     monkeypatch.setattr(run_folder, "MOST_SAMPLES", 50)
+    monkeypatch.setattr(run_folder, "_ROOM", 1)
     folder = write_run(tmp_path / "run", *requests(*range(1000, 1200)))
     samples = folder_run(folder, with_samples=True).samples["ttft"]
-    assert len(samples) == 50
+    assert 40 <= len(set(samples)) == len(samples) <= 50
     assert min(samples) < 1020 and max(samples) > 1180
 
 
