@@ -12,6 +12,7 @@ from llama_load.options.flag import Flag
 from llama_load.options.flags import FLAGS, MOST
 
 Parsed = TypeVar("Parsed")
+BY_DEST = {flag.dest: flag for flag in FLAGS}
 # What turns a flag without a value on, in the environment and in the web UI.
 ON = frozenset(("true", "1", "on", "yes"))
 
@@ -22,11 +23,12 @@ class FlagReader:
 
     def __init__(self, namespace: Any) -> None:
         self.raw = {
-            flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS
+            dest: getattr(namespace, dest, flag.default)
+            for dest, flag in BY_DEST.items()
         }
         self.faults: list[str] = []
-        for flag in FLAGS:
-            value = self.raw[flag.dest]
+        for dest, flag in BY_DEST.items():
+            value = self.raw[dest]
             texts = value if isinstance(value, list | tuple) else [value]
             for text in texts:
                 if isinstance(text, str) and not _is_utf8(text):
@@ -111,7 +113,7 @@ class FlagReader:
     def chosen(self, name: str) -> str | None:
         """One of the words of the flag's row; None if not given."""
         given = self.text(name)
-        (flag,) = (flag for flag in FLAGS if flag.dest == name)
+        flag = BY_DEST[name]
         choices = flag.choices or ()
         if given is not None and given not in choices:
             words = ", ".join(choice for choice in choices if choice)
