@@ -63,13 +63,21 @@ def column_chunks(footer: bytes) -> Iterator[ColumnChunk]:
                 about = chunk[META_DATA]
                 yield ColumnChunk(
                     about[PATH][0].decode("utf-8", "replace"),
-                    about[TYPE],
-                    about[VALUES],
-                    about[UNCOMPRESSED],
-                    group[ROWS],
+                    _integer(about, TYPE),
+                    _integer(about, VALUES),
+                    _integer(about, UNCOMPRESSED),
+                    _integer(group, ROWS),
                 )
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its footer has no such columns: {error!r}") from None
+
+
+def _integer(fields: Struct, number: int) -> int:
+    """This field, which the file may say is of any type. Raises TypeError."""
+    value = fields[number]
+    if not isinstance(value, int):
+        raise TypeError(f"field {number} is no number")
+    return value
 
 
 class _Reader:

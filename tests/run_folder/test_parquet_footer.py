@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load.run_folder.parquet_footer import column_chunks
+from llama_load.run_folder.parquet_footer import ColumnChunk, column_chunks
 
 TABLE = pa.table(
     {
@@ -110,3 +110,28 @@ def test_a_footer_without_an_end_is_refused() -> None:
         list(column_chunks(b"\x1c" * 10_000))
     with pytest.raises(ValueError, match="cut off"):
         list(column_chunks(b"\x49\xfc\xff\xff\xff\xff\x07"))
+
+
+def field(step: int, kind: int, value: bytes) -> bytes:
+    """A field in Thrift's compact protocol: its number is `step` more than that of the one before."""
+    return bytes([step << 4 | kind]) + value
+
+
+@pytest.mark.parametrize("odd", [None, "type", "values", "uncompressed", "rows"])
+def test_a_number_of_another_type_is_refused(odd: str | None) -> None:
+    """One column of one row; one of its numbers is a text."""
+
+    def number(step: int, name: str) -> bytes:
+        return field(step, 8, b"\x01x") if name == odd else field(step, 6, b"\x02")
+
+    path = field(2, 9, b"\x18\x01a")
+    sizes = number(2, "values") + number(1, "uncompressed")
+    about = number(1, "type") + path + sizes + b"\0"
+    chunk = field(3, 12, about) + b"\0"
+    group = field(1, 9, b"\x1c" + chunk) + number(2, "rows") + b"\0"
+    footer = field(4, 9, b"\x1c" + group) + b"\0"
+    if odd is None:
+        assert list(column_chunks(footer)) == [ColumnChunk("a", 1, 1, 1, 1)]
+        return
+    with pytest.raises(ValueError, match="no such columns"):
+        list(column_chunks(footer))
