@@ -14,7 +14,10 @@ COLLECTED_EACH_NS, COLLECTED_NS = 2000 * MS, 150 * MS
 
 
 class Collected(Oddity):
-    """The server stops everything for 150 ms each two seconds, to collect its garbage."""
+    """The server stops everything for 150 ms each two seconds, to collect its garbage. A run of few
+    seconds sees a single stop, and may say so where it makes 5 % of a mean."""
+
+    checks = ("outlier_shift",)
 
     @classmethod
     def fits(cls, case: Case) -> bool:

@@ -195,7 +195,7 @@ class StrongBatching(Oddity):
         plain_ns = answer.ask.gap_factors * (case.gap_ms * MS)
         if not len(plain_ns):
             return
-        at_begin = answer.gaps_ns[0] / plain_ns[0]
+        at_begin = float(np.median(answer.gaps_ns / plain_ns))  # a stall is no load
         left = np.exp(-2 * np.arange(len(plain_ns)) / len(plain_ns))
         of_usual = 1 + case.batching * usual
         answer.gaps_ns = plain_ns * (of_usual + (at_begin - of_usual) * left)

@@ -6,11 +6,13 @@ For summary.json and for thresholds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
-from llama_load.metrics.spoiled import spoiled_keys, spoiled_latencies
+from llama_load.metrics.spoiled import OF_SPEED, spoiled_keys, spoiled_latencies
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import (
     Distribution,
@@ -211,16 +213,34 @@ def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[C
     """Those that spoil figures.
 
     Of the run all that failed; of a stage its own, those of the whole run, and those of what lasts.
+    So may a change of the server in another stage, where this one cannot show that it had ended.
     """
     failed = []
     for check in checks:
         is_about = (
             stage is None or check.stage in (None, stage.name) or check.name in LASTING
         )
-        if is_about and not check.ok:
+        if check.ok:
+            continue
+        if is_about:
             failed.append(check)
+        elif check.name == CHANGED and not _was_the_same(stage):
+            failed.append(_may_have_lasted(check))
 
     return failed
+
+
+def _was_the_same(stage: StageFigures | None) -> bool:
+    """Whether a stage shows that the server was the same in all of it."""
+    if stage is None:
+        return True
+    return all(check.passed for check in stage.main if check.name == CHANGED)
+
+
+def _may_have_lasted(check: Check) -> Check:
+    """What a change of the server in one stage means for another."""
+    text = f"in stage {check.stage} {check.text}; whether here as well, too few requests show"
+    return replace(check, text=text, spoils=OF_SPEED)
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def summary_of(result: Mapping[str, Any]) -> RunSummary:
     """The summary in an object that was read from JSON."""
     plain = printable_json(result)
     ours = _mapping(plain.pop(OURS, None))
-    stages = _stages(ours)
+    stages = _stages_of(ours)
 
     try:
         verdict = msgspec.convert(ours.get("verdict"), SummaryVerdict)
@@ -185,7 +185,7 @@ def summary_of(result: Mapping[str, Any]) -> RunSummary:
 def stage_names(result: Mapping[str, Any]) -> list[str]:
     """The names of the stages of a summary that was read from JSON; all else is left unread."""
     ours = _mapping(result.get(OURS))
-    printed = [printable(str(name)) for name in _stages(ours)]
+    printed = [printable(str(name)) for name in _stages_of(ours)]
     return list(dict.fromkeys(printed))
 
 
@@ -196,7 +196,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return abs(value) < MOST_NUMBER and math.isfinite(value)
 
 
-def _stages(ours: Mapping[str, Any]) -> dict[str, Any]:
+def _stages_of(ours: Mapping[str, Any]) -> dict[str, Any]:
     stages = {}
     for name, part in _mapping(ours.get("by_stage")).items():
         if isinstance(part, dict):

@@ -30,6 +30,11 @@ LEAST_SD = 0.02
 LEAST_Z = 3.3
 LEAST_Z_OF_WAITS = 4.5
 WAITS_FACTOR = 1.3
+# So many slices that rise (or fall) as steadily as this, by Kendall's tau, have changed, on whatever
+# curve. By chance: none of 3000 series of independent values, of AR(1) with r = 0.6 4 of 1000 (12
+# slices) or none (24).
+STEADY = 0.8
+FEWEST_STEADY = 12
 # 99.8 % quantiles of the largest t of all parts of 8, 9, … 24 independent normal slices, from
 # 100,000 series each.
 # fmt: off
@@ -142,12 +147,20 @@ def find_trend(
     slices: Slices, series: Values, *, has_waits: bool = False
 ) -> Change | None:
     """An even change over all the time, by Theil-Sen's slope, if it is significant by Mann-Kendall
-    (1 %; with waits |z| > 3.3)."""
+    (1 %; with waits |z| > 3.3).
+
+    That test takes the distance of a curve from its line for correlation, and saw nothing in 24
+    slices that rose one by one. So slices without waits, which no queue makes rise together, are
+    also believed if nine of ten pairs are in order.
+    """
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     if len(known) < FEWEST_SLICES:
         return None
     levels = series[known]
-    if abs(mann_kendall(levels).z) <= (LEAST_Z if has_waits else Z_TREND):
+    trend = mann_kendall(levels)
+    is_steady = len(levels) >= FEWEST_STEADY and abs(trend.tau) >= STEADY
+    is_on_a_curve = is_steady and not has_waits
+    if abs(trend.z) <= (LEAST_Z if has_waits else Z_TREND) and not is_on_a_curve:
         return None
     slope, intercept = theil_sen(known.astype(np.float64), levels)
     least = float(levels.min())  # a line may cross zero

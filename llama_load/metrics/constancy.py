@@ -34,6 +34,10 @@ THROUGHPUT = "throughput"
 EQUAL = "at equal load"
 # TTFT without its wait for a slot, by what prompts and load explain (see `metrics.equal_work`).
 EQUAL_WORK = f"{TTFT} at equal work"
+# The same of all turns of conversations, whose cached part is not known. It may grow and fall with
+# what the server keeps, so that only changes of twice and more are believed.
+EQUAL_TURN = f"{TTFT} at equal turn"
+LEAST_SIZE_OF_TURNS = 2.0
 
 # A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000
 # for the most unlikely of 276.
@@ -78,6 +82,8 @@ class Observed:
     # TTFT without its wait for a slot / what prompts and load explain (`metrics.equal_work`); None:
     # not computed
     ttft_quotients: Values | None = None
+    # of all turns, where the cached part of later ones is not known; else None
+    turn_quotients: Values | None = None
     # those of a part of the requests, which are few among others: only what no queue makes alike
     is_part: bool = False
 
@@ -149,9 +155,7 @@ def constancy(seen: Observed) -> Constancy:
     detects: dict[str, float | None] = {}
     for series in _series(seen):
         judged.append(series.name)
-        detects[series.name] = least_change(
-            series.levels, series.values, has_waits=series.has_waits
-        )
+        detects[series.name] = _detected(series)
         candidates = (
             find(series.slices, series.levels, has_waits=series.has_waits)
             for find in (find_change, find_trend)
@@ -159,7 +163,11 @@ def constancy(seen: Observed) -> Constancy:
         change = next(
             (candidate for candidate in candidates if candidate is not None), None
         )
-        if change is not None and _is_confirmed(series, change):
+        if (
+            change is not None
+            and change.size >= series.least_size
+            and _is_confirmed(series, change)
+        ):
             changes.append(Named(series.name, change))
     named_by_work = {named.name for named in changes} & {EQUAL_WORK, TPOT}
     has_queue_apart = EQUAL_WORK in judged and not named_by_work
@@ -189,6 +197,12 @@ def constancy(seen: Observed) -> Constancy:
     )
 
 
+def _detected(series: _Series) -> float | None:
+    """The least change of it that would have been named."""
+    least = least_change(series.levels, series.values, has_waits=series.has_waits)
+    return None if least is None else max(least, series.least_size)
+
+
 def of_part(seen: Observed, is_part: Flags) -> Observed:
     """The same time and load, with the latencies of a part of the requests alone."""
     return replace(
@@ -197,12 +211,15 @@ def of_part(seen: Observed, is_part: Flags) -> Observed:
         tpot_ms=np.where(is_part, seen.tpot_ms, np.nan),
         e2el_ms=np.where(is_part, seen.e2el_ms, np.nan),
         prompt_tokens=np.where(is_part, seen.prompt_tokens, np.nan),
-        ttft_quotients=None
-        if seen.ttft_quotients is None
-        else np.where(is_part, seen.ttft_quotients, np.nan),
+        ttft_quotients=_those_of(seen.ttft_quotients, is_part),
+        turn_quotients=_those_of(seen.turn_quotients, is_part),
         is_even=False,
         is_part=True,
     )
+
+
+def _those_of(quotients: Values | None, is_part: Flags) -> Values | None:
+    return None if quotients is None else np.where(is_part, quotients, np.nan)
 
 
 def moved_in_a_third(change: Change, begin_ns: int, end_ns: int) -> float:
@@ -314,6 +331,11 @@ class _Series:
     by_one: float = 1.0
 
     @property
+    def least_size(self) -> float:
+        """The smallest change of it that is believed."""
+        return LEAST_SIZE_OF_TURNS if self.name == EQUAL_TURN else 1.0
+
+    @property
     def has_waits(self) -> bool:
         """Whether waits in a queue are part of it, so that neighbours are alike."""
         return self.name not in (TPOT, THROUGHPUT, f"{TPOT} {EQUAL}")
@@ -332,14 +354,17 @@ def _is_confirmed(series: _Series, change: Change) -> bool:
 def _series(seen: Observed) -> Iterator[_Series]:
     """Each series that has enough slices."""
     decoding = ~np.isnan(seen.tpot_ms) & (seen.first_ns >= 0)
-    if seen.ttft_quotients is not None:
-        quotients = np.where(_at_start(seen), np.nan, seen.ttft_quotients)
+    for name, of_all in (
+        (EQUAL_WORK, seen.ttft_quotients),
+        (EQUAL_TURN, seen.turn_quotients),
+    ):
+        if of_all is None:
+            continue
+        quotients = np.where(_at_start(seen), np.nan, of_all)
         # without the wait in a queue, which would spread it over the time before
         is_answered = seen.first_ns >= 0
         until_ns = np.where(is_answered, seen.first_ns, seen.ended_ns)
-        yield from _latency(
-            seen, EQUAL_WORK, quotients, until_ns - INSTANT_NS, until_ns
-        )
+        yield from _latency(seen, name, quotients, until_ns - INSTANT_NS, until_ns)
     if seen.is_open:
         tpot = np.where(decoding, seen.tpot_ms, np.nan)
         load = mean_in_flight(

@@ -9,6 +9,7 @@ with sigma 1 in less than one of 100.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ Instants = NDArray[np.int64]
 # The slowest requests, at most this share (one at least), are outliers if they are this many times
 # as slow as the next. More of them count where all waited at one time, in which no other one was
 # served (a server that stood still), or where all others started before or after them (a server
-# that was slow then).
+# that was slow then), or where none had been served when they began (the start of a server).
 MOST_SHARE = 0.02
 LEAST_FACTOR = 6.0
 MOST_AT_ONCE = 0.2
@@ -31,6 +32,13 @@ FAR_APART = 4
 LEAST_ALONE = 2.5
 LEAST_SHIFT = 0.05
 FEWEST = 12
+# Several slow requests among the first ones, as where each new length of prompt is compiled: none
+# after this part of the run is as slow, by this factor; they are this slow in the median; and that
+# they are the first ones is as unlikely by chance as this (logarithm).
+LATEST_START = 0.4
+LEAST_STEP = 1.15
+LEAST_SLOW = 1.5
+LEAST_LOG_CHANCE = -14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +84,12 @@ def outliers(
         ended, latest_begun, side="right"
     )
     at_once = (latest_begun < earliest_until) & (ended_meanwhile == 0)
+    at_start = latest_begun < ended[0]
     numbers = np.arange(most)
     span = np.maximum.accumulate(slowest) - np.minimum.accumulate(slowest)
     few = numbers < max(1, int(MOST_SHARE * count))
-    factors = np.where(few | at_once | (span == numbers), factors, 0.0)
+    is_one_time = at_once | (span == numbers) | at_start
+    factors = np.where(few | is_one_time, factors, 0.0)
     number = int(np.argmax(factors)) + 1
     factor = float(factors[number - 1])
     rest = np.delete(values, order[:number])
@@ -88,7 +98,49 @@ def outliers(
         return found
     if not are_alike:
         return None
+    at_start = _slow_at_start(values, quotients, order)
+    if at_start is not None:
+        return at_start
     others = quotients[order[number:]]
     scatter = float((others[0] / np.median(others)) ** FAR_APART)
     stands_alone = number == 1 and factor >= max(LEAST_ALONE, scatter)
     return found if stands_alone and found.shift > LEAST_SHIFT else None
+
+
+def _slow_at_start(
+    values: Values, quotients: Values, order: Instants
+) -> Outliers | None:
+    """The slowest requests, where these are nearly all among the first ones, and no later one is as
+    slow. `order`: from the slowest on.
+
+    7 of the first 13 of 200 are the slowest: by chance, 13 over 7 / 200 over 7 = 10^-9.
+    """
+    count = len(values)
+    best: Outliers | None = None
+    least = LEAST_LOG_CHANCE
+    until = 0
+    for number, place in enumerate(order[: int(MOST_AT_ONCE * count)].tolist(), 1):
+        until = max(until, place + 1)
+        if until > LATEST_START * count:
+            break
+        factor = float(quotients[place] / quotients[order[number]])
+        chance = _log_chosen(until, number) - _log_chosen(count, number)
+        if factor >= LEAST_STEP and chance < least:
+            rest = np.delete(values, order[:number])
+            least = chance
+            best = Outliers(
+                order[:number], factor, float(values.mean()), float(rest.mean())
+            )
+    if best is None or best.shift <= LEAST_SHIFT:
+        return None
+    slow = float(np.median(quotients[best.places])) / float(np.median(quotients))
+    return best if slow >= LEAST_SLOW else None
+
+
+def _log_chosen(count: int, number: int) -> float:
+    """The logarithm of the number of ways to choose so many of `count`."""
+    return (
+        math.lgamma(count + 1)
+        - math.lgamma(number + 1)
+        - math.lgamma(count - number + 1)
+    )

@@ -19,6 +19,7 @@ PROBES = "probes"  # the figures of probes alone
 # with other runs: another load, another server or other answers were measured
 COMPARISON = "comparisons"
 ALL = "all figures"
+OF_SPEED = (TTFT, TPOT, ITL, E2EL, RATES)  # what a slower server changes
 # Stands beside a spoiled figure, in every output.
 SPOILED_MARK = "!"
 

@@ -10,7 +10,7 @@ What is left is a disagreement. Where no other count (timings, the server's coun
 report, the events count.
 
 The comparison is arithmetic on whole counts: its only error is the resolution of the sources, which
-is stated above. A disagreement below `LIMITS["count_gap_ratio"]` of all tokens is within it.
+is stated above. A disagreement below `MOVES_COUNTS` of all tokens leaves the counts as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.statistics import is_enough
 from llama_load.metrics.text_density import usual_chars
 from llama_load.metrics.token_span import (
@@ -39,7 +38,8 @@ from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.targets.answer_form import FREE
 
-LIMIT = "count_gap_ratio"
+# A disagreement from this share of all tokens on makes counts, rates and TPOT wrong.
+MOVES_COUNTS = 0.02
 # Tokens around reasoning that servers cut out of the text (`<think>`, the channels of gpt-oss), and
 # around each tool call.
 MARKUP_TOKENS = 16
@@ -125,7 +125,7 @@ def token_counts(records: Records, counters: ServerCounters | None) -> TokenCoun
         by_timings = bool(records.has("server_predict_ms")[rows].all())
         less_here = np.nan_to_num(np.where(rows, less, 0.0))
         fewer = float(less_here.sum()) > gap.sum() / 2
-        falls_back = ratio > LIMITS[LIMIT].limit and (
+        falls_back = ratio > MOVES_COUNTS and (
             fewer or not (by_timings or is_confirmed)
         )
         events = int(counts.events[rows].sum())
@@ -155,7 +155,7 @@ def _tpot_bounds(
         & ~np.isnan(span.likely)
     )
     for gap in gaps:
-        rows &= ~(gap.rows & (gap.ratio > LIMITS[LIMIT].limit))
+        rows &= ~(gap.rows & (gap.ratio > MOVES_COUNTS))
     took_ms = (records.numbers("e2el_ms") - records.numbers("ttft_ms"))[rows]
     if not len(took_ms):
         return None
@@ -341,6 +341,5 @@ def _confirmed(records: Records, counters: ServerCounters | None) -> bool:
     if counters is None or counters.output_tokens is None:
         return False
     reported = float(np.nansum(records.measured().numbers("output_tokens")))
-    return abs(counters.output_tokens - reported) <= LIMITS[
-        LIMIT
-    ].limit * reported + counters.error("output_tokens")
+    most = MOVES_COUNTS * reported + counters.error("output_tokens")
+    return abs(counters.output_tokens - reported) <= most

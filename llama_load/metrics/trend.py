@@ -42,6 +42,7 @@ class Trend:
 
     change: float  # over the whole series, as a share of its level at the begin; 0.1: + 10 %
     z: float  # of Mann-Kendall
+    tau: float  # Kendall's: 1 if all pairs rise, -1 if all fall
     misfit: float  # mean absolute distance of the values from the line
 
     @property
@@ -102,6 +103,7 @@ def mann_kendall(y: Values) -> Trend:
     n = len(y)
     first, second = np.triu_indices(n, 1)
     s = float(np.sign(y[second] - y[first]).sum())
+    tau = s / max(1, len(first))
     _, counts = np.unique(y, return_counts=True)
     ties = float((counts * (counts - 1.0) * (2 * counts + 5)).sum())
     variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
@@ -110,11 +112,10 @@ def mann_kendall(y: Values) -> Trend:
     change = slope * (n - 1) / intercept if intercept > 0 else 0.0
     misfit = float(np.abs(y - slope * x - intercept).mean())
     if variance <= 0:
-        return Trend(change, 0.0, misfit)
+        return Trend(change, 0.0, tau, misfit)
     variance *= variance_ratio(y - slope * x)
-    return Trend(
-        change, (s - math.copysign(1, s)) / math.sqrt(variance) if s else 0.0, misfit
-    )
+    z = (s - math.copysign(1, s)) / math.sqrt(variance) if s else 0.0
+    return Trend(change, z, tau, misfit)
 
 
 def variance_ratio(y: Values, *, is_corrected: bool = True) -> float:

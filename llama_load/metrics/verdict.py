@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks import (
     alive,
     answer_sources,
@@ -34,7 +34,6 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
-CHANGED = "changed_ratio"
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     completeness.failures,

@@ -12,7 +12,7 @@ import pytest
 from llama_load.metrics.checks.answer_sources import at_equal_work
 from llama_load.metrics.equal_work import Work, begins_ns, explained_ttft
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.outliers import outliers
+from llama_load.metrics.outliers import Instants, Outliers, outliers
 from llama_load.metrics.pace import paces_ms
 from llama_load.metrics.second_group import smallest_seen
 from llama_load.metrics.summary import summarize
@@ -309,6 +309,34 @@ def test_one_request_stands_alone_by_less_where_the_others_are_alike() -> None:
     assert found(40, 0.05)
     assert not found(200, 0.05)
     assert not any(found(40, 0.4) for _ in range(10))
+
+
+def test_slow_requests_among_the_first_ones_are_outliers_together() -> None:
+    """Seven of the first 13 of 200 took three times as long as others, with others between them;
+    spread over the run, as a router to a slow server has them, they are no outliers."""
+    usual = np.exp(0.05 * np.random.default_rng(0).standard_normal(200))
+    begun = np.arange(200, dtype=np.int64) * 1_000
+    slow = np.array([0, 1, 2, 3, 5, 10, 12])
+
+    def found(places: Instants) -> Outliers | None:
+        values = usual.copy()
+        values[places] *= 3
+        return outliers(300 * values, values, begun, begun + 300, are_alike=True)
+
+    at_start = found(slow)
+    assert at_start is not None and set(at_start.places) == set(slow)
+    assert at_start.shift == pytest.approx(1 - 200 / 214, abs=0.005)
+    assert found(slow * 15) is None
+
+
+def test_slow_requests_that_began_before_any_had_ended_are_outliers_together() -> None:
+    """Five of the eight that met the server at its start took ten times as long."""
+    values = np.exp(0.05 * np.random.default_rng(0).standard_normal(100))
+    values[[0, 1, 3, 5, 7]] *= 10
+    begun = np.maximum(0, np.arange(100, dtype=np.int64) - 8) * 1_000
+    until = begun + np.rint(300 * values).astype(np.int64)
+    found = outliers(300 * values, values, begun, until)
+    assert found is not None and set(found.places) == {0, 1, 3, 5, 7}
 
 
 def test_slow_requests_of_one_time_are_outliers_together() -> None:

@@ -66,11 +66,8 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
     streamed = _streamed(evidence, records)
     by_first = _looked_at_first_tokens(evidence, records)
     # A cached prompt is no reason for other gaps.
-    judged = streamed
-    if evidence.cache.intended is False:
-        judged = streamed & with_known_prompt(records, evidence.cache.intended)
     paces = paces_ms(records)
-    by_gaps = by_pace(_servers(evidence, records, judged), kinds, paces)
+    by_gaps = by_pace(_servers(evidence, records, streamed), kinds, paces)
     if by_gaps.groups is not None and not _shows_in_each_gap(
         by_gaps, records, paces, kinds
     ):
@@ -84,6 +81,23 @@ def ttft_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64]:
     """TTFT at equal work of these requests, which are all that were in flight: without its wait for
     a slot, / what prompts and load explain and the median of its kind; NaN where not judged."""
     looked = _looked_at_first_tokens(evidence, records)
+    quotients = np.full(len(records), np.nan)
+    quotients[looked.rows] = looked.quotients
+    return quotients
+
+
+def turn_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64] | None:
+    """The same of all turns, each / the median of its number in the conversation: what the server
+    has cached of a turn is not known, but it is about the same of the next one with its number.
+    None where all prompts are known, see `ttft_quotients`."""
+    streamed = _streamed(evidence, records)
+    if with_known_prompt(records, evidence.cache.intended)[streamed].all():
+        return None
+    turns = np.nan_to_num(records.numbers("turn")).astype(np.int64)
+    _, kinds = np.unique(
+        np.column_stack((_kinds(records), turns)), axis=0, return_inverse=True
+    )
+    looked = by_ttft(_servers(evidence, records, streamed), kinds.ravel())
     quotients = np.full(len(records), np.nan)
     quotients[looked.rows] = looked.quotients
     return quotients

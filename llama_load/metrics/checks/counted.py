@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.spoiled import COUNTS, RATES, TPOT, UPPER
+from llama_load.metrics.spoiled import COUNTS, ITL, RATES, TPOT, UPPER
 from llama_load.metrics.text_density import LONG, LONG_TEXT, Shortage, shortage
-from llama_load.metrics.token_counts import CALL_TOKENS
+from llama_load.metrics.token_counts import CALL_TOKENS, MOVES_COUNTS
 from llama_load.metrics.token_span import is_call
 from llama_load.observed.records import Records
 from llama_load.units import quantity
@@ -50,7 +50,8 @@ def count_gap(evidence: Evidence) -> Check:
         )
     elif worst.several:
         text += ", with the text of several tokens each"
-    return limited(name, worst.ratio, text)
+    spoils = (ITL,) if worst.ratio <= MOVES_COUNTS else None
+    return limited(name, worst.ratio, text, spoils=spoils)
 
 
 def tool_calls(evidence: Evidence) -> Iterator[Check]:
@@ -62,7 +63,7 @@ def tool_calls(evidence: Evidence) -> Iterator[Check]:
     )
     tokens = float(calls.numbers("output_tokens").sum()) if len(calls) else 0.0
     hidden = tokens - float(calls.numbers("token_events").sum()) if len(calls) else 0.0
-    if not tokens or hidden <= LIMITS["count_gap_ratio"].limit * tokens:
+    if not tokens or hidden <= MOVES_COUNTS * tokens:
         return
     text = f"{hidden / tokens:.0%} of the tokens of {quantity(len(calls), 'tool call')} have no event of their own: the markup of the "
     text += (

@@ -11,7 +11,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.interruption import Moved, moved_by, moved_without
 from llama_load.metrics.known_prompts import with_known_prompt
-from llama_load.metrics.outliers import Outliers, outliers
+from llama_load.metrics.outliers import LATEST_START, Outliers, outliers
 from llama_load.metrics.second_group import Looked
 from llama_load.metrics.spoiled import E2EL, ITL, RATES, TPOT, TTFT, UPPER
 from llama_load.metrics.standstill import Standstill, standstill
@@ -27,6 +27,8 @@ LATE_CONNECTION = 6.0
 LEAST_LATE_MS = 100.0
 # Of the limit: figures that move by so much are marked, where another one moves beyond it.
 MARKED_PART = 0.5
+# A single slow request among these met a server that was not ready.
+FIRST_PART = 0.1
 
 
 def stood_still(evidence: Evidence) -> Iterator[Check]:
@@ -86,7 +88,8 @@ def alone(evidence: Evidence, looked: Looked, name: str) -> Iterator[Check]:
     if found is None:
         return
     text = _sentence(found, own_ms[known], name)
-    is_first = bool((found.places < max(1, len(own_ms) // 10)).all())
+    first_part = FIRST_PART if len(found.places) == 1 else LATEST_START
+    is_first = bool((found.places < max(1, first_part * len(own_ms))).all())
     advice = "raise --warmup: the first requests met a server that was not ready"
     if is_first_token:
         rows = looked.rows[known][found.places]
@@ -202,7 +205,7 @@ def _sentence(found: Outliers, own_ms: np.ndarray, name: str) -> str:
 
     text = f"{quantity(count, 'request')} of {len(own_ms)} "
     text += f"had a {name} of {slowest_ms:.0f} ms or more, "
-    text += f"{found.factor:.0f} x as long as any other at equal work: "
+    text += f"{found.factor:.2g} x as long as any other at equal work: "
     text += f"mean {name} is {found.mean:.1f} ms with {them}, "
     return text + f"{found.mean_without:.1f} ms without"
 

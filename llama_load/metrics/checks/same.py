@@ -4,9 +4,8 @@ backlog of an open loop."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.checks.answer_sources import ttft_quotients
+from llama_load.metrics.checks.answer_sources import ttft_quotients, turn_quotients
 from llama_load.metrics.constancy import (
+    EQUAL_TURN,
     EQUAL_WORK,
     THROUGHPUT,
     TPOT,
@@ -31,6 +31,7 @@ from llama_load.metrics.constancy import (
 from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
+from llama_load.metrics.slices import Values
 from llama_load.metrics.summary import output_counts
 from llama_load.metrics.token_counts import came_whole
 from llama_load.observed.record import OK
@@ -38,7 +39,11 @@ from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
 
 # Of series that are no latencies.
-_UNITS = {THROUGHPUT: "tok/s", EQUAL_WORK: "of the usual"}
+_UNITS = {
+    THROUGHPUT: "tok/s",
+    EQUAL_WORK: "of the usual",
+    EQUAL_TURN: "of the usual",
+}
 # Parts of a run that are looked at alone: by these columns, the largest of each, from this number
 # of requests on, for changes above this factor. (More looks find more by chance.) And the most
 # requests whose gaps are looked at, where requests are too few.
@@ -354,17 +359,22 @@ def observed(evidence: Evidence) -> Observed:
         ),
         scheduled_ns=started_ns if is_open else None,
         is_even=not later.any(),
-        ttft_quotients=_quotients(evidence, records, whole),
+        ttft_quotients=_quotients(ttft_quotients, evidence, records, whole),
+        turn_quotients=_quotients(turn_quotients, evidence, records, whole),
     )
 
 
 def _quotients(
-    evidence: Evidence, records: Records, left_out: Flags
-) -> np.ndarray[tuple[int], Any] | None:
+    of: Callable[[Evidence, Records], Values | None],
+    evidence: Evidence,
+    records: Records,
+    left_out: Flags,
+) -> Values | None:
     """TTFT / what slots, prompts and load explain, one per request; NaN where not judged."""
     if len(records) > MOST_AT_EQUAL_WORK:
         return None
-    return np.where(left_out, np.nan, ttft_quotients(evidence, records))
+    quotients = of(evidence, records)
+    return None if quotients is None else np.where(left_out, np.nan, quotients)
 
 
 def _looked_at(evidence: Evidence) -> Records:
