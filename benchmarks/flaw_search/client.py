@@ -17,10 +17,12 @@ from benchmarks.flaw_search.effect import Effect
 from benchmarks.flaw_search.loop import WAY_NS, Played
 from llama_load.dispatch.leases import Lease
 from llama_load.failure_kind import FailureKind
+from llama_load.observed.common_beginnings import CommonBeginnings
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.preflight.plan_beginnings import common_beginnings
 from llama_load.run_folder import Manifest, Run, StageRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import Target
@@ -228,7 +230,17 @@ def _manifest(case: Case, played: Played) -> Manifest:
         workers=[_health()],
         counters=_counters(case, played.answers),
         end="complete",
+        common_beginnings=_common_beginnings(played.answers),
     )
+
+
+def _common_beginnings(answers: Sequence[Answer]) -> CommonBeginnings:
+    """What the prompts have in common, as the client sees it before the run."""
+    planned: dict[str, list[Prompt]] = {}
+    for answer in answers:
+        prompt = Prompt(answer.ask.text, turn=answer.ask.turn)
+        planned.setdefault(answer.ask.workload, []).append(prompt)
+    return common_beginnings(planned, {})
 
 
 def _health() -> WorkerHealth:

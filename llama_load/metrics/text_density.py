@@ -8,6 +8,7 @@ characters of English in a token. It does not bound them from above.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ LONG = LONG_EVENT
 LONG_TEXT = 3.0
 # Single texts of fewer tokens by their length are not judged.
 LEAST_TEXT_TOKENS = 32
+# Later turns of conversations that show whether their history is counted.
+LEAST_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +99,43 @@ def shortage(
     return Shortage(
         rows, float(tokens[rows].sum()), float(expected[rows].sum()), of_all
     )
+
+
+def shortage_of_turns(
+    conversations: Sequence[str | None],
+    turns: NDArray[np.float64],
+    tokens: NDArray[np.float64],
+    chars: NDArray[np.float64],
+    size: NDArray[np.float64],
+) -> Shortage | None:
+    """The later turns, if what they add to the first of their conversation is too long, all
+    together, for the tokens that they have more; None otherwise. What a template adds to every
+    prompt is in neither.
+
+    First turns of 400 tokens and 1,600 characters, second ones of 410 tokens and 3,300 characters:
+    1,700 characters more are no 10 tokens; the history was not counted, or was dropped.
+    """
+    first = _first_turns(conversations, turns)
+    rows = (turns > 1) & (first >= 0)
+    if rows.sum() < LEAST_TURNS:
+        return None
+    expected = expected_tokens(chars, size)
+    more = float((expected[rows] - expected[first[rows]]).sum())
+    counted = float((tokens[rows] - tokens[first[rows]]).sum())
+    if more < LEAST_TEXT_TOKENS or more < LONG * counted:
+        return None
+    own = float(tokens[rows].sum())
+    right = own - counted + more
+    return Shortage(rows, own, right, float(tokens[~rows].sum()) + right)
+
+
+def _first_turns(
+    conversations: Sequence[str | None], turns: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """For each row that of the first turn of its conversation; -1: there is none."""
+    rows: dict[str | None, int] = {}
+    for row, (conversation, turn) in enumerate(zip(conversations, turns, strict=True)):
+        if turn == 1:
+            rows[conversation] = row
+    found = [rows.get(conversation, -1) for conversation in conversations]
+    return np.array(found, dtype=np.int64)

@@ -47,7 +47,8 @@ def make_manifest(
     names = list(plans) or [user.__name__ for user in environment.user_classes]
     beginnings = None
     if not options.bust_prefix_cache:
-        beginnings = common_beginnings(plans, shared_tokens(facts))
+        planned = {name: plan.measured for name, plan in plans.items()}
+        beginnings = common_beginnings(planned, shared_tokens(facts))
     return Manifest(
         version=__version__,
         date=time.strftime("%Y%m%d-%H%M%S"),

@@ -3,11 +3,11 @@ and a server's cache may be silent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 
 from llama_load.observed.common_beginnings import CommonBeginnings
-from llama_load.workloads.prompt import Plan, Prompt
+from llama_load.workloads.prompt import Prompt
 
 # So many prompts are looked at, in the order of the plan: about 1 s for long ones that begin alike.
 MOST_PROMPTS = 50_000
@@ -19,10 +19,10 @@ SLACK = 1.1
 
 
 def common_beginnings(
-    plans: Mapping[str, Plan], shared_tokens: Mapping[str, int | None]
+    planned: Mapping[str, Sequence[Prompt]], shared_tokens: Mapping[str, int | None]
 ) -> CommonBeginnings:
-    """What a cache can reuse of these plans. `shared_tokens`: by workload or task, shared by design
-    (None: all).
+    """What a cache can reuse of these prompts, which are given by workload. `shared_tokens`: by
+    workload or task, shared by design (None: all).
 
     In the order of their texts each prompt is compared with the one before it. The sum of these
     common beginnings is what a cache that keeps everything reuses, in whatever order they are sent:
@@ -30,8 +30,8 @@ def common_beginnings(
     Kärkkäinen, G. Manzini, S. Puglisi, "Permuted Longest-Common-Prefix Array", 2009.
     """
     common = total = sharing = mostly = count = 0
-    for name, plan in plans.items():
-        texts = _texts_of_first_turns(plan, name, shared_tokens)
+    for name, prompts in planned.items():
+        texts = _texts_of_first_turns(prompts, name, shared_tokens)
         count += len(texts)
         total += sum(map(len, texts))
         for (before, _), (text, allowed) in pairwise(sorted(texts.items())):
@@ -47,12 +47,12 @@ def common_beginnings(
 
 
 def _texts_of_first_turns(
-    plan: Plan, workload: str, shared_tokens: Mapping[str, int | None]
+    prompts: Sequence[Prompt], workload: str, shared_tokens: Mapping[str, int | None]
 ) -> dict[str, int]:
     """The texts of first turns, each with the characters at its beginning that its workload shares
     by design."""
     texts: dict[str, int] = {}
-    for prompt in islice(plan.measured, MOST_PROMPTS):
+    for prompt in islice(prompts, MOST_PROMPTS):
         if (prompt.turn or 1) > 1 or prompt.inputs:
             continue
         tokens = shared_tokens.get(prompt.task or workload, 0)

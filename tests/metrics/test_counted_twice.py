@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from llama_load.metrics.checks.counter_sums import COMPARISONS
-from llama_load.metrics.text_density import shortage
+from llama_load.metrics.text_density import shortage, shortage_of_turns
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.observed.speculation import Speculation
@@ -180,3 +180,23 @@ def test_clean_texts_are_named_as_rarely_as_stated() -> None:
         found += shortage(tokens / 3, chars, chars).ratio > 0.02
     assert named <= 20
     assert found >= 0.99 * 4000
+
+
+def test_a_history_that_was_not_counted_shows_in_later_turns() -> None:
+    """Twelve conversations of three turns, 400 tokens each, a template of 200: the history is
+    dropped, or its answers have other characters per token than the questions."""
+    names: list[str | None] = [f"c{number}" for number in range(12) for _ in range(3)]
+    turns = np.tile([1.0, 2.0, 3.0], 12)
+    tokens = 200.0 + 400.0 * turns
+    chars = 1600.0 * turns
+    dropped = np.full(36, 600.0)
+    short = shortage_of_turns(names, turns, dropped, chars, chars)
+    assert short is not None and set(turns[short.rows]) == {2.0, 3.0}
+    assert short.expected == pytest.approx(tokens[turns > 1].sum())
+    denser = np.where(turns > 1, 1.3 * chars, chars)
+    assert shortage_of_turns(names, turns, tokens, denser, denser) is None
+    few = slice(6)
+    assert (
+        shortage_of_turns(names[few], turns[few], dropped[few], chars[few], chars[few])
+        is None
+    )

@@ -10,16 +10,15 @@ import pytest
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.observed.common_beginnings import CommonBeginnings
 from llama_load.preflight.plan_beginnings import common_beginnings
-from llama_load.workloads.prompt import Message, Plan, Prompt
-from tests.make_records import facts
+from llama_load.workloads.prompt import Message, Prompt
 from tests.metrics.test_prompt_cache import bad, checked, prompt, silent
 
 BOOK = "The rules of the house, which every guest reads before anything else. " * 6
 
 
-def plan(*texts: str, **more: object) -> dict[str, Plan]:
+def plan(*texts: str, **more: object) -> dict[str, list[Prompt]]:
     prompts = [Prompt(text, len(text) // 4, **more) for text in texts]  # type: ignore[arg-type]
-    return {"chat": Plan(prompts, [], facts())}
+    return {"chat": prompts}
 
 
 def own(number: int, length: int = 400) -> str:

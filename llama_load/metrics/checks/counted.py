@@ -11,7 +11,13 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.spoiled import COUNTS, ITL, RATES, TPOT, UPPER
-from llama_load.metrics.text_density import LONG, LONG_TEXT, Shortage, shortage
+from llama_load.metrics.text_density import (
+    LONG,
+    LONG_TEXT,
+    Shortage,
+    shortage,
+    shortage_of_turns,
+)
 from llama_load.metrics.token_counts import CALL_TOKENS, MOVES_COUNTS
 from llama_load.metrics.token_span import is_call
 from llama_load.observed.records import Records
@@ -228,12 +234,21 @@ def uncounted_prompts(evidence: Evidence) -> Iterator[Check]:
         reported & (ok.numbers("prompt_tokens") > 0) & np.isnan(ok.numbers("images"))
     )
     chars = of.numbers("prompt_chars")
-    short = shortage(
-        of.numbers("prompt_tokens"), chars, np.fmax(chars, of.numbers("prompt_bytes"))
-    )
+    size = np.fmax(chars, of.numbers("prompt_bytes"))
+    short = shortage(of.numbers("prompt_tokens"), chars, size)
     if not len(of) or not chars.sum():
         return
-    if short.ratio <= LIMITS["uncounted_prompt_ratio"].limit:
+    limit = LIMITS["uncounted_prompt_ratio"].limit
+    if short.ratio <= limit:
+        of_turns = shortage_of_turns(
+            of.strings("conversation"),
+            of.numbers("turn"),
+            of.numbers("prompt_tokens"),
+            chars,
+            size,
+        )
+        short = short if of_turns is None else of_turns
+    if short.ratio <= limit:
         text = f"{quantity(len(of), 'prompt')} have tokens of usual length; fewer would show from a factor of {LONG:g} on"
         # A tokenizer's count of the same prompts shows 2 % (`shortened_prompt_ratio`).
         detects = DETECTS if evidence.cache.estimated else None
