@@ -38,8 +38,8 @@ class PrefillsScatter(SpeedsScatter):
 
 
 class PrefillsStall(Oddity):
-    """A step of the server waits for the prompts of others, `size` times in an answer on
-    average."""
+    """A step of the server waits for the prompts of others, `size` times in an answer on average;
+    nothing happens where one user has the server alone."""
 
     sizes = (0.5, 3.0)
 
@@ -50,6 +50,8 @@ class PrefillsStall(Oddity):
 
     def serve(self, answer: Answer) -> None:
         """See `Effect.serve`."""
+        if self.case.users == 1:
+            return
         rng = self.rng(answer.ask)
         is_stalled = rng.random(len(answer.gaps_ns)) < self.size / max(
             1, len(answer.gaps_ns)

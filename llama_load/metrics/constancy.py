@@ -22,6 +22,7 @@ from llama_load.metrics.changes import (
 from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
 from llama_load.metrics.slices import Instants, Slices, Values
+from llama_load.metrics.statistics import log_chosen
 from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]
@@ -54,6 +55,11 @@ COLD_MARGIN = 2.0
 LEFT_WAITING = 0.5
 # Longer answers explain a longer E2EL up to this many times their change, which scatters.
 LENGTH_MARGIN = 1.1
+# Few requests show a step of TTFT where all before it are below all after it, or above, by this
+# factor, at least so many on each side, and chance would part them so in less than one of a million.
+LEAST_STEP = 2.0
+LEAST_OF_A_SIDE = 6
+LEAST_LOG_WAYS = 14.0
 # A time that counts as an instant.
 INSTANT_NS = 1_000_000
 
@@ -169,6 +175,8 @@ def constancy(seen: Observed) -> Constancy:
             and _is_confirmed(series, change)
         ):
             changes.append(Named(series.name, change))
+    if not changes and TTFT not in judged and (step := _step_of_few(seen)):
+        changes.append(Named(TTFT, step))
     named_by_work = {named.name for named in changes} & {EQUAL_WORK, TPOT}
     has_queue_apart = EQUAL_WORK in judged and not named_by_work
     changes = [
@@ -195,6 +203,36 @@ def constancy(seen: Observed) -> Constancy:
         cold_start(seen),
         detects,
     )
+
+
+def _step_of_few(seen: Observed) -> Change | None:
+    """The time from which on TTFT was another in all requests, where these are too few for slices.
+    Not in an open loop, whose queue may grow."""
+    if seen.is_open or seen.is_part:
+        return None
+    known = np.flatnonzero(~np.isnan(seen.ttft_ms) & seen.is_ok & ~_at_start(seen))
+    known = known[np.argsort(seen.started_ns[known], kind="stable")]
+    values = seen.ttft_ms[known]
+    most_before = np.maximum.accumulate(values)[:-1]
+    least_before = np.minimum.accumulate(values)[:-1]
+    most_after = np.maximum.accumulate(values[::-1])[::-1][1:]
+    least_after = np.minimum.accumulate(values[::-1])[::-1][1:]
+    rises = least_after >= LEAST_STEP * most_before
+    falls = least_before >= LEAST_STEP * most_after
+    for place in np.flatnonzero(rises | falls).tolist():
+        before, after = values[: place + 1], values[place + 1 :]
+        if min(len(before), len(after)) < LEAST_OF_A_SIDE:
+            continue
+        if log_chosen(len(values), len(before)) >= LEAST_LOG_WAYS:
+            return Change(
+                int(seen.started_ns[known[place + 1]]),
+                seen.end_ns,
+                float(np.median(after)),
+                float(np.median(before)),
+                at_begin=False,
+                at_end=True,
+            )
+    return None
 
 
 def _detected(series: _Series) -> float | None:

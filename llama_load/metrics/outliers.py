@@ -9,11 +9,12 @@ with sigma 1 in less than one of 100.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from llama_load.metrics.statistics import log_chosen
 
 Values = NDArray[np.float64]
 Instants = NDArray[np.int64]
@@ -124,7 +125,7 @@ def _slow_at_start(
         if until > LATEST_START * count:
             break
         factor = float(quotients[place] / quotients[order[number]])
-        chance = _log_chosen(until, number) - _log_chosen(count, number)
+        chance = log_chosen(until, number) - log_chosen(count, number)
         if factor >= LEAST_STEP and chance < least:
             rest = np.delete(values, order[:number])
             least = chance
@@ -135,12 +136,3 @@ def _slow_at_start(
         return None
     slow = float(np.median(quotients[best.places])) / float(np.median(quotients))
     return best if slow >= LEAST_SLOW else None
-
-
-def _log_chosen(count: int, number: int) -> float:
-    """The logarithm of the number of ways to choose so many of `count`."""
-    return (
-        math.lgamma(count + 1)
-        - math.lgamma(number + 1)
-        - math.lgamma(count - number + 1)
-    )

@@ -189,3 +189,12 @@ def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:
 def percentile_word(p: float) -> str:
     """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
     return f"p{p:g}"
+
+
+def log_chosen(count: int, number: int) -> float:
+    """The logarithm of the number of ways to choose so many of `count`."""
+    return (
+        math.lgamma(count + 1)
+        - math.lgamma(number + 1)
+        - math.lgamma(count - number + 1)
+    )

@@ -17,7 +17,7 @@ from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change, is_confirmed
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.same import _cold_start
-from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
+from llama_load.metrics.constancy import TPOT, TTFT, Constancy, Observed, constancy
 from llama_load.metrics.detection import least_change, least_detected
 from llama_load.topics.steady.steady_part import steady_part
 from tests.queue_runs import (
@@ -330,6 +330,45 @@ def test_failures_that_come_together_are_named_and_scattered_ones_are_not() -> N
     scattered = np.zeros(400, dtype=np.bool_)
     scattered[np.arange(10, 400, 70)] = True
     assert failing(scattered).failures is None
+
+
+def test_a_step_of_ttft_shows_in_few_requests() -> None:
+    """Four users, 40 requests of a second: the first twelve wait for 70 ms, the others for one
+    second longer. Where one of them does not, there is no step."""
+    ttft_ms = np.where(np.arange(40) < 12, 70.0, 1070.0)
+    found = constancy(few(ttft_ms))
+    (named,) = found.changes
+    assert named.name == TTFT and named.change.factor == pytest.approx(1070 / 70)
+    assert not constancy(few(np.full(40, 70.0))).changes
+    ttft_ms[30] = 70.0
+    assert not constancy(few(ttft_ms)).changes
+
+
+def few(ttft_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Observed:
+    """These requests of four users, one after the other, each of a second and its wait."""
+    started_ns = np.zeros(len(ttft_ms), dtype=np.int64)
+    free_ns = [0, 0, 0, 0]
+    lasted_ns = np.rint((ttft_ms + 1000) * 1e6).astype(np.int64)
+    for place, lasted in enumerate(lasted_ns.tolist()):
+        user = free_ns.index(min(free_ns))
+        started_ns[place] = free_ns[user]
+        free_ns[user] += lasted
+    ended_ns = started_ns + lasted_ns
+    ones = np.ones(len(ttft_ms))
+    return Observed(
+        started_ns=started_ns,
+        first_ns=started_ns + np.rint(ttft_ms * 1e6).astype(np.int64),
+        ended_ns=ended_ns,
+        is_ok=ones > 0,
+        is_failed=ones < 0,
+        ttft_ms=ttft_ms,
+        tpot_ms=ones,
+        e2el_ms=ttft_ms + 1000,
+        tokens=ones,
+        prompt_tokens=ones,
+        begin_ns=0,
+        end_ns=int(started_ns.max()),
+    )
 
 
 def test_few_requests_leave_it_unknown() -> None:
