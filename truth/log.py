@@ -104,7 +104,7 @@ def read_log(path: Path) -> Log:
     server: Mapping[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            value = _object(value_of(line))
+            value = value_of(line)
             if "server" in value:
                 server = _object(value["server"])
             else:
@@ -119,7 +119,7 @@ def read_log(path: Path) -> Log:
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError("it is no object")
+        raise TypeError("the server is no object")
     return value
 
 
