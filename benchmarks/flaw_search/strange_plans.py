@@ -193,6 +193,7 @@ class StrongBatching(Oddity):
         if case.users:
             usual = min(case.users, case.slots) - 1
         plain_ns = answer.ask.gap_factors * (case.gap_ms * MS)
+        plain_ns = plain_ns[: len(answer.gaps_ns)]  # an answer may have been cut
         if not len(plain_ns):
             return
         at_begin = float(np.median(answer.gaps_ns / plain_ns))  # a stall is no load
