@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from truth.foreign import printable, text_of
 from truth.problem import Problem
 
 SUITES = Path(__file__).resolve().parent / "suites"
 CLOSED, POISSON, CONSTANT = "closed", "poisson", "constant"
 ALL, QUICK = "all", "quick"
+# Folders and logs have the number of their case.
+NUMBER = re.compile(r"[A-Za-z0-9_-]{1,40}")
+MOST_SUITE_BYTES = 1 << 20
+_TYPES = {"int": int, "float": int | float, "str": str, "bool": bool}
 Part = TypeVar("Part")
 
 
@@ -100,17 +107,19 @@ def read_cases(folder: Path = SUITES) -> list[Case]:
     """All cases of a folder of suites, in the order of their numbers. Problem: a file is wrong."""
     cases: list[Case] = []
     for path in sorted(folder.glob("*.toml")):
-        with path.open("rb") as file:
-            try:
-                table = tomllib.load(file)
-            except tomllib.TOMLDecodeError as error:
-                raise Problem(f"{path}: {error}") from error
+        try:
+            table = tomllib.loads(text_of(path, MOST_SUITE_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            raise Problem(f"{path}: {error}") from error
         if "suite" not in table or "case" not in table:
             raise Problem(f"{path}: a suite has a name, suite, and cases, [[case]]")
-        cases += [_case(row, table["suite"], path) for row in table["case"]]
+        rows = table["case"]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Problem(f"{path}: its cases are no tables, [[case]]")
+        cases += [_case(row, table["suite"], path) for row in rows]
 
-    numbers = [case.id for case in cases]
-    twice = sorted({number for number in numbers if numbers.count(number) > 1})
+    numbers = Counter(case.id for case in cases)
+    twice = sorted(number for number, count in numbers.items() if count > 1)
     if twice:
         raise Problem(f"two cases have the same number: {', '.join(twice)}")
     return cases
@@ -124,15 +133,32 @@ def _case(row: Mapping[str, Any], suite: str, path: Path) -> Case:
     values["load"] = _part(Load, row.get("load", {}), where)
     values["server"] = _part(Answers, row.get("server", {}), where)
     values["machine"] = _part(Machine, row.get("machine", {}), where)
-    return _part(Case, values, where)
+    case = _part(Case, values, where)
+    if not NUMBER.fullmatch(case.id):
+        raise Problem(f"{where}: an id has letters, digits, - and _ alone")
+    return case
 
 
 def _part(kind: type[Part], values: Mapping[str, Any], where: str) -> Part:
+    if not isinstance(values, Mapping):
+        raise Problem(f"{where}: {values!r} is no table")
     _refuse_unknown(kind, values, where)
     try:
-        return kind(**values)
+        part = kind(**values)
     except TypeError as error:
         raise Problem(f"{where}: {error}") from error
+    _refuse_odd(part, where)
+    return part
+
+
+def _refuse_odd(part: Any, where: str) -> None:
+    """Problem: a field has another type, or characters that a terminal obeys."""
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if not isinstance(value, _TYPES.get(str(each.type), object)):
+            raise Problem(f"{where}: {each.name} is no {each.type}")
+        if isinstance(value, str) and value != printable(value):
+            raise Problem(f"{where}: {each.name} has control characters")
 
 
 def _refuse_unknown(kind: type[Any], values: Mapping[str, Any], where: str) -> None:

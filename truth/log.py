@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from truth.foreign import text_of, value_of
+from truth.foreign import lines_of, refuse_large, text_of, value_of
 from truth.problem import Problem
 from truth.units import NS_PER_MS, percentile
 
@@ -97,12 +97,14 @@ def read_log(path: Path) -> Log:
     """Problem: there is no such file, or a line is not of the schema."""
     try:
         text = text_of(path)
+        refuse_large(text)
+        lines = list(lines_of(text))
     except (OSError, ValueError) as error:
         raise Problem(f"the log cannot be read: {error}") from error
 
     entries: list[Entry] = []
     server: Mapping[str, Any] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             value = value_of(line)
             if "server" in value:

@@ -42,13 +42,14 @@ def _escaped(value: object) -> str:
 
 def page(results: Sequence[Verdicts]) -> str:
     """`results`: objects of `truth.report.as_object`, a column each."""
+    columns = [_by_id(result) for result in results]
     cases: dict[str, Mapping[str, Any]] = {}
-    for result in results:
-        for case in result["cases"]:
-            cases.setdefault(case["id"], case)
+    for column in columns:
+        for number, case in column.items():
+            cases.setdefault(number, case)
 
     heads = "".join(_head(result) for result in results)
-    body = "".join(_row(case, results) for case in cases.values())
+    body = "".join(_row(case, columns) for case in cases.values())
     suites = sorted({case["suite"] for case in cases.values()})
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>truth</title>"
@@ -79,13 +80,10 @@ def _passed(results: Sequence[Verdicts]) -> str:
 def better_than_first(results: Sequence[Verdicts]) -> str:
     """The cases in which another client has a higher level than that of the first column."""
     first = results[0]
+    rest = [(_title(result), _by_id(result)) for result in results[1:]]
     parts: list[str] = []
     for case in first["cases"]:
-        others = [
-            _title(other)
-            for other in results[1:]
-            if _is_better(_case_in(other, case["id"]), case)
-        ]
+        others = [title for title, its in rest if _is_better(its.get(case["id"]), case)]
         if others:
             parts.append(f"{case['id']} {case['title']} ({', '.join(others)})")
     where = "; ".join(parts) or "in no case"
@@ -116,8 +114,10 @@ def _head(result: Verdicts) -> str:
     return f"<th>{_escaped(title)}<br><small>{_escaped(where)}</small></th>"
 
 
-def _row(case: Mapping[str, Any], results: Sequence[Verdicts]) -> str:
-    found = [_case_in(result, case["id"]) for result in results]
+def _row(
+    case: Mapping[str, Any], columns: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> str:
+    found = [column.get(case["id"]) for column in columns]
     words = " ".join(str(each["verdict"]) for each in found if each)
     cells = "".join(_cell(each) for each in found)
     number = _escaped(case["id"])
@@ -129,12 +129,12 @@ def _row(case: Mapping[str, Any], results: Sequence[Verdicts]) -> str:
     )
 
 
-def _case_in(result: Verdicts, number: str) -> Mapping[str, Any] | None:
+def _by_id(result: Verdicts) -> dict[str, Mapping[str, Any]]:
+    """Its cases; of two with the same id the first."""
+    cases: dict[str, Mapping[str, Any]] = {}
     for case in result["cases"]:
-        if case["id"] == number:
-            found: Mapping[str, Any] = case
-            return found
-    return None
+        cases.setdefault(case["id"], case)
+    return cases
 
 
 def _cell(case: Mapping[str, Any] | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from truth import __version__
 from truth.finding import Finding, number
-from truth.foreign import printable
+from truth.foreign import markdown, printable
 from truth.judge import Verdict
 
 # The last column is the server's own error, p99, ms.
@@ -91,8 +91,7 @@ def as_markdown(verdicts: Sequence[Verdict]) -> str:
     lines = ["| case | | verdict | | figure | right | seen | limit | bound, ms |"]
     lines.append("|---|---|---|---|---|---:|---:|---:|---:|")
     for row in rows(verdicts):
-        cells = [cell.replace("|", "/") for cell in row]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(map(markdown, row))} |")
     return "\n".join([*lines, "", summary(verdicts), ""])
 
 

@@ -20,6 +20,8 @@ from truth.problem import Problem
 SOURCE = Path(__file__).resolve().parent / "server.c"
 ROOT = Path(__file__).resolve().parents[2]  # the folder in which the package lies
 STOPS_WITHIN_S = 60.0  # it writes its log at the end
+# Without it Python imports from the folder in which it is started, which may hold files of others.
+NOT_FROM_HERE = "-P"
 COMPILERS = ("cc", "gcc", "clang")
 NO_CORE = -1
 
@@ -106,4 +108,4 @@ def _native_command(
 def _python_command(answers: Answers, log: Path, port: int, case: str) -> list[str]:
     text = json.dumps(asdict(answers))
     words = ["--port", str(port), "--log", str(log), "--case", case, "--answers", text]
-    return [sys.executable, "-m", "truth.server.plain", *words]
+    return [sys.executable, NOT_FROM_HERE, "-m", "truth.server.plain", *words]

@@ -13,15 +13,22 @@ Lines before the columns that begin with # are the client's own summary, a figur
 from __future__ import annotations
 
 import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from truth.foreign import text_of
+from truth.foreign import lines_of, text_of
 from truth.result import TOPICS, Doubt, Result, Seen
 from truth.tools.tool import NoResult, Tool, total
 from truth.work import Work
 
 OK = "ok"
 CANCELLED = "cancelled"
+NAMING = ("number", "request_id", "e2el_ms")  # one of them there must be
+COLUMNS = (
+    *(*NAMING, "status", "ttft_ms", "tpot_ms", "itl_ms"),
+    *("output_tokens", "prompt_tokens", "late_ms"),
+)
 Row = dict[str, str]
 
 
@@ -36,25 +43,42 @@ class CsvRows(Tool):
         return folder / "result.csv"
 
     def read(self, path: Path) -> Result:
-        lines = text_of(path).splitlines()
+        lines = list(lines_of(text_of(path)))
         notes = [line for line in lines if line.startswith("#")]
-        rows = list(csv.DictReader(lines[len(notes) :]))
-        if rows and not {"number", "request_id", "e2el_ms"} & set(rows[0]):
-            raise NoResult("no column number, request_id or e2el_ms")
+        requests: list[Seen] = []
+        others = Counter[str]()
+        for row in _rows(lines[len(notes) :]):
+            status = row.get("status", OK)
+            if status == OK:
+                requests.append(_seen(row))
+            else:
+                others[status] += 1
 
-        good = [row for row in rows if row.get("status", OK) == OK]
-        cancelled = [row for row in rows if row.get("status") == CANCELLED]
-        requests = [_seen(row) for row in good]
         reported, doubts = _summary(notes)
         return Result(
             requests=requests,
             reported=reported,
             doubts=doubts,
-            completed=len(good),
-            failed=len(rows) - len(good) - len(cancelled),
+            completed=len(requests),
+            failed=others.total() - others[CANCELLED],
             output_tokens=total([seen.output_tokens for seen in requests]),
             input_tokens=total([seen.prompt_tokens for seen in requests]),
         )
+
+
+def _rows(lines: Iterable[str]) -> Iterator[Row]:
+    """Of each row the columns that are read, however many others the file names. NoResult: it has
+    none of `NAMING`."""
+    rows = csv.reader(lines)
+    heads = next(rows, [])
+    places = {name: heads.index(name) for name in COLUMNS if name in heads}
+    for cells in filter(None, rows):
+        if places.keys().isdisjoint(NAMING):
+            raise NoResult("no column number, request_id or e2el_ms")
+        row: Row = {}
+        for name, place in places.items():
+            row[name] = cells[place] if place < len(cells) else ""
+        yield row
 
 
 def _summary(lines: list[str]) -> tuple[dict[str, float], list[Doubt]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from truth.foreign import text_of, value_of
+from truth.foreign import lines_of, refuse_large, text_of, value_of
 from truth.problem import Problem
 from truth.result import Result
 from truth.work import Work
@@ -77,7 +77,9 @@ def load_json(path: Path) -> Any:
 
 def load_lines(path: Path) -> list[Any]:
     """An object per line."""
-    return [value_of(line) for line in text_of(path).splitlines()]
+    text = text_of(path)
+    refuse_large(text)
+    return [value_of(line) for line in lines_of(text)]
 
 
 def number_in(text: str | None) -> int | None:
