@@ -1,5 +1,5 @@
-"""Generate docs/flags.md, metrics.md, sweep-plans.md and api.md from the code. tests/test_docs.py
-compares them."""
+"""Generate docs/flags.md, metrics.md, sweep-plans.md and api.md, and benchmarks/limits.md, from the
+code. tests/test_docs.py compares them."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ These figures cover the measured time, without warm-ups; in a run with stages, t
 under `by_stage` there.
 
 """
-LIMITS_HEAD = """
-## Limits of the verdict
+LIMITS_HEAD = """\
+# Reasons of the limits
 
-A check fails when its value is above the limit.
+A check of [the verdict](../docs/verdict.md) fails when its value is above its limit. Why the limit is what it is:
 
 """
 
@@ -125,12 +125,6 @@ def metrics_page() -> str:
     telemetry = [
         f"| {each.line} | `{each.key}` | {each.definition} |" for each in TELEMETRY
     ]
-    limits = [
-        f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
-        for word in WORDS
-        for name, limit in LIMITS.items()
-        if limit.word == word
-    ]
     return "".join((
         METRICS,
         "\n".join(["| name | key | definition | use |", "|---|---|---|---|", *latencies, ""]),
@@ -138,9 +132,19 @@ def metrics_page() -> str:
         "\n".join(["| name | key | unit | definition |", "|---|---|---|---|", *figures, ""]),
         TELEMETRY_HEAD,
         "\n".join(["| name | key | definition |", "|---|---|---|", *telemetry, ""]),
-        LIMITS_HEAD,
-        "\n".join(["| verdict | check | limit | reason |", "|---|---|---:|---|", *limits, ""]),
     ))  # fmt: skip
+
+
+def limits_page() -> str:
+    """benchmarks/limits.md."""
+    limits = [
+        f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
+        for word in WORDS
+        for name, limit in LIMITS.items()
+        if limit.word == word
+    ]
+    head = ["| verdict | check | limit | reason |", "|---|---|---:|---|"]
+    return LIMITS_HEAD + "\n".join([*head, *limits, ""])
 
 
 def _formula(latency: Latency) -> str:
@@ -222,5 +226,7 @@ if __name__ == "__main__":
         schema, encoding="utf-8"
     )
     (REPOSITORY / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    limits = REPOSITORY / "benchmarks" / "limits.md"
+    limits.write_text(limits_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "flags.md").write_text(flags_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "api.md").write_text(api_page(), encoding="utf-8")

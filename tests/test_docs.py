@@ -24,7 +24,7 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
-from scripts.make_docs import flags_page, metrics_page, plan_page
+from scripts.make_docs import flags_page, limits_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment, run_program
 from tests.recipes import RECIPES, copy_of_package, follow, recipe
 
@@ -36,11 +36,12 @@ def test_the_page_of_flags_is_up_to_date() -> None:
     ) == flags_page()
 
 
-def test_the_page_of_metrics_is_up_to_date() -> None:
+def test_the_pages_of_metrics_and_limits_are_up_to_date() -> None:
     """After a change of definitions or limits: python -m scripts.make_docs"""
-    assert (REPOSITORY / "docs" / "metrics.md").read_text(
-        encoding="utf-8"
-    ) == metrics_page()
+    metrics = REPOSITORY / "docs" / "metrics.md"
+    assert metrics.read_text(encoding="utf-8") == metrics_page()
+    limits = REPOSITORY / "benchmarks" / "limits.md"
+    assert limits.read_text(encoding="utf-8") == limits_page()
 
 
 def test_the_search_for_wrong_verdicts_is_the_recorded_one() -> None:

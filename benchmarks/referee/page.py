@@ -4,7 +4,7 @@ the charts."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,9 @@ from benchmarks.referee.tables import (
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "comparison.md"
 WHY = REPOSITORY / "docs" / "why.md"
+MORE = REPOSITORY / "benchmarks" / "referee" / "results.md"
+# Scenarios of the page; the others have their tables in MORE.
+ON_PAGE = ("64", "400", "1600", "poisson")
 CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
 BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
 IN_SHORT = ("64", "400")
@@ -47,9 +50,18 @@ def picture(metric: str) -> Path:
     return REPOSITORY / "docs" / "pictures" / f"referee-{metric}.svg"
 
 
+def parts_of_pages(results: Results) -> Mapping[Path, str]:
+    """What stands between the marks of each page."""
+    return {
+        PAGE: generated(results),
+        MORE: other_tables(results),
+        WHY: short_table(results),
+    }
+
+
 def write_page(results: Results) -> None:
-    """docs/comparison.md, its charts, and the table of docs/why.md."""
-    for page, new in ((PAGE, generated(results)), (WHY, short_table(results))):
+    """docs/comparison.md, its charts, its other tables, and the table of docs/why.md."""
+    for page, new in parts_of_pages(results).items():
         page.write_text(
             between_marks(page.read_text(encoding="utf-8"), new), encoding="utf-8"
         )
@@ -126,7 +138,23 @@ def generated(results: Results) -> str:
         f"![{title} per client](pictures/{picture(metric).name})\n"
         for metric, title in CHARTS.items()
     ]
-    for scenario in measured(results):
+    parts += _tables(results, [each for each in measured(results) if _is_on_page(each)])
+    return "\n".join(parts) + "\n"
+
+
+def other_tables(results: Results) -> str:
+    """The part of benchmarks/referee/results.md between the marks."""
+    others = [each for each in measured(results) if not _is_on_page(each)]
+    return "\n".join(["", _where(results) + ".", "", *_tables(results, others)]) + "\n"
+
+
+def _is_on_page(scenario: Scenario) -> bool:
+    return scenario.name in ON_PAGE
+
+
+def _tables(results: Results, scenarios: Sequence[Scenario]) -> list[str]:
+    parts = []
+    for scenario in scenarios:
         parts += [
             f"## {scenario.title[0].upper()}{scenario.title[1:]}",
             "",
@@ -141,7 +169,7 @@ def generated(results: Results) -> str:
         else:
             parts += [table(results, scenario, ARRIVALS)]
         parts += _remarks(results, scenario.name)
-    return "\n".join(parts) + "\n"
+    return parts
 
 
 def _where(results: Results) -> str:

@@ -13,13 +13,11 @@ from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import CLIENTS, caches
 from benchmarks.referee.page import (
     CHARTS,
-    PAGE,
-    WHY,
     between_marks,
     drawn,
     generated,
+    parts_of_pages,
     picture,
-    short_table,
 )
 from benchmarks.referee.process_group import ProcessGroup, Usage
 from benchmarks.referee.results import RESULTS, Results
@@ -74,7 +72,7 @@ def test_every_word_is_a_token() -> None:
 def test_the_page_the_charts_and_the_short_table_are_those_of_the_results() -> None:
     """After a measurement: python -m benchmarks.referee --render"""
     results = Results(RESULTS)
-    for page, new in ((PAGE, generated(results)), (WHY, short_table(results))):
+    for page, new in parts_of_pages(results).items():
         text = page.read_text(encoding="utf-8")
         assert text == between_marks(text, new)
     for metric in CHARTS:
