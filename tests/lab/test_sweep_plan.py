@@ -161,6 +161,18 @@ tables: [{columns: [modle]}]
         assert expected in said
 
 
+@pytest.mark.parametrize("target", ["flags", "flags.a.b", "env", "a.env", "a"])
+def test_a_target_without_a_name_is_a_fault_and_no_traceback(target: str) -> None:
+    said = faults_of(f"""\
+servers:
+  a: {{llama-server: {{model: m.gguf}}}}
+vary:
+  x: {{{target}: [1, 2]}}
+load: {{users: 1}}
+""")
+    assert f"line 4: vary.x: {target} changes nothing" in said
+
+
 RUNS_ON = """\
 servers:
   a: {{vllm: {{args: "-t {{t}}"}}}}

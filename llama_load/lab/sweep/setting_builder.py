@@ -79,12 +79,14 @@ class SettingBuilder:
 
         parsed = []
         for text, values in targets.items():
-            parsed.append((self._target(name, text), tuple(values)))
+            target = self._target(name, text)
+            if target is not None:
+                parsed.append((target, tuple(values)))
         values = lists[VALUES] if VALUES in lists else next(iter(targets.values()))
         labels = short_labels([str(value) for value in lists.get(LABELS, values)])
-        for text, target in targets.items():
+        for text, urls in targets.items():
             if text.split(".")[-1] == URL:
-                self._check_urls(name, text, [str(url) for url in target if url != ""])
+                self._check_urls(name, text, [str(url) for url in urls if url != ""])
         if len(set(labels)) < len(labels):
             sentence = (
                 f"vary.{name}: two values are labelled alike; give different labels"
@@ -108,8 +110,9 @@ class SettingBuilder:
                     "but one server has one of them; give a list of URLs",
                 )
 
-    def _target(self, setting: str, text: str) -> Target:
-        """What `SERVER.FIELD`, `SERVER.env.NAME` or `flags.NAME` changes."""
+    def _target(self, setting: str, text: str) -> Target | None:
+        """What `SERVER.FIELD`, `SERVER.env.NAME` or `flags.NAME` changes; None, with a fault, where
+        it is none of them."""
         is_added = text.endswith("+")
         parts = text.removesuffix("+").split(".")
         if parts[0] == "flags" and len(parts) == 2:
@@ -130,6 +133,7 @@ class SettingBuilder:
                 f"vary.{setting}: {text} changes nothing; give SERVER.FIELD "
                 f"(servers: {', '.join(names)}; fields: {listed}, env.NAME) or flags.NAME",
             )
+            return None
         return Target(server, tuple(parts), is_added)
 
     def _fields_of(self, server: str) -> set[str]:
