@@ -17,15 +17,14 @@ import llama_load
 from llama_load.lab import python_run
 from llama_load.metrics.definitions import LATENCIES
 from llama_load.observed.record import RequestRecord
-from llama_load.workloads.prompt import Image, Message, Workload
+from llama_load.workloads.prompt import Image, Message
 
 HEAD = """\
 # API for locustfiles
 
-The names that a locustfile imports with `from llama_load import …`. This page is generated from the docstrings.
-[Workloads](workloads.md) and [load models](load-models.md#shapes-in-a-locustfile) have examples;
-[architecture](architecture.md#a-new-workload) shows a workload of your own. Names with a longer path, such as
-`llama_load.workloads.images.image_of`, are imported from there.
+What can a locustfile import with `from llama_load import …`? [Workloads](workloads.md) and
+[load models](load-models.md#shapes-in-a-locustfile) have examples. Names with a longer path, such as
+`llama_load.workloads.images.image_of`, are imported from there. This page is generated from the docstrings.
 
 """
 EVENTS = """\
@@ -45,7 +44,9 @@ listener's arguments with `**_`.
 WORKLOADS_HEAD = """\
 ## Workloads
 
-The value of a user class's attribute `workload`.
+The value of a user class's attribute `workload`. Flags set what they send ([workloads](workloads.md)); `inputs` and
+`outputs` of `Synthetic` are ranges of lengths in place of the flags. A workload of your own:
+[architecture](architecture.md#a-new-workload).
 
 | class | name in reports | prompts |
 |---|---|---|
@@ -104,12 +105,10 @@ def api_page() -> str:
     for name in WORKLOADS:
         workload = getattr(llama_load, name)
         parts.append(
-            f"| `{name}{_arguments(name)}` | {workload.name} | {_cell(workload)} |\n"
+            f"| `{name}{_arguments(name)}` | {workload.name} | {_first(workload)} |\n"
         )
     parts += [
         "\n",
-        _wrapped(f"Of your own: `{Workload.__module__}.Workload`. {_first(Workload)}"),
-        "\n\n",
         SHAPES_HEAD,
     ]
     parts += [
@@ -127,7 +126,10 @@ def api_page() -> str:
             f"### {function.__name__}\n\n```python\n{called}\n```\n\n{_prose(function)}\n\n"
         )
     parts += map(_properties, (python_run.Result, python_run.Compared))
-    about = f"{_first(RequestRecord)} [Metrics](metrics.md) has the formulas of the latencies."
+    about = (
+        f"{_first(RequestRecord)} What was not measured, or does not apply, is None "
+        "([schema](schemas.md)). [Metrics](metrics.md) has the formulas of the latencies."
+    )
     return "".join(
         (*parts, "## RequestRecord\n\n", _wrapped(about), "\n\n", *_columns())
     )
@@ -172,13 +174,16 @@ def _cell(thing: Any) -> str:
 
 
 def _signature(name: str, function: Any) -> str:
-    """As in the source: annotations are texts there."""
+    """As in the source: annotations are texts there. The keywords that all methods share are those
+    of the first."""
     signature = (
         str(inspect.signature(function))
         .replace("(self, ", "(")
         .replace(", **unknown: 'Never'", "")
     )
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
+    if name != METHODS[0]:
+        text = re.sub(r"\*, .*\)", "*, …)", text)
     return f"self.{name}{text}"
 
 
@@ -238,7 +243,7 @@ def _columns() -> Iterator[str]:
     """A table for each group of fields of the record, from the source: comments stand above or
     behind a field."""
     latencies = {
-        latency.columns[0]: _first(latency.function)
+        latency.columns[0]: _first(latency.function).partition(":")[0]
         for latency in LATENCIES
         if len(latency.columns) == 1
     }
@@ -253,10 +258,10 @@ def _columns() -> Iterator[str]:
             above.append(text[2:])
         elif match := re.match(r"(\w+): ([^=#]*?)(?: = [^#]*?)?(?: +# (.*))?$", text):
             name, kind, behind = match.groups()
+            kind = kind.removesuffix(" | None").replace("Sequence[", "list[")
             meaning = latencies.get(name) or behind or " ".join(above)
             yield (
-                f"| `{name}` | {kind.replace('Sequence[', 'list[').replace('|', 'or')} | "
-                f"{meaning.replace('|', 'or')} |\n"
+                f"| `{name}` | {kind.replace('|', 'or')} | {meaning.replace('|', 'or')} |\n"
             )
             above = []
         elif not text:

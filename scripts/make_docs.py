@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llama_load.analysis.keys import threshold_keys
 from llama_load.lab.sweep.grammar import (
     COLUMN,
     KINDS,
@@ -50,23 +51,22 @@ def flags_page() -> str:
         lines += [
             f"## {title}",
             "",
-            "| flag | meaning | default | environment |",
-            "|---|---|---|---|",
+            "| flag | meaning | default |",
+            "|---|---|---|",
         ]
         for flag in flags:
             default = (
                 "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
             )
-            lines.append(
-                f"| `{flag.name}` | {flag.help_with_choices} | {default} | `{flag.environment}` |"
-            )
+            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} |")
         lines.append("")
     tables = "\n".join(lines)
     return (
-        "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, "
-        "or in the form of the web UI.\n"
-        "A flag that can be repeated takes several lines in the web UI. `llama-load flags --all` "
-        "prints this list.\n\n"
+        "# Flags\n\nWhat does a flag of `locust` mean, and what is its default? In the "
+        "environment `--num-prompts` is\n"
+        "`LLAMA_LOAD_NUM_PROMPTS`, and so on. In the web UI a flag that can be repeated takes "
+        "several lines.\n"
+        "`llama-load flags --all` prints this list.\n\n"
         "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the "
         "type of the server, and\n"
         "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
@@ -165,9 +165,8 @@ def _use(latency: Latency) -> str:
 PLAN_HEAD = """\
 # Keys of sweep plans
 
-Every key of a plan for [`llama-load sweep`](sweeps.md), and every value that a column can show. Editors check a plan
-against the schema that its first line names: `# yaml-language-server: $schema=sweep-plan.schema.json`.
-`llama-load path sweep-plan.schema.json` prints where the installed one is.
+What can a plan for [`llama-load sweep`](sweeps.md) contain? Editors check it against the schema that its first line
+names: `# yaml-language-server: $schema=…` with the path that `llama-load path sweep-plan.schema.json` prints.
 
 """
 
@@ -197,14 +196,17 @@ def plan_page() -> str:
         parts.append(f"## {title}\n\n| key | meaning |\n|---|---|\n{rows}\n")
     parts.append(
         "## Values of columns\n\nBesides these: the name of a varied setting; every key of "
-        "summary.json (`p99_ttft_ms`), also\n"
-        "below `llama_load.`; `=text` for a constant; `arg:-ngl` for a flag of the server, "
+        "summary.json ([metrics](metrics.md)),\n"
+        "such as `p99_ttft_ms`, also below `llama_load.`; `=text` for a constant; `arg:-ngl` for "
+        "a flag of the server,\n"
         "`env:NAME` for its environment.\n\n"
-        "| value | English heading | Chinese heading | meaning |\n|---|---|---|---|\n"
+        "| value | meaning |\n|---|---|\n"
     )
+    of_summary = threshold_keys(())
     rows = (
-        f"| `{each.key}` | {each.english} | {each.chinese} | {_cell(each.help)} |"
+        f"| `{each.key}` | {_cell(each.help)} |"
         for each in (*FACTS, *OWN, *OF_REQUESTS)
+        if each.key not in of_summary
     )
     return "".join(parts) + "\n".join(rows) + "\n"
 

@@ -49,45 +49,39 @@ _STARTED = {
     "model": Key(Text(), "the model: a .gguf file, or what `vllm serve` takes"),
     "args": Key(
         _TEXTS,
-        "further flags of the server, as one text or a list; {name} is replaced by the setting "
-        "of that name",
+        "further flags of the server, a text or a list; {name} becomes the setting of that name",
     ),
     "program": Key(
         Text(),
-        "path of llama-server or vllm, or of the Python that has llama_cpp (default: from PATH)",
+        "path of llama-server, vllm, or the Python that has llama_cpp (default: from PATH)",
     ),
     "env": Key(map_of(ANY_SCALAR), "environment variables of the server"),
     "wrap": Key(
-        _TEXTS, "a command put before the server's, such as numactl --interleave=all"
+        _TEXTS, "put before the server's command, such as numactl --interleave=all"
     ),
     "alongside": Key(
         ListOf(_TEXTS),
-        "commands that run while the server runs, such as a scheduler: a list of commands",
+        "a list of commands that run while the server runs, such as a scheduler",
     ),
-    "set-up": Key(
-        ListOf(_TEXTS), "commands that run to their end before the server starts"
-    ),
+    "set-up": Key(ListOf(_TEXTS), "commands that run before the server starts"),
     "clean-up": Key(ListOf(_TEXTS), "commands that run after the server has ended"),
-    "ready-within-s": Key(
-        Number(1, 86_400), "seconds until the server must be ready (default 600)"
-    ),
+    "ready-within-s": Key(Number(1, 86_400), "time limit of the start (default 600)"),
 }
 _OF_RPC = {
-    "rpc": Key(_TEXTS, "addresses of RPC workers that already run, HOST:PORT"),
+    "rpc": Key(_TEXTS, "running RPC workers, HOST:PORT"),
     "rpc-workers": Key(
-        Number(0, 64, is_whole=True), "number of RPC workers to start on this machine"
+        Number(0, 64, is_whole=True), "number of RPC workers to start here"
     ),
     "rpc-worker": Key(
         _TEXTS,
-        "their command without address (default: ggml-rpc-server beside llama-server)",
+        "their command (default: ggml-rpc-server beside llama-server)",
     ),
 }
 URL = "url"
 FIT = "fit-params"
 _FIT = Key(
     Text(),
-    "a llama-fit-params program: the flags that it fits to the memory go to "
-    "servers/CELL/fit_param.cmd",
+    "a llama-fit-params program, whose flags go to servers/CELL/fit_param.cmd",
 )
 
 
@@ -102,7 +96,7 @@ def _keys_of(start: ServerStart) -> dict[str, Key]:
     return keys
 
 
-KINDS: dict[str, Key] = {URL: Key(Text(), "a server that already runs: its base URL")}
+KINDS: dict[str, Key] = {URL: Key(Text(), "base URL of a running server")}
 KINDS |= {
     name: Key(Object(_keys_of(start)), start.help) for name, start in STARTS.items()
 }
@@ -134,9 +128,7 @@ WORKLOAD = Object(
 )
 COLUMN = Object(
     {
-        "value": Key(
-            Text(), "the value to show: see the list of values", required=True
-        ),
+        "value": Key(Text(), "what to show: see the list of values", required=True),
         "name": Key(
             Text(), "its heading (default: the value's own, in the plan's language)"
         ),
@@ -145,9 +137,7 @@ COLUMN = Object(
             "print the best in bold (default: by the value; `none` for no bold)",
         ),
         "decimals": Key(Number(0, 9, is_whole=True), "digits behind the point"),
-        "scale": Key(
-            Number(-1e12, 1e12), "multiply by this, such as 0.001 for seconds"
-        ),
+        "scale": Key(Number(-1e12, 1e12), "factor, such as 0.001 for seconds"),
         "unit": Key(Text(), "text behind the figure, such as s"),
         "spread": Key(
             YES_NO, "add ± standard deviation (default: where there are repeats)"
@@ -160,21 +150,20 @@ COLUMN = Object(
         "labels": Key(map_of(Text()), "texts to show instead of these values"),
         "where": Key(
             map_of(_TEXTS),
-            "take it from the cells with these settings (or repeat); puts several cells into one "
-            "row",
+            "take it from the cells with these settings (or repeat): several cells in one row",
         ),
         "loss-against": Key(
             map_of(_TEXTS),
-            "show the loss in per cent against the cells with these settings",
+            "loss in per cent against the cells with these settings",
         ),
         "cost-against": Key(
             map_of(_TEXTS),
-            "of tokens/s: show the ms that a token takes longer than in these cells",
+            "of tokens/s: ms that a token takes longer than in these cells",
         ),
         "difference-to": Key(
             map_of(_TEXTS),
-            "show the difference to the row that has these settings and else the same ones, such "
-            "as perplexity against {quantization: F16}",
+            "difference to the row with these settings and else the same ones, such as "
+            "{quantization: F16}",
         ),
     },
     or_text="value",
@@ -286,16 +275,14 @@ LOAD = Object(
         "label": Key(Text(), "its name in tables (default: its flags)"),
         "tests": Key(
             _TEXTS,
-            "tests as llama-bench names them: pp512 processes 512 tokens, tg128 generates 128; "
-            "one request at a time",
+            "tests of llama-bench: pp512 processes 512 tokens, tg128 generates 128; one request "
+            "at a time",
         ),
         "depth": Key(
             ListOf(Number(0, 10**7, is_whole=True), or_one=True),
             "tokens already in the context before each test (default 0)",
         ),
-        "search": Key(
-            SEARCH, "search the capacity of each cell, instead of running one load"
-        ),
+        "search": Key(SEARCH, "search the capacity of each cell"),
         "servers": Key(_TEXTS, "only for these servers (default: all)"),
         "takes-s": Key(Number(0, 1e7), "estimated seconds of a cell, for --dry-run"),
     },
@@ -320,13 +307,11 @@ PLAN = Object(
         ),
         "vary": Key(
             map_of(map_of(_VALUES, least=1)),
-            "settings by name, each with what it changes and the values: SERVER.model, "
-            "SERVER.args+ (added to args), SERVER.env.NAME, "
-            "SERVER.url (of one that already runs; empty: start it), or flags.NAME; without "
-            "SERVER. it changes all servers that are "
-            "started. One value instead of a list stands for all; an empty SERVER.model leaves "
-            "the server out. `values` alone fill "
-            "{name} in args, flags and env; `labels` names the values in tables",
+            "settings by name, each with what it changes and its values: SERVER.model (empty: "
+            "without this server), SERVER.args+ (adds to args), SERVER.env.NAME, SERVER.url "
+            "(empty: start it) or flags.NAME; without SERVER. all that are started. One value "
+            "stands for all. `values` alone fill {name} in args, flags and env; `labels` names "
+            "the values in tables",
         ),
         "repeats": Key(
             Number(1, MOST_REPEATS, is_whole=True),
@@ -348,13 +333,12 @@ PLAN = Object(
         ),
         "cache": Key(
             Text(CACHES),
-            "of a server that is kept, or a URL: empty its prompt cache between cells, or leave "
-            "it (default)",
+            "of a kept server, or a URL: empty its prompt cache between cells, or leave it "
+            "(default)",
         ),
         "idle-s": Key(
             Number(0, 3600),
-            "seconds to wait at most until the machine is idle before a cell (default 30; 0: do "
-            "not wait)",
+            "longest wait for an idle machine before a cell (default 30; 0: no wait)",
         ),
         "cell-time-limit-s": Key(
             Number(1, 1e7), "a cell that takes longer is ended and NA (default 7200)"
@@ -393,8 +377,8 @@ PLAN = Object(
         ),
         "effects": Key(
             _TEXTS,
-            "figures in which effects of settings are looked for (default: output tokens/s and "
-            "TTFT of runs, t/s of tests)",
+            "figures in which to look for effects of settings (default: output tokens/s and "
+            "TTFT; t/s of tests)",
         ),
         "title": Key(Text(), "heading of the comparison"),
         "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
