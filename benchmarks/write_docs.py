@@ -1,4 +1,4 @@
-"""Measures what docs/benchmarks.md and the paper say about cost, accuracy, start and end, and
+"""Measures what benchmarks/README.md and the paper say about cost, accuracy, start and end, and
 writes it there: one measurement, one number for one thing.
 
     .venv/bin/python -m benchmarks.write_docs            # about 8 minutes, on a quiet machine
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BENCHMARKS = REPOSITORY / "docs" / "benchmarks.md"
+BENCHMARKS = REPOSITORY / "benchmarks" / "README.md"
 PAPER = REPOSITORY / "paper" / "paper.md"
 WHY = REPOSITORY / "docs" / "why.md"
 PAPER_STREAMS = "400"
@@ -34,7 +34,7 @@ PAPER_COLUMNS = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """A benchmark whose table is in docs/benchmarks.md: its arguments, and how often each cell is
+    """A benchmark whose table is in benchmarks/README.md: its arguments, and how often each cell is
     measured, in words."""
 
     module: str

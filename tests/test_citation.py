@@ -104,17 +104,16 @@ def rows(file: Path) -> list[list[str]]:
 
 def test_the_figures_of_the_paper_are_those_of_the_documentation() -> None:
     """The paper is wrong where a table was measured again: quote the new one."""
-    docs = REPOSITORY / "docs"
     table = [
         line for line in section("Evidence").splitlines() if line.startswith("| 4")
     ]
     assert len(table) == 2
-    known = [set(row) for row in rows(docs / "benchmarks.md")]
+    known = [set(row) for row in rows(REPOSITORY / "benchmarks" / "README.md")]
     for line in table:
         cells = {cell.strip() for cell in line.strip("|").split("|")}
         assert any(cells <= row for row in known), line
     evidence = " ".join(section("Evidence").split())
-    searches = {tuple(row[:3]) for row in rows(docs / "search.md")}
+    searches = {tuple(row[:3]) for row in rows(REPOSITORY / "benchmarks" / "searches.md")}
     assert (
         "users, 8 slots",
         "10 users",
@@ -125,7 +124,7 @@ def test_the_figures_of_the_paper_are_those_of_the_documentation() -> None:
         "load 0.48",
         "86 %",
     ) in searches and "86 % of the searches in the hardest case" in evidence
-    orders = {tuple(row) for row in rows(docs / "compare.md")}
+    orders = {tuple(row) for row in rows(REPOSITORY / "benchmarks" / "comparisons.md")}
     assert (
         "A A A A A B B B B B",
         "Welch's test alone",

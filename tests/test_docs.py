@@ -75,7 +75,12 @@ def test_the_page_of_the_api_is_up_to_date() -> None:
 PAGES = [
     *(
         REPOSITORY / name
-        for name in ("README.md", "CONTRIBUTING.md", "docker/README.md")
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "docker/README.md",
+            "benchmarks/README.md",
+        )
     ),
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]

@@ -231,7 +231,7 @@ def test_figures_of_the_page_why_are_those_of_the_benchmarks() -> None:
     (tests/benchmarks has the comparison.)"""
     docs = REPOSITORY / "docs"
     why = (docs / "why.md").read_text(encoding="utf-8")
-    benchmarks = (docs / "benchmarks.md").read_text(encoding="utf-8")
+    benchmarks = (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8")
     prose = " ".join(
         why.partition("## Can a Locust tool time tokens?\n")[2]
         .partition("\n## ")[0]
