@@ -57,9 +57,9 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
     """Whether a part of the answers came from another source, and whether single requests make a
     mean: by TTFT and time per token at equal work.
 
-    Evidence: all requests in flight, the server's report of cached tokens. Not judged: later turns
-    where the server does not report its cache, and all requests where caching is intended and not
-    reported. Error rates: benchmarks/two_groups.py, in benchmarks/verdict_rates.md.
+    Evidence: all requests in flight, the server's report of cached tokens. Not judged: TTFT of
+    later turns where the server does not report its cache, and of all requests where caching is
+    intended and not reported. Error rates: benchmarks/two_groups.py, in benchmarks/verdict_rates.md.
     """
     records = evidence.sent
     kinds = _kinds(records)
