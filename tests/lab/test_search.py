@@ -128,7 +128,7 @@ def test_searches_with_two_kinds_of_prompts_are_as_close_as_the_documentation_sa
     row = tally(found, 20, 1.0)
     assert row.covered >= 8 / 12 and 4 / 12 <= row.close < 1.0
     assert all(each.value is not None and 15 <= each.value <= 25 for each in found)
-    text = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "benchmarks" / "searches.md").read_text(encoding="utf-8")
     assert "| users, 8 slots, two kinds of prompts | 20 users | 92 % | 72 % |" in text
 
 
