@@ -26,6 +26,9 @@ BYTES_OF_NAME = 800
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes
 # would take quadratic time.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+# Of an integer with more digits no float can be made, so that reports would end in a traceback.
+MOST_DIGITS = 300
+_LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MOST_DIGITS + 1))
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 T = TypeVar("T")
@@ -41,11 +44,12 @@ def decode_foreign(data: Buffer) -> Any: ...
 @overload
 def decode_foreign(data: Buffer, kind: type[T]) -> T: ...
 def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
-    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels, or
-    is too large decoded."""
+    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels or
+    an integer of over `MOST_DIGITS` digits, or is too large decoded."""
     import msgspec  # the sampler of telemetry does without
 
     check_json(data)
+    _refuse_long_numbers(data)
     return msgspec.json.decode(data, type=kind)
 
 
@@ -69,6 +73,11 @@ def check_json(data: Buffer) -> None:
         )
     if _depth_of(without_strings) > MOST_DEPTH:
         raise TooDeep(f"it is nested too deeply: more than {MOST_DEPTH} levels")
+
+
+def _refuse_long_numbers(data: Buffer) -> None:
+    if _LONG_NUMBER.search(data) and _LONG_NUMBER.search(_STRING.sub(b"", data)):
+        raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
 
 
 def memory_bytes(data: bytes) -> int:

@@ -149,6 +149,25 @@ def test_json_that_would_fill_the_memory_is_refused_undecoded(
     check_json(b"[" + b"1.5," * 10_000 + b"1]")
 
 
+def test_a_number_that_no_report_can_print_is_refused(tmp_path: Path) -> None:
+    """Of an integer of 400 digits no float can be made: `report` ended in a traceback. Digits in
+    texts are none."""
+    data = b'{"n_params": [-%s]}' % (b"9" * 301)
+    (tmp_path / MANIFEST).write_bytes(data)
+    readers: list[Callable[[], Any]] = [
+        lambda: decode_foreign(data),
+        lambda: read_foreign_json(tmp_path / MANIFEST),
+        lambda: read_manifest(tmp_path),
+        lambda: Answer(200, content=data).json(),
+    ]
+    for read in readers:
+        with pytest.raises((RunError, ValueError), match="more than 300 digits"):
+            read()
+    assert decode_foreign(b"[%s]" % (b"9" * 300)) == [int("9" * 300)]
+    text = "3" * 5000
+    assert decode_foreign(json.dumps({text: [text]}).encode()) == {text: [text]}
+
+
 values = st.recursive(
     st.none() | st.integers(-9, 9) | st.text(st.sampled_from('[]{}",\\a'), max_size=6),
     lambda inner: (

@@ -90,7 +90,10 @@ def preflight_table(rows: Sequence[PreflightRow], t: Translate) -> Table | None:
     marks = {"ok": Cell("✓"), "note": Cell(""), "warning": Cell("!", tone="warning")}
     result = Column(t("Result"), LEFT, is_long=True)
     heads = [Column("", LEFT), Column(t("Check"), LEFT), result]
-    cells: list[Row] = [[marks[row.level], row.name, row.value] for row in rows]
+    cells: list[Row] = []
+    for row in rows:
+        mark = marks.get(row.level, Cell(""))  # run.json may be anybody's
+        cells.append([mark, row.name, row.value])
 
     return Table(t("Before the run"), heads, cells)
 

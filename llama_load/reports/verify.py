@@ -57,8 +57,10 @@ HOLDS_NOT = "✗"
 UNKNOWN = "?"
 MOST_CHARS = 60
 SCHEMA = "schema"
-# More than a report has beyond that of another version.
+# More than a report or a summary has beyond that of another version.
 MOST_LINES = 5000
+# Of the name of a figure: all lines are as wide as the longest one.
+MOST_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,25 @@ def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
             for name in OF_THE_READER:
                 ours.pop(name, None)
 
+    printed_count = _leaves(printed)
+    computed_count = _leaves(computed)
+    # as of the lines of a text
+    if printed_count > MOST_LINES + 2 * computed_count:
+        printed_text = f"{printed_count:,} values"
+        computed_text = f"{computed_count:,} values"
+        yield Verified(SUMMARY, "every value", printed_text, computed_text, False)
+        return
+
     yield from _values("", printed, computed)
+
+
+def _leaves(value: Any) -> int:
+    """How many values there are in a JSON value that hold no others."""
+    if isinstance(value, dict):
+        return sum(map(_leaves, value.values())) or 1
+    if isinstance(value, list):
+        return sum(map(_leaves, value)) or 1
+    return 1
 
 
 def _values(name: str, printed: Any, computed: Any) -> Iterator[Verified]:
@@ -284,7 +304,7 @@ def _values(name: str, printed: Any, computed: Any) -> Iterator[Verified]:
             yield from _values(f"{name}[{place}]", one, other)
     else:
         holds = _are_equal(printed, computed)
-        shown_name = printable(name, None)
+        shown_name = printable(name, MOST_NAME_CHARS)
         yield Verified(SUMMARY, shown_name, _shown(printed), _shown(computed), holds)
 
 
@@ -296,7 +316,7 @@ def _member(
     One that only the file has was not computed, one that it lacks was not printed (by an older
     version).
     """
-    shown_name = printable(name, None)
+    shown_name = printable(name, MOST_NAME_CHARS)
     if key in printed and key in computed:
         yield from _values(name, printed[key], computed[key])
     elif key in printed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from llama_load.bundled import bundled
 from llama_load.cli import plan_question
 from llama_load.cli.main import main
 from llama_load.errors import UsageError
+from llama_load.lab.sweep import plan_origin
 from llama_load.lab.sweep.cells import conditions
 from llama_load.lab.sweep.plan_origin import is_own, what_it_starts
 from llama_load.lab.sweep.read_plan import read_plan
@@ -63,6 +66,12 @@ def test_nothing_starts_without_a_yes(plan: Path, command: list[str], answer: st
     assert not list((tmp_path / "here").iterdir())
 
 
+def is_private(group: int) -> bool:
+    found = grp.getgrgid(group)
+    name = pwd.getpwuid(os.getuid()).pw_name
+    return found.gr_name == name and set(found.gr_mem) <= {name}
+
+
 def test_plans_of_the_package_and_of_this_folder_are_ones_own(
     plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +85,11 @@ def test_plans_of_the_package_and_of_this_folder_are_ones_own(
     (tmp_path / "outside.yaml").write_text(PLAN)
     assert not is_own(link)
     plan.chmod(0o666)
+    assert not is_own(plan)
+    # Others of its group can change it, unless there are none.
+    plan.chmod(0o664)
+    assert is_own(plan) == is_private(plan.stat().st_gid)
+    monkeypatch.setattr(plan_origin, "_is_private_group", lambda _: False)
     assert not is_own(plan)
     plan.chmod(0o644)
     plan.parent.chmod(0o777)

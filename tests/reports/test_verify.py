@@ -243,3 +243,33 @@ def test_a_report_of_a_million_lines_is_not_compared_line_by_line(folder: Path) 
     assert time.thread_time() - begun_s < 5
     (row,) = [row for row in rows if row.where == "report.md"]
     assert row.holds is False and "1000000 lines" in row.printed
+
+
+def test_values_of_others_make_no_longer_lines_than_ours(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key of 200 KB in summary.json made every line as long: 110 MB of 500 keys, and what could
+    not be compared had a line each."""
+    file = folder / "summary.json"
+    summary = json.loads(file.read_text())
+    keys = {f"key{number}": 1 for number in range(500)}
+    file.write_text(json.dumps({**summary, "K" * 200_000: 1, **keys}))
+    assert cli.main(["verify", str(folder), "--all"]) == 0
+    assert len(capsys.readouterr().out) < 2_000_000
+
+    keys = {f"key{number}": 1 for number in range(100_000)}
+    file.write_text(json.dumps({**summary, **keys}))
+    assert cli.main(["verify", str(folder)]) == 1
+    printed = capsys.readouterr().out
+    assert len(printed) < 200_000
+    assert "every value" in printed
+
+
+def test_a_preflight_of_another_version_is_reported(folder: Path) -> None:
+    """Its level is shown as a mark, of which only three are known."""
+    file = folder / "run.json"
+    run = json.loads(file.read_text())
+    run["preflight"] = [{"name": "a", "value": "b", "level": "grave"}]
+    file.write_text(json.dumps(run))
+    assert cli.main(["report", str(folder)]) in (0, 1)
+    assert "| a" in (folder / "report.md").read_text()

@@ -52,7 +52,22 @@ def is_own(path: Path) -> bool:
 
 def _is_ours_alone(path: Path) -> bool:
     status = path.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & stat.S_IWOTH
+    if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
+        return False
+    return not status.st_mode & stat.S_IWGRP or _is_private_group(status.st_gid)
+
+
+def _is_private_group(number: int) -> bool:
+    """Whether this group is that of this user alone, as many systems make one for each."""
+    try:
+        import grp
+        import pwd
+
+        group = grp.getgrgid(number)
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
 
 
 def what_it_starts(plan: Plan) -> list[str]:
