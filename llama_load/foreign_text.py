@@ -36,6 +36,8 @@ _TEXT_TOKEN = re.compile(
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# Of these, those that JSON may have as they are; its own line ends are no part of its texts.
+_OBEYED_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # Characters of Markdown markup, including the backslash, which would cancel our escapes.
 _MARKUP = re.compile(r"[\\`*\[\]<|~]")
 # Lines of servers' verbose logs that quote requests or answers.
@@ -77,6 +79,16 @@ def printable_json(value: Any, most: int = MOST_CHARS) -> Any:
     if isinstance(value, list | tuple):
         return [printable_json(part, most) for part in value]
     return value
+
+
+def escaped_json(text: str) -> str:
+    r"""A JSON text with escapes (\u202e) for the characters that a terminal obeys: the same value.
+
+    JSON itself asks for escapes of the first 32 alone.
+    """
+    if text.isascii() and "\x7f" not in text:  # nearly all of long ones
+        return text
+    return _OBEYED_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def markdown(text: str) -> str:

@@ -16,7 +16,7 @@ from truth import __version__
 from truth.cases import SUITES, Case, chosen, read_cases
 from truth.convert import PROGRAMS, convert
 from truth.finding import level_named
-from truth.foreign import printable, text_of, value_of
+from truth.foreign import escaped_json, printable, text_of, value_of
 from truth.judge import Verdict, judge
 from truth.log import read_log
 from truth.page import page
@@ -299,7 +299,7 @@ def conclude(
 ) -> int:
     """Print and write what was asked for: the exit code."""
     whole = as_object(verdicts, client, arguments.client_version)
-    text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    text = escaped_json(json.dumps(whole, indent=1, ensure_ascii=False)) + "\n"
     if arguments.output == "json":
         print(text, end="")
     elif arguments.output == "markdown":

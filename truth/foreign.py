@@ -25,6 +25,10 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# Of these, those that JSON may have as they are.
+_OBEYED_IN_JSON = re.compile(
+    "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 # Signs of Markdown, the backslash among them, which would cancel ours.
 _MARKUP = re.compile(r"[\\`*\[\]<|~]")
 
@@ -83,6 +87,11 @@ def value_of(text: str) -> Any:
 def printable(text: str) -> str:
     """The text without control and bidirectional characters: each becomes U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def escaped_json(text: str) -> str:
+    """A JSON text with escapes for the characters that a terminal obeys: the same value."""
+    return _OBEYED_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def markdown(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import escaped_json, printable, redacted
 from llama_load.reports.exports import EXPORTS, Export
 
 if TYPE_CHECKING:
@@ -119,11 +119,11 @@ def _put(value: object, out: IO[bytes]) -> None:
         out.write(redacted(value).encode())
     elif isinstance(value, Iterator):
         for item in value:
-            line = msgspec.json.encode(item).decode()
+            line = escaped_json(msgspec.json.encode(item).decode())
             out.write(redacted(line).encode() + b"\n")
     else:
         text = msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
-        out.write(redacted(f"{text}\n").encode())
+        out.write(redacted(f"{escaped_json(text)}\n").encode())
 
 
 def write_requests(records: Records, form: str, out: IO[bytes]) -> None:

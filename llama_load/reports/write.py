@@ -66,7 +66,7 @@ def write_reports(
         summary_json = msgspec.json.format(
             msgspec.json.encode(summary), indent=1
         ).decode()
-        _put(folder / "summary.json", f"{summary_json}\n")
+        _put(folder / "summary.json", f"{foreign_text.escaped_json(summary_json)}\n")
         _put(folder / "summary.txt", text)
         _put(folder / "report.md", markdown(results, text, language))
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image
 
 from llama_load.cli.main import main
+from llama_load.reports import formats
 from llama_load.reports.formats import FORMATS, write_requests
 from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record, table
@@ -155,6 +157,19 @@ def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
 class Terminal(io.BytesIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_json_shown_in_a_terminal_moves_no_cursor() -> None:
+    """JSON may have U+009B, which begins escapes as ESC [ does, and U+202E as they are: a run of
+    others typed into the terminal. As escapes they are the same texts."""
+    told = "\x9b2J\x7f\u202e\\ü"
+    for value in ({"a": told}, iter([{"a": told}])):
+        out = io.BytesIO()
+        formats._put(value, out)
+        shown = out.getvalue().decode()
+        assert json.loads(shown) == {"a": told}
+        assert not {"\x9b", "\x7f", "\u202e"} & set(shown)
+        assert "ü" in shown
 
 
 def test_a_csv_shown_in_a_terminal_moves_no_cursor() -> None:

@@ -88,8 +88,13 @@ def test_no_text_of_others_commands_the_terminal(
 ) -> None:
     judged(tmp_path, log_of(ENTRY, SERVER), CSV)
     judged(tmp_path, log_of({**ENTRY, "path": "\x1b[2J"}, {"case": "\x1b[2J"}), CSV)
+    words = ["--format", "csv", "--client", str(tmp_path / "rows.csv")]
+    (tmp_path / "log.jsonl").write_text(log_of(ENTRY, SERVER))
+    (tmp_path / "rows.csv").write_text(CSV.replace("\x07", "\x9b"))
+    main(["judge", str(tmp_path / "log.jsonl"), *words, "--output", "json"])
     shown = "".join(capsys.readouterr())
-    assert shown and not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert shown and not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown)
+    assert "\\u009b" in shown
 
 
 @pytest.mark.parametrize(
