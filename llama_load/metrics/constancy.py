@@ -220,7 +220,8 @@ def _step_of_few(seen: Observed) -> Change | None:
     rises = least_after >= LEAST_STEP * most_before
     falls = least_before >= LEAST_STEP * most_after
     for place in np.flatnonzero(rises | falls).tolist():
-        before, after = values[: place + 1], values[place + 1 :]
+        before = values[: place + 1]
+        after = values[place + 1 :]
         if min(len(before), len(after)) < LEAST_OF_A_SIDE:
             continue
         if log_chosen(len(values), len(before)) >= LEAST_LOG_WAYS:
