@@ -127,8 +127,8 @@ def api_page() -> str:
         )
     parts += map(_properties, (python_run.Result, python_run.Compared))
     about = (
-        f"{_first(RequestRecord)} What was not measured, or does not apply, is None "
-        "([schema](schemas.md)). [Metrics](metrics.md) has the formulas of the latencies."
+        f"{_first(RequestRecord)} What was not measured, or does not apply, is None. "
+        "[Metrics](metrics.md) has the formulas of the latencies, the [schema](schemas.md) all types."
     )
     return "".join(
         (*parts, "## RequestRecord\n\n", _wrapped(about), "\n\n", *_columns())
@@ -252,17 +252,14 @@ def _columns() -> Iterator[str]:
     for line in inspect.getsource(RequestRecord).splitlines()[3:]:
         text = line.strip()
         if text.startswith("# ") and after_blank:
-            yield f"**{text[2].upper()}{text[3:]}**\n\n| column | type | meaning |\n|---|---|---|\n"
+            yield f"**{text[2].upper()}{text[3:]}**\n\n| column | meaning |\n|---|---|\n"
             after_blank = False
         elif text.startswith("# "):
             above.append(text[2:])
-        elif match := re.match(r"(\w+): ([^=#]*?)(?: = [^#]*?)?(?: +# (.*))?$", text):
-            name, kind, behind = match.groups()
-            kind = kind.removesuffix(" | None").replace("Sequence[", "list[")
+        elif match := re.match(r"(\w+): [^=#]*?(?: = [^#]*?)?(?: +# (.*))?$", text):
+            name, behind = match.groups()
             meaning = latencies.get(name) or behind or " ".join(above)
-            yield (
-                f"| `{name}` | {kind.replace('|', 'or')} | {meaning.replace('|', 'or')} |\n"
-            )
+            yield (f"| `{name}` | {meaning.replace('|', 'or')} |\n")
             above = []
         elif not text:
             after_blank = True

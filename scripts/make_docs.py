@@ -51,14 +51,12 @@ def flags_page() -> str:
         lines += [
             f"## {title}",
             "",
-            "| flag | meaning | default |",
-            "|---|---|---|",
+            "| flag | meaning |",
+            "|---|---|",
         ]
         for flag in flags:
-            default = (
-                "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-            )
-            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} |")
+            default = f" (default {flag.default})" if flag.default else ""
+            lines.append(f"| `{flag.name}` | {flag.help_with_choices}{default} |")
         lines.append("")
     tables = "\n".join(lines)
     return (
