@@ -44,12 +44,10 @@ listener's arguments with `**_`.
 WORKLOADS_HEAD = """\
 ## Workloads
 
-The value of a user class's attribute `workload`. Flags set what they send ([workloads](workloads.md)); `inputs` and
-`outputs` of `Synthetic` are ranges of lengths in place of the flags. A workload of your own:
+The value of a user class's attribute `workload`, with its name in reports. [Workloads](workloads.md) has what each
+sends; `inputs` and `outputs` of `Synthetic` are ranges of lengths in place of the flags. A workload of your own:
 [architecture](architecture.md#a-new-workload).
 
-| class | name in reports | prompts |
-|---|---|---|
 """
 SHAPES_HEAD = """\
 ## Load shapes
@@ -102,15 +100,11 @@ def api_page() -> str:
         "\n",
         WORKLOADS_HEAD,
     ]
-    for name in WORKLOADS:
-        workload = getattr(llama_load, name)
-        parts.append(
-            f"| `{name}{_arguments(name)}` | {workload.name} | {_first(workload)} |\n"
-        )
-    parts += [
-        "\n",
-        SHAPES_HEAD,
+    names = [
+        f"`{name}{_arguments(name)}` ({getattr(llama_load, name).name})"
+        for name in WORKLOADS
     ]
+    parts += [_wrapped(", ".join(names)), "\n\n", SHAPES_HEAD]
     parts += [
         *map(_shape, SHAPES),
         "\n",

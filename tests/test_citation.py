@@ -113,7 +113,9 @@ def test_the_figures_of_the_paper_are_those_of_the_documentation() -> None:
         cells = {cell.strip() for cell in line.strip("|").split("|")}
         assert any(cells <= row for row in known), line
     evidence = " ".join(section("Evidence").split())
-    searches = {tuple(row[:3]) for row in rows(REPOSITORY / "benchmarks" / "searches.md")}
+    searches = {
+        tuple(row[:3]) for row in rows(REPOSITORY / "benchmarks" / "searches.md")
+    }
     assert (
         "users, 8 slots",
         "10 users",
