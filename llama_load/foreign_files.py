@@ -113,6 +113,21 @@ def refuse_link_out(path: Path, folder: Path, root: Path) -> None:
         )
 
 
+def refuse_links_out(folder: Path) -> None:
+    """Raises LeadsOutsideError where a link in this folder, however deep, leads out of it, and
+    TooLarge where it holds too many files to look at."""
+    root = folder.resolve()
+    count = 0
+    for place, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > MOST_FILES:
+            raise TooLarge(f"the folder {folder} has more than {MOST_FILES:,} files")
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink():
+                refuse_link_out(path, folder, root)
+
+
 def files_below(folder: Path, is_wanted: Callable[[Path], bool] = bool) -> list[Path]:
     """The regular files in a folder and its subfolders that are wanted, sorted; hidden ones are
     left out.
@@ -138,6 +153,41 @@ def _visible(folder: Path) -> Iterator[Path]:
         for name in sorted(names):
             if not name.startswith("."):
                 yield Path(root, name)
+
+
+def is_ours_alone(path: Path, folder: Path) -> bool:
+    """Whether this is a file in the folder, or below it, that no other user can change."""
+    try:
+        real = path.resolve(strict=True)
+        root = folder.resolve()
+        if not real.is_relative_to(root):
+            return False
+        parents = [each for each in real.parents if each.is_relative_to(root)]
+        return all(map(_only_we_write, (real, *parents)))
+    except OSError:
+        return False
+
+
+def _only_we_write(path: Path) -> bool:
+    if not hasattr(os, "getuid"):  # Windows
+        return True
+    status = path.stat()
+    if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
+        return False
+    return not status.st_mode & stat.S_IWGRP or _is_private_group(status.st_gid)
+
+
+def _is_private_group(number: int) -> bool:
+    """Whether this group is that of this user alone, as many systems make one for each."""
+    try:
+        import grp
+        import pwd
+
+        group = grp.getgrgid(number)
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
 
 
 def read_foreign_json(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign_json
+from llama_load.foreign_files import is_ours_alone, read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
@@ -209,6 +209,11 @@ class Experiments:
         plan = typed.get("plan")
         if not isinstance(plan, str) or plan not in self.plans():
             raise UsageError("choose one of the plans in the list")
+        if not is_ours_alone(self.folder / plan, self.folder):
+            raise UsageError(
+                f"{printable(plan)} can be changed by others, and a plan starts programs: start "
+                "it with llama-load sweep, which shows them and asks"
+            )
 
         environment = dict(os.environ)
         for name in KEY_VARIABLES:

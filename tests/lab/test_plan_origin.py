@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from llama_load import foreign_files
 from llama_load.bundled import bundled
 from llama_load.cli import plan_question
 from llama_load.cli.main import main
 from llama_load.errors import UsageError
-from llama_load.lab.sweep import plan_origin
 from llama_load.lab.sweep.cells import conditions
 from llama_load.lab.sweep.plan_origin import is_own, what_it_starts
 from llama_load.lab.sweep.read_plan import read_plan
@@ -89,7 +89,7 @@ def test_plans_of_the_package_and_of_this_folder_are_ones_own(
     # Others of its group can change it, unless there are none.
     plan.chmod(0o664)
     assert is_own(plan) == is_private(plan.stat().st_gid)
-    monkeypatch.setattr(plan_origin, "_is_private_group", lambda _: False)
+    monkeypatch.setattr(foreign_files, "_is_private_group", lambda _: False)
     assert not is_own(plan)
     plan.chmod(0o644)
     plan.parent.chmod(0o777)

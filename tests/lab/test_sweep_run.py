@@ -156,6 +156,9 @@ def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(
         ("servers", "", "leads out of"),
         ("runs/CELL", "", "leads out of"),
         ("runs", "missing", "leads out of"),
+        ("cells.jsonl", "missing", "leads out of"),
+        ("runs/CELL/server.log", "missing", "leads out of"),
+        ("servers/CELL/memory.log", "missing", "leads out of"),
         ("runs", "s/runs", "cannot be made"),
     ],
 )
@@ -169,6 +172,7 @@ def test_links_of_a_sweep_folder_lead_nowhere_else(
     link = folder / place.replace("CELL", cells[0].folder)
     if link.is_dir():
         link.rmdir()
+    link.parent.mkdir(exist_ok=True)
     link.symlink_to(tmp_path / leads_to)
     with pytest.raises(UsageError, match=said):
         open_folder(folder, cells, b"plan", "1")

@@ -772,6 +772,9 @@ def test_nothing_typed_becomes_a_command_or_a_path(
     marker = page.folder / "marker"
     (page.folder / "ok.yaml").write_text("title: x\n")
     (page.folder / "linked.yaml").symlink_to("/etc/passwd")
+    # anybody can put a program into it, and the page cannot ask
+    (page.folder / "shared.yaml").write_text("title: x\n")
+    (page.folder / "shared.yaml").chmod(0o666)
     sound = {
         "kind": "search",
         "host": server.url,
@@ -794,6 +797,7 @@ def test_nothing_typed_becomes_a_command_or_a_path(
         {"kind": "sweep", "plan": "/etc/passwd"},
         {"kind": "sweep", "plan": "linked.yaml"},
         {"kind": "sweep", "plan": ["ok.yaml"]},
+        {"kind": "sweep", "plan": "shared.yaml"},
         {"kind": "sweep"},
     ):
         assert experiment(page, **sound | wrong), wrong

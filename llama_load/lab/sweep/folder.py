@@ -21,9 +21,10 @@ import msgspec
 from llama_load.errors import UsageError
 from llama_load.foreign_files import (
     LeadsOutsideError,
+    TooLarge,
     begin_of,
     read_foreign,
-    refuse_link_out,
+    refuse_links_out,
 )
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import redacted, redacted_bytes
@@ -152,20 +153,18 @@ def open_folder(
 
 
 def _make_parts(path: Path) -> None:
-    """The folders in it. UsageError: one cannot be made, or is a link (or has one) that leads out:
-    runs of a folder that came from elsewhere would be read, or written, at another place."""
-    root = path.resolve()
+    """The folders in it. UsageError: one cannot be made; or a link in the folder leads out: of one
+    that came from elsewhere files would be read, or written, at another place."""
     try:
+        refuse_links_out(path)
         for folder in (path / RUNS, path / SERVERS):
-            refuse_link_out(folder, path, root)
             folder.mkdir(exist_ok=True)
-            for entry in folder.iterdir():
-                refuse_link_out(entry, path, root)
-    except LeadsOutsideError as error:
+    except (LeadsOutsideError, TooLarge) as error:
         raise UsageError(str(error)) from None
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
+        why = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"the folder {folder} cannot be made: {error.strerror}; give another --out"
+            f"the folder {path} cannot be made: {why}; give another --out"
         ) from None
 
 

@@ -5,15 +5,15 @@ A plan is a script: it starts programs and sends keys.
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.foreign_files import is_ours_alone
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.cells import MOST_CELLS, conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL
@@ -32,42 +32,10 @@ def is_own(path: Path) -> bool:
 
     Ours are files in the working directory or below it.
     """
-    try:
-        real = path.resolve(strict=True)
-        if real.is_relative_to(bundled("plans").resolve()):
+    with suppress(OSError):
+        if path.resolve(strict=True).is_relative_to(bundled("plans").resolve()):
             return True
-        here = Path.cwd().resolve()
-        if not real.is_relative_to(here):
-            return False
-
-        folders = []
-        for folder in real.parents:
-            if folder.is_relative_to(here):
-                folders.append(folder)
-
-        return all(_is_ours_alone(each) for each in (real, *folders))
-    except OSError:
-        return False
-
-
-def _is_ours_alone(path: Path) -> bool:
-    status = path.stat()
-    if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
-        return False
-    return not status.st_mode & stat.S_IWGRP or _is_private_group(status.st_gid)
-
-
-def _is_private_group(number: int) -> bool:
-    """Whether this group is that of this user alone, as many systems make one for each."""
-    try:
-        import grp
-        import pwd
-
-        group = grp.getgrgid(number)
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
-        return False
-    return group.gr_name == name and set(group.gr_mem) <= {name}
+    return is_ours_alone(path, Path.cwd())
 
 
 def what_it_starts(plan: Plan) -> list[str]:
