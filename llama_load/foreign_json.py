@@ -39,6 +39,10 @@ class TooDeep(ValueError):
     """JSON of others has too many levels, or would take too much memory."""
 
 
+class TooMany(ValueError):
+    """JSON of others has too many values."""
+
+
 @overload
 def decode_foreign(data: Buffer) -> Any: ...
 @overload
@@ -78,6 +82,15 @@ def check_json(data: Buffer) -> None:
 def _refuse_long_numbers(data: Buffer) -> None:
     if _LONG_NUMBER.search(data) and _LONG_NUMBER.search(_STRING.sub(b"", data)):
         raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
+
+
+def refuse_many_values(data: bytes, most: int) -> None:
+    """Raises TooMany: this JSON has more values than that, in lists and objects."""
+    if len(data) < 2 * most:  # each takes a comma beside itself
+        return
+    structure = _STRING.sub(b"", data)
+    if structure.count(b",") + structure.count(b":") > most:
+        raise TooMany(f"it has more than {most:,} values")
 
 
 def memory_bytes(data: bytes) -> int:

@@ -17,12 +17,15 @@ from llama_load.units import ns_to_s
 NO_PARENT = -1
 
 
+# Fields from which tokens of a prompt may be made, besides messages and tools.
+BESIDE_MESSAGES = ("tool_choice", "chat_template_kwargs")
+
+
 def prompt_body(seen: SeenRequest) -> dict[str, Any]:
     """What the tokens of a request are made of."""
     if seen.messages is None:
         return {"prompt": seen.prompt}
-    known = ("tool_choice", "chat_template_kwargs")
-    more = {name: seen.body[name] for name in known if name in seen.body}
+    more = {name: seen.body[name] for name in BESIDE_MESSAGES if name in seen.body}
     return {
         "model": seen.model,
         "messages": seen.messages,

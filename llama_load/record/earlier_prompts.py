@@ -14,12 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
+from llama_load.foreign_json import memory_bytes
 from llama_load.record.differing_token import (
     TokenPlace,
     differing_block,
     differing_token,
 )
-from llama_load.record.digest_lines import PromptBlocks, prompt_body
+from llama_load.record.digest_lines import (
+    BESIDE_MESSAGES,
+    PromptBlocks,
+    prompt_body,
+)
 from llama_load.record.joined_conversations import Turn
 from llama_load.record.prompt_images import with_names
 from llama_load.record.read_exchange import SeenRequest
@@ -42,6 +49,8 @@ MOST_UNANSWERED = 3
 # What a part takes without its text, and a block's number.
 BYTES_OF_PART = 400
 BYTES_OF_NUMBER = 8
+# What a part of a message takes: its kind and its digest.
+BYTES_OF_PIECE = 160
 
 
 @dataclass(slots=True)
@@ -196,6 +205,11 @@ class EarlierPrompts:
         if self._server is not None:
             texts *= 2  # they are in the body as well
         size = texts + BYTES_OF_PART * (len(thread.parts) + 1)
+        for part in thread.parts:
+            size += BYTES_OF_PIECE * len(part.pieces)
+        if thread.body is not None:
+            others = {name: thread.body.get(name) for name in BESIDE_MESSAGES}
+            size += memory_bytes(msgspec.json.encode(others))
         if thread.blocks is not None:
             size += BYTES_OF_NUMBER * len(thread.blocks.numbers)
         return size

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.foreign_json import decode_foreign
+from llama_load.foreign_json import decode_foreign, refuse_many_values
 from llama_load.record.chat_messages import (
     MessageDict,
     message_of_answer,
@@ -26,6 +26,12 @@ from llama_load.workloads.openai_messages import SAMPLING
 
 # A compressed body may not grow beyond this.
 MOST_DECODED_BYTES = 256 << 20
+# Of a request, each of which takes a microsecond or more: any client that can connect holds up the
+# recording of all others. A prompt of a million tokens has as many.
+MOST_VALUES = 2_000_000
+# Of these together, which take some ten microseconds and 500 bytes each.
+MOST_PARTS = 100_000
+MOST_NAME_CHARS = 1000
 # Other names of the same APIs; the last part of a path decides, so that any base path works.
 _PATHS = {
     "/chat/completions": "chat",
@@ -122,6 +128,14 @@ def read_exchange(passed: PassedExchange) -> SeenRequest | None:
     )
     model = body.get("model")
     seen.model = model if isinstance(model, str) else ""
+    if len(seen.model) > MOST_NAME_CHARS:
+        raise NotUnderstoodError(
+            f"the name of its model has more than {MOST_NAME_CHARS:,} characters"
+        )
+    if _parts_of(body) > MOST_PARTS:
+        raise NotUnderstoodError(
+            f"it has more than {MOST_PARTS:,} messages, parts of them and tools"
+        )
     seen.tools = tools_of(body)
     seen.sampling = {
         name: body[name] for name in SAMPLING if body.get(name) is not None
@@ -136,9 +150,22 @@ def read_exchange(passed: PassedExchange) -> SeenRequest | None:
     return seen
 
 
+def _parts_of(body: Mapping[str, Any]) -> int:
+    """How many messages, parts of messages and tools a request has."""
+    count = 0
+    for name in ("messages", "input", "system", "instructions", "tools"):
+        value = body.get(name)
+        for part in value if isinstance(value, list) else ():
+            content = part.get("content") if isinstance(part, dict) else None
+            count += 1 + (len(content) if isinstance(content, list) else 0)
+    return count
+
+
 def _body_of(passed: PassedExchange) -> Mapping[str, Any]:
     try:
-        body = decode_foreign(_decompressed(passed.request, passed.request_encoding))
+        data = _decompressed(passed.request, passed.request_encoding)
+        refuse_many_values(data, MOST_VALUES)
+        body = decode_foreign(data)
     except ValueError as error:
         raise NotUnderstoodError(f"its body is not understood: {error}") from None
     if not isinstance(body, dict):

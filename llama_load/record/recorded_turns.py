@@ -3,6 +3,7 @@ that `llama-load prompts` reads."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from llama_load.topics.reprocessing import (
 # Requests whose turns are compared; each is a row of about 300 bytes in memory.
 MOST_REQUESTS = 500_000
 MOST_FILE_BYTES = 256 << 20
+MOST_ADAPTER_CHARS = 200
 TURNS = ".turns"
 _WORKLOAD = "recording"
 _HOST = "server"  # a recording has one
@@ -106,7 +108,7 @@ class RecordedTurns:
             "ended_mono_ns": seen.ended_ns,
         }
         if seen.body.get("lora") is not None:
-            row["adapter"] = json.dumps(seen.body["lora"])
+            row["adapter"] = _adapter(seen.body["lora"])
         if place is not None:
             row["conversation"] = f"c{place.conversation}"
             row["conversation_start"] = place.conversation
@@ -139,6 +141,14 @@ class RecordedTurns:
         columns = pa.schema([whole.field(name) for name in _COLUMNS])
         rows = [seen.row for seen in self._seen]
         return Records(pa.Table.from_pylist(rows, schema=columns))
+
+
+def _adapter(value: Any) -> str:
+    """What tells one choice of adapters from another; of a long one its digest."""
+    text = json.dumps(value)
+    if len(text) <= MOST_ADAPTER_CHARS:
+        return text
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _facts(server: RecordedServer, rows_without_cache: frozenset[int]) -> RunFacts:

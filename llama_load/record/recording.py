@@ -32,6 +32,8 @@ from llama_load.units import quantity
 
 _REQUESTS = ".requests"
 _REFUSED = ".refused"
+# Clients can make up any number.
+MOST_REASONS = 1000
 
 
 def _beside(out: Path, ending: str) -> Path:
@@ -118,8 +120,15 @@ class Recording:
 
     def _leave_out(self, number: int, why: str) -> None:
         self._counts["requests"] += 1
-        self._reasons[printable(why, 200)] += 1
+        self._count_reason(why)
         self._say(f"#{number}  passed on, not recorded: {why}")
+
+    def _count_reason(self, why: str) -> None:
+        """Why something is not in the file; of very many reasons the later ones have one line."""
+        reason = printable(why, 200)
+        if reason not in self._reasons and len(self._reasons) >= MOST_REASONS:
+            reason = "other reasons"
+        self._reasons[reason] += 1
 
     def _count_tokens(self, seen: SeenRequest) -> None:
         if seen.prompt_tokens is not None and seen.cached_tokens is not None:
@@ -153,7 +162,7 @@ class Recording:
         self, seen: SeenRequest, digest: DigestLines, blocks: PromptBlocks
     ) -> Turn | None:
         if seen.messages is None and seen.prompt is None:
-            self._reasons[f"{seen.api}: a trace has no such requests"] += 1
+            self._count_reason(f"{seen.api}: a trace has no such requests")
             return None
         # This forgets the texts.
         turn = None if seen.messages is None else self._conversations.add(seen)
@@ -168,7 +177,7 @@ class Recording:
 
     def _write_conversation(self, line: dict[str, object], why: str) -> None:
         if why:
-            self._reasons[printable(why, 200)] += 1
+            self._count_reason(why)
             self._add_beside(_REFUSED, line)
         else:
             self._lines.add(line)
@@ -182,7 +191,7 @@ class Recording:
             try:
                 self._others[ending] = PrivateLines(_beside(self._out, ending))
             except UsageError as error:
-                self._reasons[printable(str(error), 200)] += 1
+                self._count_reason(str(error))
                 return
         self._others[ending].add(line)
 

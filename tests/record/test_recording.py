@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from llama_load.errors import UsageError
+from llama_load.plain_http import Session
 from llama_load.record.passed_exchange import PassedExchange
 from llama_load.record.recording import Recording
+from llama_load.record.token_blocks import ServerTokens
 from tests.foreign_readers import ANSWERED_CHAT
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
@@ -32,6 +37,82 @@ def passed(number: int, path: str, body: dict[str, object]) -> PassedExchange:
         content_type="application/json",
         pieces=[(number * 10**9 + 10**7, ANSWERED_CHAT)],
     )
+
+
+def kept_bytes(recording: Recording, bodies: Iterable[dict[str, object]]) -> int:
+    """What the recording keeps in memory of these requests."""
+    tracemalloc.start()
+    for number, body in enumerate(bodies, start=1):
+        recording.take(passed(number, "/v1/chat/completions", body))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return kept
+
+
+LARGE = "x" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"model": LARGE},
+        {"lora": [LARGE]},
+        {"chat_template_kwargs": {"a": LARGE}},
+        {"tool_choice": LARGE},
+        {"tools": [LARGE]},
+        {"stop": [LARGE]},
+        {"messages": [{"role": "user", "content": [LARGE]}]},
+        {"messages": [{"role": LARGE, "content": "a"}]},
+        {"messages": [{"role": "user", "content": ["a"] * 50_000}]},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_no_field_of_a_request_is_kept_uncounted(
+    field: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of a model, an adapter and parts of a message had no limit in all: who could connect
+    could fill the memory."""
+    monkeypatch.setattr("llama_load.record.joined_conversations.MOST_BYTES", 4 << 20)
+    monkeypatch.setattr("llama_load.record.earlier_prompts.MOST_BYTES", 4 << 20)
+    session = Session()
+    server = ServerTokens(session, "http://127.0.0.1:9")
+    recording = Recording(tmp_path / "t.jsonl", lambda _: None, None, counter=server)
+    bodies = ({"seed": number, **CHAT, **field} for number in range(30))
+    assert kept_bytes(recording, bodies) < 20 << 20
+    recording.close()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"messages": [{}] * 200_000},
+        {"messages": [{"role": "user", "content": [1] * 200_000}]},
+        {"tools": [1] * 200_000},
+        {"user": dict.fromkeys(map(str, range(1_500_000)), 1)},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_a_request_of_very_many_parts_does_not_hold_up_the_others(
+    field: dict[str, object], tmp_path: Path
+) -> None:
+    """One of 64 MiB took minutes, in which nothing else was recorded."""
+    recording = Recording(tmp_path / "t.jsonl", lambda _: None, None)
+    request = passed(1, "/v1/chat/completions", CHAT | field)
+    started_s = time.process_time()
+    recording.take(request)
+    assert time.process_time() - started_s < 3
+    assert "more than" in str(recording.summary(None))
+    recording.close()
+
+
+def test_clients_that_make_up_reasons_fill_no_memory(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "t.jsonl", lambda _: None, None)
+    for number in range(1500):
+        request = passed(number, "/v1/chat/completions", CHAT)
+        recording.take(replace(request, request_encoding=f"coding-{number}"))
+    assert len(recording._reasons) == 1001
+    assert recording._reasons["other reasons"] == 500
+    recording.close()
 
 
 def test_a_file_beside_the_recording_is_never_in_its_way(tmp_path: Path) -> None:
