@@ -1,6 +1,6 @@
 """What the write-ups behind the bundled plans claim, and where a plan's result answers it.
 
-docs/references.md has a table of them for each write-up, and `tests/heavy/test_references.py` reads
+benchmarks/claims.md has a table of them for each write-up, and `tests/heavy/test_references.py` reads
 each from the result of its plan.
 """
 
@@ -168,7 +168,7 @@ PYTHON = "llama-cpp-python-gpus"
 VLLM = "vllm-vs-llama-cpp"
 CAUSE = "the plan measures how large a loss is, not its cause"
 
-# By the heading in docs/references.md.
+# By the heading in benchmarks/claims.md.
 CLAIMS: Mapping[str, Sequence[Claim]] = {
     "Documents and images on 4 slots": (
         Claim(
@@ -285,7 +285,7 @@ CLAIMS: Mapping[str, Sequence[Claim]] = {
 
 
 def lines_for(heading: str) -> list[str]:
-    """The table of docs/references.md below this heading."""
+    """The table of benchmarks/claims.md below this heading."""
     lines = ["| claim of the write-up | answered by |", "|---|---|"]
     for claim in CLAIMS[heading]:
         where = claim.answer.where

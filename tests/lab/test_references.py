@@ -377,7 +377,7 @@ def test_vllm_against_llama_cpp() -> None:
 @pytest.mark.parametrize("heading", CLAIMS)
 def test_the_claims_of_a_write_up_are_those_of_the_documentation(heading: str) -> None:
     """Each names a table, a column or a setting that its plan has."""
-    page = (REPOSITORY / "docs" / "references.md").read_text()
+    page = (REPOSITORY / "benchmarks" / "claims.md").read_text()
     section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     assert "\n".join(lines_for(heading)) in section
 
