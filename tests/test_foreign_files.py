@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +262,15 @@ def test_a_wait_longer_than_any_run_is_refused(wait: str, tmp_path: Path) -> Non
         read_talks(file, REQUEST)
 
 
+def test_a_wait_of_400_digits_is_refused(tmp_path: Path) -> None:
+    """No float can be made of it, so that the sentence could not be."""
+    line = '{"messages": [{"role": "user", "content": "a", "delay_s": %s}]}'
+    file = tmp_path / "talks.jsonl"
+    file.write_text(line % ("9" * 400))
+    with pytest.raises(UsageError, match="after a wait"):
+        read_talks(file, REQUEST)
+
+
 def test_a_small_trace_cannot_ask_for_a_gigabyte_of_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +280,21 @@ def test_a_small_trace_cannot_ask_for_a_gigabyte_of_text(
     with pytest.raises(UsageError, match="million tokens in all"):
         for _ in range(40):
             text.prompt(iter(()), 1_000_000)
+
+
+class Constant:
+    """A tokenizer that counts the same for every text."""
+
+    source = "server /tokenize"
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        return [7] * len(texts)
+
+
+def test_a_tokenizer_that_counts_nothing_for_words_is_refused() -> None:
+    """It may be the server's: a prompt of a known length had no end, and filled the memory."""
+    with pytest.raises(UsageError, match="counts 0 tokens for"):
+        BlockText("0", Constant())
 
 
 # ---------------------------------------------------------------------- links

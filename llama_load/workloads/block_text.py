@@ -19,6 +19,8 @@ BLOCK_TOKENS = 512  # of Mooncake's traces
 # assembled from them.
 PASSAGE_TOKENS = 64
 PASSAGES = 256
+# A word has one token or more.
+MOST_WORDS_A_TOKEN = 4
 # A gigabyte of text. A trace of 3 kB can ask for 400 million tokens.
 MOST_TOKENS = 250_000_000
 
@@ -35,6 +37,17 @@ class _Passage:
         # Nearly twice as fast as shuffle(); most of a plan's time is spent here.
         words = sorted(self.text.split(" "), key=lambda _: draw.random())
         return _Passage(" ".join(words), self.tokens)
+
+
+def _refuse_too_few_tokens(passage: _Passage, counter: TokenCounter) -> None:
+    """UsageError: a prompt of so many tokens would have no end, or fill the memory. The counter may
+    be a server's."""
+    words = passage.text.count(" ") + 1
+    if passage.tokens * MOST_WORDS_A_TOKEN < words:
+        raise UsageError(
+            f"the tokenizer ({counter.source}) counts {passage.tokens} tokens for {words} words, "
+            "so that no prompt of a known length can be made; give --tokenizer"
+        )
 
 
 class BlockText:
@@ -85,6 +98,8 @@ class BlockText:
             _Passage(text.removeprefix(start), tokens - start_tokens)
             for text, tokens in made
         ]
+        for passage in self._passages:
+            _refuse_too_few_tokens(passage, counter)
 
     def prompt(self, names: Iterator[str], tokens: int) -> tuple[str, int]:
         """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens.

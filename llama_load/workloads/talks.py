@@ -3,6 +3,7 @@ one answer."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +23,9 @@ def recorded_wait_s(seconds: float, where: str) -> float:
     """The wait before a turn, s: no less than 0. UsageError: longer than a run can last, or no
     number."""
     if not seconds <= LONGEST_THINK_S:
+        shown = min(seconds, sys.float_info.max)  # an integer may have any length
         raise UsageError(
-            f"{where} comes after a wait of {seconds:g} s; at most {LONGEST_THINK_S:g} s can be "
+            f"{where} comes after a wait of {shown:g} s; at most {LONGEST_THINK_S:g} s can be "
             "kept"
         )
     return max(0.0, float(seconds))
