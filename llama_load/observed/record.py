@@ -137,8 +137,8 @@ class RequestRecord:
     stop_bytes: int | None = None  # of the longest `stop` that was sent, in UTF-8
     prompt_chars: int = 0  # characters of the prompt
     prompt_bytes: int | None = None  # of the same text, in UTF-8
-    # of a later turn: characters of the prompt before in its conversation, its messages as JSON; of
-    # any other prompt: of the one that was sent to this server before and begins most like it
+    # characters of the earlier prompt, its messages as JSON: of a later turn the one before, else
+    # the one sent to this server that begins most like it
     earlier_chars: int | None = None
     common_chars: int | None = None  # of these, how many this prompt begins with
     changed_in: str | None = None  # the first message in which it is another one

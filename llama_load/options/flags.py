@@ -307,10 +307,8 @@ FLAGS = (
         LOAD,
         "",
         "closed loop: the warm-up (at least a request per user) hands its slots over to the "
-        "measured requests one by one, and "
-        "further unmeasured requests keep up the load until the last one has ended: neither a "
-        "start cohort nor a falling load is "
-        "measured",
+        "measured requests one by one, and further unmeasured requests keep up the load until "
+        "the last one has ended",
     ),
     Flag(
         "--max-tokens",
@@ -615,8 +613,8 @@ FLAGS = (
         Kind.SWITCH,
         ADVANCED,
         "",
-        "send prompts as token ids, made with --tokenizer as each request is built (about 1 ms per "
-        "1000 tokens): with --endpoint completions or completion",
+        "send prompts as token ids, made with --tokenizer (about 1 ms per 1000 tokens), to "
+        "--endpoint completions or completion",
         role=Role.PROMPTS,
     ),
     Flag(
@@ -733,8 +731,7 @@ FLAGS = (
         LOAD,
         "0",
         "small requests of fixed size per second, beside the load and in none of its figures: "
-        "what a bystander feels "
-        "(such as 0.5; default: none)",
+        "what a bystander feels, such as 0.5",
         title="Probes per second",
         role=Role.SHAPE | Role.ANSWERS,
     ),
@@ -827,8 +824,8 @@ FLAGS = (
         Kind.SWITCH,
         ADVANCED,
         "",
-        "empty the server's prompt cache before each measurement (before a warm-up that goes over "
-        "into it): vLLM with VLLM_SERVER_DEV_MODE=1, llama-server with --slot-save-path, SGLang; "
+        "empty the server's prompt cache before each measurement: vLLM with "
+        "VLLM_SERVER_DEV_MODE=1, llama-server with --slot-save-path, SGLang; "
         "a server that refuses ends the run",
         role=Role.CACHE,
     ),
@@ -838,8 +835,8 @@ FLAGS = (
         ADVANCED,
         "",
         "start the server's profiler before each measurement and stop it after: vLLM with "
-        "--profiler-config, SGLang; a server that refuses ends the run. Its figures are those of "
-        "a profiled server",
+        "--profiler-config, SGLang; the figures are those of a profiled server, and writing the "
+        "trace may take minutes",
     ),
     Flag(
         "--extra-body",
@@ -900,8 +897,7 @@ FLAGS = (
         "",
         "token that the web page, /metrics there and --metrics-port ask for, at least 16 "
         "characters; safer in the environment as "
-        "LLAMA_LOAD_WEB_TOKEN (default: the page makes one up and prints it in its URL; "
-        "--web-login replaces it)",
+        "LLAMA_LOAD_WEB_TOKEN (default: a new one, printed in the page's URL)",
     ),
     Flag(
         "--ui-folder",

@@ -108,9 +108,8 @@ RESULT_FLAGS = (
         Kind.ADDRESS,
         None,
         "",
-        "serve live figures to Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT opens "
-        "it to other machines, "
-        "such as 0.0.0.0:9646 (the web UI has /metrics already)",
+        "serve live figures to Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT, such as "
+        "0.0.0.0:9646, opens it to other machines (the web UI has /metrics already)",
         role=Role.REPORT,
     ),
     Flag(
@@ -137,8 +136,8 @@ RESULT_FLAGS = (
         Kind.SWITCH,
         None,
         "",
-        "on a terminal, print all checks before the run, and the block of vllm bench serve with "
-        "all sections after it, as for a pipe or a file",
+        "on a terminal, print all checks and the block of vllm bench serve with all sections, as "
+        "for a pipe or a file",
         role=Role.REPORT,
     ),
     Flag(
