@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +123,28 @@ def test_the_server_refuses_what_it_cannot_answer(tmp_path: Path) -> None:
         ]
         assert texts == [" 1", " tok"]
     assert len(read_log(tmp_path / "log").entries) == 1
+
+
+@pytest.mark.parametrize(
+    "shape", [pytest.param("plain", marks=needs_compiler), "merged"]
+)
+@pytest.mark.parametrize("length", ["-1", str(2**64 - 1), str(2**64 - 90), "9" * 40])
+def test_a_length_that_is_none_does_not_end_the_server(
+    length: str, shape: str, tmp_path: Path
+) -> None:
+    """Any user of the machine can send it. With the length of the head it was a small number, and
+    the server read beyond its memory."""
+    body = b'{"stream": true, "max_tokens": 2, "prompt": "a"}'
+    head = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {length}\r\n\r\n"
+    with serving(Answers(shape=shape), tmp_path / "log") as url:
+        _, port = url.removeprefix("http://").split(":")
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as client:
+            client.sendall(head.encode() + body)
+            client.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionError):
+                while client.recv(4096):
+                    pass
+        assert ask(url, 2)[-1] == "[DONE]"
 
 
 @needs_compiler

@@ -440,7 +440,7 @@ static int take_request(int fd) {
     header_text(self->in, "\nconnection:", connection, sizeof connection);
     header_text(self->in, "\nexpect:", expect, sizeof expect);
     size_t head_bytes = end + 4 - self->in, body_bytes = strtoul(length, NULL, 10), whole = head_bytes + body_bytes;
-    if (whole > INPUT) return drop(fd), 0;
+    if (body_bytes > INPUT || whole > INPUT) return drop(fd), 0; /* their sum alone may be small: -1 is the largest number */
     if (self->in_bytes < whole) {
         *end = '\r';
         return 0;
