@@ -470,6 +470,7 @@ def test_modules_are_started_through_one_door() -> None:
         {"header": f"Authorization: Bearer {KEY}"},
         {"header": [f"X-Team: {KEY}", f"X-Other: {KEY}, and more"]},
         {"api_key": KEY},
+        {"api_k": KEY},  # the command line takes the beginning of a name
         {"swarm_key": KEY},
         {"web_token": KEY},
         {"scrape_token": KEY},

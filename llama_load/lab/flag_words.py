@@ -35,12 +35,15 @@ def words_of(flags: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
 
 
 def _row_of_secret(name: str, values: Sequence[object]) -> Flag | None:
-    """The flag of this name, if one of these values is secret."""
-    for flag in FLAGS:
-        if name in (flag.name, *flag.also):
-            given = [value for value in values if isinstance(value, str) and value]
-            has_secret = any(holds_secret(flag.kind, value) for value in given)
-            return flag if has_secret else None
+    """The flag of this name, if one of these values is secret. (The command line also takes the
+    beginning of a name.)"""
+    given = [value for value in values if isinstance(value, str) and value]
+    named = [flag for flag in FLAGS if name in (flag.name, *flag.also)]
+    if not named:
+        named = [flag for flag in FLAGS if flag.name.startswith(name)]
+    for flag in named:
+        if any(holds_secret(flag.kind, value) for value in given):
+            return flag
     return None
 
 

@@ -162,7 +162,7 @@ def _about(manifest: Manifest) -> dict[str, Any]:
         "burstiness": _finite_number(manifest.burstiness),
         "num_prompts": _finite_number(manifest.num_prompts),
         "endpoint_type": api.bench_name if api else OTHER,
-        "date": date if date.isdigit() else "",
+        "date": date if date.isascii() and date.isdigit() else "",
     }
 
 
