@@ -24,7 +24,8 @@ HEAD = """\
 
 What can a locustfile import with `from llama_load import …`? [Workloads](workloads.md) and
 [load models](load-models.md#shapes-in-a-locustfile) have examples. Names with a longer path, such as
-`llama_load.workloads.images.image_of`, are imported from there. This page is generated from the docstrings.
+`llama_load.workloads.images.image_of`, are imported from there. In signatures `*, …` are the keywords of `self.chat`
+(without `max_tokens` for `embed` and `rerank`). This page is generated from the docstrings.
 
 """
 EVENTS = """\
