@@ -79,6 +79,7 @@ PAGES = [
             "README.md",
             "CONTRIBUTING.md",
             "docker/README.md",
+            "docker/kubernetes/README.md",
             "benchmarks/README.md",
         )
     ),

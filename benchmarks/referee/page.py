@@ -31,7 +31,7 @@ PAGE = REPOSITORY / "docs" / "comparison.md"
 WHY = REPOSITORY / "docs" / "why.md"
 MORE = REPOSITORY / "benchmarks" / "referee" / "results.md"
 # Scenarios of the page; the others have their tables in MORE.
-ON_PAGE = ("64", "400", "1600", "poisson")
+ON_PAGE = ("400", "1600", "poisson")
 CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
 BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
 IN_SHORT = ("64", "400")

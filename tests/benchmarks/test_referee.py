@@ -108,7 +108,7 @@ def test_a_failed_client_stands_in_the_table_with_its_reason(tmp_path: Path) -> 
         "python": "p",
         "server": "server.c",
     }
-    results.cells = {"64/guidellm": {"failed": "exit code 3 | no\nresult"}}
+    results.cells = {"400/guidellm": {"failed": "exit code 3 | no\nresult"}}
     assert "| guidellm | FAILED: exit code 3 / no result |" in generated(results)
 
 
