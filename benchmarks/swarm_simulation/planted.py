@@ -232,6 +232,29 @@ def _nothing_happens(real: Any) -> Any:
     return lambda self: None
 
 
+def _cancelled_are_reported(_: Any) -> Any:
+    """A worker reports the end of a cancelled request apart from its record."""
+
+    def ended(self: Any, lease: Any, record: Any) -> None:
+        self._ended.append((*lease.key, False))
+        if self._ends_matter:
+            self._report_soon()
+
+    return ended
+
+
+def _begins_again(real: Any) -> Any:
+    """A worker that quits takes part in the run again when a late message says so."""
+
+    def begin(self: Any) -> None:
+        is_quitting = self._is_quitting
+        self._is_quitting = False
+        real(self)
+        self._is_quitting = is_quitting
+
+    return begin
+
+
 def _none_is_held_open(_: Any) -> Any:
     """A phase waits for the records that its own users hold open."""
     return lambda self: []
@@ -241,6 +264,7 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
     "lease: a lost worker's requests are repeated": ((Ledger, "lose", _handed_on),),
     "lease: those lost on their way stay lost": ((Ledger, "reconcile", _keeps_lost_leases),),
     "lease: with two workers": ((Ledger, "take_back", _not_taken_out),),
+    "lease: a late report ends the next one": ((WorkerRun, "ended", _cancelled_are_reported),),
     "acknowledgement: before the disk has it": ((RecordIngest, "_write", _acknowledged_unwritten),),
     "acknowledgement: of the next batch": ((Outbox, "acknowledged", _acknowledges_the_next),),
     "acknowledgement: a batch is stored twice": ((MasterRun, "_on_records", _every_batch_is_new), (Ledger, "accepts_record", _any_record_counts)),
@@ -252,6 +276,7 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
     "end: the master does not wait": ((WorkerState, "is_flushed", _flushed_by_word),),
     "end: a worker's lost last word is not said again": ((WorkerRun, "_repeat_last_word", _nothing_happens),),
     "end: records that tasks hold open are waited for": ((Ledger, "count_held_open", _none_is_held_open),),
+    "end: a worker that quits begins again": ((WorkerLifecycle, "_begin", _begins_again),),
     "end: requests begin after it": ((LeaseClient, "close", _nothing_happens),),
     "start: a lost message is not sent again": ((UnansweredSpawns, "sent", _forgets),),
     "start: a lost word of a ready worker is not sent again": ((UnansweredReady, "sent", _forgets),),
@@ -267,10 +292,18 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
 
 # Faults that show bugs which few seeds show.
 SHOWN_BY: dict[str, list[Fault]] = {
+    "lease: a late report ends the next one": [
+        Fault("users come and go", 3.65, 1, 0.5)
+    ],
     "acknowledgement: nothing is sent again": [Fault("connections flap", 1.0, 0, 10.0)],
     "end: a worker's lost last word is not said again": [
         Fault("SIGTERM to a worker", 2.0, 0, 3.0),
         Fault("connections reset", 1.0, 0, 1.0, FLUSHED),
+    ],
+    "end: a worker that quits begins again": [
+        Fault("network cut", 0.15, 0, 10.0, "spawn"),
+        Fault("SIGTERM to a worker", 1.72, 1, 0.5),
+        Fault("SIGTERM to a worker", 3.12, 0, 40.0),
     ],
     "end: requests begin after it": [Fault("Ctrl-C", 2.0, 0, 3.0)],
     "start: a lost message is not sent again": [

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,6 +195,8 @@ class WorkerProcess:
         machine: Machine,
         server: Server,
         master_machine: Machine,
+        *,
+        chance: Random,
     ) -> None:
         self.name = name
         self.loop = loop
@@ -200,6 +204,8 @@ class WorkerProcess:
         self.server = server
         self.link: Link | None = None
         self.requests = 0
+        self._chance = chance
+        self._started_users = 0
         self.holds_open = False  # its users hold answers open while they send more
         self.is_over = False
         self.was_killed = False
@@ -309,14 +315,24 @@ class WorkerProcess:
             self.environment.events.test_start.fire(environment=self.environment)
         while len(self._users) < users:
             User(self.environment).start(self._users)
-        extra = list(self._users)[users:]
-        gevent.killall(extra, block=False)
+        self._stop_users(len(self._users) - users)
+
+    def next_user(self) -> int:
+        """The number of a user that is about to start."""
+        self._started_users += 1
+        return self._started_users
+
+    def _stop_users(self, count: int) -> None:
+        """Any of them, as Locust does: it keeps its users in a set. Drawn, so that a seed is the
+        same run everywhere."""
+        in_order = sorted(self._users, key=attrgetter("args"))
+        gevent.killall(self._chance.sample(in_order, max(count, 0)), block=False)
 
     def _stop(self) -> None:
         if self.worker_state != STATE_RUNNING:
             return
         self.worker_state = STATE_STOPPED
-        gevent.killall(list(self._users), block=False)
+        self._stop_users(len(self._users))
         self._users.join()
         self.environment.events.test_stop.fire(environment=self.environment)
 
@@ -390,9 +406,9 @@ class User:
 
     def start(self, group: Group) -> None:
         """Begin."""
-        group.spawn(self._run)
+        group.spawn(self._run, self._process.next_user())
 
-    def _run(self) -> None:
+    def _run(self, _number: int) -> None:
         while self._environment.llama_load is None:
             gevent.sleep(0.02)
         session = self._environment.llama_load

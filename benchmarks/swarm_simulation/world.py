@@ -122,8 +122,15 @@ class World:
         """One more worker begins."""
         name = f"w_{len(self.workers):08x}{0:024x}"
         machine = Machine(name, self.loop, self.chance)
+        # Drawn apart, so that the other choices of a seed stay what they are.
+        chance = Random(f"users of {name}, seed {self.seed}")
         worker = WorkerProcess(
-            name, self.loop, machine, self.server, self.master.machine
+            name,
+            self.loop,
+            machine,
+            self.server,
+            self.master.machine,
+            chance=chance,
         )
         worker.holds_open = self.holds_open
         worker.link = Link(self.loop, self.chance, worker, self.master)

@@ -98,7 +98,7 @@ class LeaseClient:
     sleep_until: Callable[[int], object] = sleep_until
     in_flight: int = 0
     under_way: set[AnswerUnderWay] = field(default_factory=set)
-    open_records: set[OpenRecord] = field(default_factory=set)
+    open_records: dict[OpenRecord, None] = field(default_factory=dict)
     beginnings: SentBeginnings = field(default_factory=SentBeginnings)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
     _measuring: bool = False

@@ -19,7 +19,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError
 from llama_load.observed.new_tokens import LOOK_EVERY_S, NewTokens
-from llama_load.observed.record import RequestRecord
+from llama_load.observed.record import CANCELLED, RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import read_options
 from llama_load.run.in_thread import in_thread
@@ -210,6 +210,10 @@ class WorkerLifecycle:
 
     def _begin(self) -> None:
         if self._config is None or self._run is not None:
+            return
+        # Locust still hears the master while the last records are delivered: a message to spawn
+        # users may have been under way for long.
+        if self._is_quitting:
             return
         try:
             self._run = WorkerRun(
@@ -437,7 +441,10 @@ class WorkerRun:
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `DispatcherLink.ended`."""
+        """See `DispatcherLink.ended`. A cancelled request may be leased again: its record alone
+        says that it has ended, because a report that came later would end the new lease."""
+        if record.status == CANCELLED:
+            return
         self._ended.append((*lease.key, was_refused(record)))
         if self._ends_matter:  # other requests wait for it
             self._report_soon()

@@ -76,7 +76,8 @@ class Session(Protocol):
 
     settings: SessionSettings
     under_way: set[AnswerUnderWay]
-    open_records: set[OpenRecord]  # of ended requests, not published yet
+    # of ended requests, not published yet, in their order
+    open_records: dict[OpenRecord, None]
     beginnings: SentBeginnings  # of answered prompts without a conversation
 
     def take(self, workload: str) -> Ticket:
@@ -118,7 +119,7 @@ class OpenRecord:
         self.record = record
         self.session = session
         self.ended_with_run = False
-        session.open_records.add(self)
+        session.open_records[self] = None
         if record.status != OK:
             self.publish()
 
@@ -136,5 +137,5 @@ class OpenRecord:
     def publish(self) -> None:
         """Pass it on as it is now, unless that has happened already."""
         if self.is_open:
-            self.session.open_records.discard(self)
+            del self.session.open_records[self]
             self.session.publish(self.record)

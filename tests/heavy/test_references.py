@@ -221,7 +221,8 @@ def test_what_settings_of_llama_bench_do(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path
 ) -> None:
     """Batch and threads, each with two values, twice in turns: an effect is shown or is not, with
-    the difference that would have been found."""
+    the difference that would have been found. Runs of a busy machine are left out; what remains may
+    have an order that proves nothing."""
     done = sweep(
         "llama-bench",
         program=program,
@@ -246,7 +247,8 @@ def test_what_settings_of_llama_bench_do(
     readings = done.readings("llama-bench")
     for claim in ("a larger batch is faster", "more threads are faster"):
         reading = readings[claim]
-        said = ("p = ", "no two of its values have comparable results")
+        unproven = "not proven: the runs of"
+        said = ("p = ", "no two of its values have comparable results", unproven)
         assert any(text in reading.why for text in said), reading
         is_judged = reading.outcome != NOT_JUDGED
         assert is_judged is ("no effect" not in reading.why and said[0] in reading.why)

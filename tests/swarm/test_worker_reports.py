@@ -11,6 +11,7 @@ from llama_load.dispatch.leases import Lease
 from llama_load.run.open_requests import OpenRequests
 from llama_load.swarm import messages
 from llama_load.swarm.worker import FLUSH_EVERY_S, WorkerRun
+from tests.make_records import record
 
 KEYS = [(False, 0), (False, 1)]
 
@@ -73,3 +74,18 @@ def test_starts_that_could_not_be_sent_are_reported_later(flush_s: float) -> Non
     run.connected = True
     run._report()
     assert run.sent == [(messages.REPORT, {"started": KEYS, "ended": [], "wants": {}})]
+
+
+def test_the_end_of_a_cancelled_request_is_told_by_its_record_alone() -> None:
+    """The master may lease it again, to this worker, as soon as it has the record: a report that
+    came later would end the new lease, and one request more than asked for would be in flight."""
+    run = Reporting(FLUSH_EVERY_S)
+    for index, status in enumerate(["cancelled", "ok"]):
+        run.ended(Lease(index, False, "chat"), record(index, status=status))
+    run._report()
+    assert run.sent == [
+        (
+            messages.REPORT,
+            {"started": [], "ended": [(False, 1, False)], "wants": {}},
+        )
+    ]
