@@ -60,22 +60,23 @@ def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
 def check_json(data: Buffer) -> None:
     """Raises TooDeep, before it is decoded."""
     whole = data if isinstance(data, bytes) else bytes(data)
-    if has_one_budget():
-        structure = _STRING.sub(b"", whole)
-        size = TIME_OF_VALUES * (_memory_of(structure) + len(whole))
-        spend_bytes(decoded=size + BYTES_OF_NAME * structure.count(b":"))
     brackets = whole.count(b"[") + whole.count(b"{")
-    if brackets <= MOST_DEPTH and len(whole) * VALUE_BYTES <= MOST_MEMORY_BYTES:
+    is_small = len(whole) * VALUE_BYTES <= MOST_MEMORY_BYTES
+    is_flat = brackets <= MOST_DEPTH
+    if is_small and is_flat and not has_one_budget():
         return
 
-    without_strings = _STRING.sub(b"", whole)  # brackets and commas in texts are none
-    memory = _memory_of(without_strings) + len(whole)
+    structure = _STRING.sub(b"", whole)  # brackets and commas in texts are none
+    memory = _memory_of(structure) + len(whole)
+    if has_one_budget():
+        names = structure.count(b":")
+        spend_bytes(decoded=TIME_OF_VALUES * memory + BYTES_OF_NAME * names)
     if memory > MOST_MEMORY_BYTES:
         raise TooDeep(
             f"its values would take {memory / 2**30:.1f} GiB of memory, over the limit of "
             f"{MOST_MEMORY_BYTES >> 30} GiB"
         )
-    if _depth_of(without_strings) > MOST_DEPTH:
+    if _depth_of(structure) > MOST_DEPTH:
         raise TooDeep(f"it is nested too deeply: more than {MOST_DEPTH} levels")
 
 

@@ -254,7 +254,7 @@ def _columns() -> Iterator[str]:
         elif match := re.match(r"(\w+): [^=#]*?(?: = [^#]*?)?(?: +# (.*))?$", text):
             name, behind = match.groups()
             meaning = latencies.get(name) or behind or " ".join(above)
-            yield (f"| `{name}` | {meaning.replace('|', 'or')} |\n")
+            yield f"| `{name}` | {meaning.replace('|', 'or')} |\n"
             above = []
         elif not text:
             after_blank = True

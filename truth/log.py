@@ -106,7 +106,7 @@ def read_log(path: Path) -> Log:
     server: Mapping[str, Any] = {}
     for number, line in enumerate(lines, 1):
         try:
-            value = value_of(line)
+            value = _object(value_of(line))
             if "server" in value:
                 server = _object(value["server"])
             else:

@@ -105,6 +105,8 @@ def test_no_text_of_others_commands_the_terminal(
         ({**ENTRY, "received_mono_ns": "1"}, SERVER),
         ({**ENTRY, "received_mono_ns": 10**400}, SERVER),
         ({**ENTRY, "path": 1}, SERVER),
+        ([], SERVER),
+        (["server"], SERVER),
         ({**ENTRY, "event_tokens": {"a": 1}}, SERVER),
         (ENTRY, [SERVER]),
         (ENTRY, {**SERVER, "late_p99_ns": "late"}),

@@ -161,8 +161,8 @@ def _make_parts(path: Path) -> None:
             folder.mkdir(exist_ok=True)
     except (LeadsOutsideError, TooLarge) as error:
         raise UsageError(str(error)) from None
-    except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
-        why = getattr(error, "strerror", None) or error
+    except OSError as error:
+        why = error.strerror or error
         raise UsageError(
             f"the folder {path} cannot be made: {why}; give another --out"
         ) from None
