@@ -181,6 +181,10 @@ class Link:
     def _closed_by_death(self) -> None:
         if self.cut:
             return  # the master hears nothing of it
+        if self.master.machine.is_stopped:
+            # Its kernel keeps what has come, and that the connections are closed.
+            self.later(self.delay_s, self._closed_by_death)
+            return
         for line in self.ways.values():
             line.pump()
             line.lose()
