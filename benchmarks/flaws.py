@@ -162,7 +162,7 @@ CASES = (
     ),
     Case(
         name="an early first token in a third, at two fifths",
-        check="early_first_ratio",
+        check="early_first_ratio|second_group_ratio",
         flaw=Flaw(early_s=0.04, early_every=3),
         flags=("--num-prompts", "120"),
     ),

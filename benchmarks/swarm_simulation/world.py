@@ -307,8 +307,11 @@ def broken_of(world: World, run: WatchedRun, log: Sequence[Any]) -> list[str]:
     ]
 
     unrecorded: Counter[Key] = Counter()
+    added_later: set[Key] = set()
     for request in log:
-        if request.request_id not in ids and request.request_id not in spooled:
+        if request.request_id in spooled:
+            added_later.add(request.key)
+        elif request.request_id not in ids:
             unrecorded[request.key] += 1
     for key, count in unrecorded.items():
         if named[key] < 1:
@@ -324,7 +327,9 @@ def broken_of(world: World, run: WatchedRun, log: Sequence[Any]) -> list[str]:
         missing = [
             index
             for index in range(world.plan.requests)
-            if (False, index) not in of_key and not named[False, index]
+            if (False, index) not in of_key
+            and (False, index) not in added_later
+            and not named[False, index]
         ]
         if len(missing) != run.prepared.writer.manifest.dropped:
             broken.append(

@@ -38,6 +38,9 @@ MOST_MISSING = 0.5
 FEWEST_DECODED = 2
 # A first gap depends on the prompt where their ranks do, by so many standard errors (chance: 0.5 %).
 DEPENDS_BY = 2.6
+# A prompt takes a step of decoding at least, and a machine for prompts alone, without other answers
+# in its steps, is at most this many times as fast.
+FASTER_AT_PROMPTS = 3.0
 # Of a float32.
 ROUNDING = 1e-6
 # Answers whose gaps show how much the prompts of others stretch them.
@@ -77,12 +80,13 @@ class FirstGaps:
         # equal first tokens depend on nothing that shows
         if len(np.unique(ttft_ms[early])) < 2:
             return False
+        first_ms = np.median(ttft_ms[early])
+        if first_ms * FASTER_AT_PROMPTS < self.step_ms:
+            return False
         counted = extra[early & ~np.isnan(extra)]
-        if len(counted):
-            is_invented = np.median(counted) > 0
-        else:
-            is_invented = np.median(ttft_ms[early]) < self.step_ms
-        if is_invented:
+        if len(counted) and np.median(counted) > 0:
+            return False
+        if not len(counted) and first_ms < self.step_ms:
             return False
         least_ms = EARLY_BY_TTFT * ttft_ms[early]
         gaps_ms = self.unexplained_ms[early]

@@ -85,16 +85,15 @@ def outliers(
         ended, latest_begun, side="right"
     )
     at_once = (latest_begun < earliest_until) & (ended_meanwhile == 0)
-    at_start = latest_begun < ended[0]
+    before_any_ended = latest_begun < ended[0]
     numbers = np.arange(most)
     span = np.maximum.accumulate(slowest) - np.minimum.accumulate(slowest)
     few = numbers < max(1, int(MOST_SHARE * count))
-    is_one_time = at_once | (span == numbers) | at_start
+    is_one_time = at_once | (span == numbers) | before_any_ended
     factors = np.where(few | is_one_time, factors, 0.0)
     number = int(np.argmax(factors)) + 1
     factor = float(factors[number - 1])
-    rest = np.delete(values, order[:number])
-    found = Outliers(order[:number], factor, float(values.mean()), float(rest.mean()))
+    found = _outliers(values, order[:number], factor)
     if factor >= LEAST_FACTOR:
         return found
     if not are_alike:
@@ -117,22 +116,27 @@ def _slow_at_start(
     7 of the first 13 of 200 are the slowest: by chance, 13 over 7 / 200 over 7 = 10^-9.
     """
     count = len(values)
-    best: Outliers | None = None
+    most = 0
     least = LEAST_LOG_CHANCE
     until = 0
     for number, place in enumerate(order[: int(MOST_AT_ONCE * count)].tolist(), 1):
         until = max(until, place + 1)
         if until > LATEST_START * count:
             break
-        factor = float(quotients[place] / quotients[order[number]])
+        factor = quotients[place] / quotients[order[number]]
         chance = log_chosen(until, number) - log_chosen(count, number)
         if factor >= LEAST_STEP and chance < least:
-            rest = np.delete(values, order[:number])
             least = chance
-            best = Outliers(
-                order[:number], factor, float(values.mean()), float(rest.mean())
-            )
-    if best is None or best.shift <= LEAST_SHIFT:
+            most = number
+    if not most:
         return None
-    slow = float(np.median(quotients[best.places])) / float(np.median(quotients))
-    return best if slow >= LEAST_SLOW else None
+
+    factor = float(quotients[order[most - 1]] / quotients[order[most]])
+    found = _outliers(values, order[:most], factor)
+    slow = float(np.median(quotients[found.places])) / float(np.median(quotients))
+    return found if found.shift > LEAST_SHIFT and slow >= LEAST_SLOW else None
+
+
+def _outliers(values: Values, places: Instants, factor: float) -> Outliers:
+    rest = np.delete(values, places)
+    return Outliers(places, factor, float(values.mean()), float(rest.mean()))

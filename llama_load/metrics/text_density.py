@@ -115,8 +115,11 @@ def shortage_of_turns(
     First turns of 400 tokens and 1,600 characters, second ones of 410 tokens and 3,300 characters:
     1,700 characters more are no 10 tokens; the history was not counted, or was dropped.
     """
+    is_later = turns > 1
+    if is_later.sum() < LEAST_TURNS:
+        return None
     first = _first_turns(conversations, turns)
-    rows = (turns > 1) & (first >= 0)
+    rows = is_later & (first >= 0)
     if rows.sum() < LEAST_TURNS:
         return None
     expected = expected_tokens(chars, size)

@@ -25,6 +25,19 @@ def test_events_of_two_reads_at_once_came_together() -> None:
     assert together(made).is_first.tolist() == [False, True, False]
 
 
+def test_events_of_a_burst_are_written_one_by_one() -> None:
+    """A gateway holds 20 tokens back and writes each by itself, 20 to 190 us apart; a small model
+    takes 10 ms for each token, between stalls of 2 s."""
+    draw = np.random.default_rng(3)
+    burst = (*draw.uniform(0.02, 0.19, 19), 400.0, *draw.uniform(0.02, 0.19, 19))
+    stalls = (*(10.0,) * 12, 2000.0, *(10.0,) * 12, 2000.0)
+    made = records(burst, stalls)
+    assert together(made).in_bursts.tolist() == [38, 0]
+    assert together(made).is_first_in_burst.tolist() == [True, False]
+    several = [record(number, gaps_ms=burst) for number in range(40)]
+    assert "buffered_ratio" in bad(verdict(*several))
+
+
 def test_exponential_gaps_are_below_the_limit() -> None:
     draw = np.random.default_rng(2)
     made = [

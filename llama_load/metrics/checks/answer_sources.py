@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, limited
+from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.checks import interruptions
 from llama_load.metrics.equal_work import Work
 from llama_load.metrics.evidence import Evidence
@@ -47,10 +48,9 @@ NEARLY_ALL = 0.8
 LONGEST_PART = 0.8
 # Prompt tokens where they are unknown: of English text.
 CHARS_PER_TOKEN = 4.0
-# See `_looked_at_first_tokens`: by stage, intended cache and slots.
-_LOOKED_AT: WeakKeyDictionary[
-    Records, dict[tuple[int | None, bool | None, int | None], Looked]
-] = WeakKeyDictionary()
+# See `_looked_at_first_tokens`: by stage, intended cache, slots, and whether of all turns.
+Asked = tuple[int | None, bool | None, int | None, bool]
+_LOOKED_AT: WeakKeyDictionary[Records, dict[Asked, Looked]] = WeakKeyDictionary()
 
 
 def at_equal_work(evidence: Evidence) -> Iterator[Check]:
@@ -80,10 +80,7 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
 def ttft_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64]:
     """TTFT at equal work of these requests, which are all that were in flight: without its wait for
     a slot, / what prompts and load explain and the median of its kind; NaN where not judged."""
-    looked = _looked_at_first_tokens(evidence, records)
-    quotients = np.full(len(records), np.nan)
-    quotients[looked.rows] = looked.quotients
-    return quotients
+    return _of_all(records, _looked_at_first_tokens(evidence, records))
 
 
 def turn_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64] | None:
@@ -93,28 +90,41 @@ def turn_quotients(evidence: Evidence, records: Records) -> NDArray[np.float64] 
     streamed = _streamed(evidence, records)
     if with_known_prompt(records, evidence.cache.intended)[streamed].all():
         return None
-    turns = np.nan_to_num(records.numbers("turn")).astype(np.int64)
-    _, kinds = np.unique(
-        np.column_stack((_kinds(records), turns)), axis=0, return_inverse=True
-    )
-    looked = by_ttft(_servers(evidence, records, streamed), kinds.ravel())
+    return _of_all(records, _looked_at_first_tokens(evidence, records, all_turns=True))
+
+
+def _of_all(records: Records, looked: Looked) -> NDArray[np.float64]:
+    """The quotients in the rows of their requests; NaN elsewhere."""
     quotients = np.full(len(records), np.nan)
     quotients[looked.rows] = looked.quotients
     return quotients
 
 
-def _looked_at_first_tokens(evidence: Evidence, records: Records) -> Looked:
-    """The times to the first token of these records at equal work. Several checks ask for them, and
-    fitting the work takes most of a verdict's time: kept as long as the records are."""
-    key = (evidence.stage_number, evidence.cache.intended, evidence.slots)
+def _looked_at_first_tokens(
+    evidence: Evidence, records: Records, *, all_turns: bool = False
+) -> Looked:
+    """The times to the first token of these records at equal work: of known prompts, or of
+    `all_turns`, whose number is a kind then. Several checks ask for them, and fitting the work
+    takes most of a verdict's time: kept as long as the records are."""
+    key = (evidence.stage_number, evidence.cache.intended, evidence.slots, all_turns)
     of_records = _LOOKED_AT.setdefault(records, {})
     if key not in of_records:
-        judged = _streamed(evidence, records) & with_known_prompt(
-            records, evidence.cache.intended
-        )
-        servers = _servers(evidence, records, judged)
-        of_records[key] = by_ttft(servers, _kinds(records))
+        judged = _streamed(evidence, records)
+        kinds = _kinds(records)
+        if all_turns:
+            kinds = _by_turn(records, kinds)
+        else:
+            judged &= with_known_prompt(records, evidence.cache.intended)
+        of_records[key] = by_ttft(_servers(evidence, records, judged), kinds)
     return of_records[key]
+
+
+def _by_turn(records: Records, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """These kinds, parted by the number of the turn."""
+    turns = np.nan_to_num(records.numbers("turn")).astype(np.int64)
+    both = np.column_stack((kinds, turns))
+    _, parted = np.unique(both, axis=0, return_inverse=True)
+    return parted.ravel()
 
 
 def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
@@ -223,7 +233,7 @@ def _changed_for_a_part(
     text = f"{count} of {len(smaller)} requests, sent {when}, "
     text += f"had latencies {size:.1f} x {how} "
     text += "at equal prompt length and load, with none between"
-    return limited("changed_ratio", size, text)
+    return limited(CHANGED, size, text)
 
 
 def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:

@@ -16,7 +16,7 @@ from llama_load.metrics.interruption import moved_at_the_end
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.spoiled import E2EL, TPOT, TTFT
 from llama_load.metrics.statistics import describe, is_enough, least_count
-from llama_load.metrics.together import together
+from llama_load.metrics.together import Together, together
 from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
@@ -71,9 +71,8 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
     expected = _expected_merged(evidence, ok)
     lumped = np.maximum(LUMPED_SHARE, (1 + expected) / 2)
-    lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(
-        ok
-    )
+    is_lumped = (events >= LEAST_EVENTS) & (came.in_bursts >= lumped * events)
+    lumps = float(is_lumped.sum()) / len(ok)
     if (share := float((expected * events).sum()) / total) > 0:
         text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
     if lumps > LIMITS["buffered_ratio"].limit and reads_are_late(evidence):
@@ -83,9 +82,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
             None,
             f"{lumpy}, because the client's event loop was late to read them",
         )
-    elif lumps > LIMITS["buffered_ratio"].limit and _first_came_alone(
-        ok, merged, events
-    ):
+    elif lumps > LIMITS["buffered_ratio"].limit and _first_came_alone(came, events):
         text += ", but first tokens came alone: the server sends several tokens at a time (unreported speculative decoding, "
         text += "a stream interval), so TTFT is right"
     elif lumps > LIMITS["buffered_ratio"].limit:
@@ -140,14 +137,12 @@ def _is_alone(evidence: Evidence) -> bool:
     return evidence.figures.peak_in_flight <= 1
 
 
-def _first_came_alone(
-    ok: Records, merged: NDArray[np.float64], events: NDArray[np.float64]
-) -> bool:
+def _first_came_alone(came: Together, events: NDArray[np.float64]) -> bool:
     """Whether the lumps of these streams are those of a server: the first token is sent alone,
     because a prompt gives one token, and a step of decoding gives a few. What buffers a stream (a
     proxy) holds its beginning back as well, and longer."""
-    reads = events - merged
-    are_first_alone = float(ok.equals("first_merged", True).mean()) <= MOST_FIRST_MERGED
+    reads = events - came.in_bursts
+    are_first_alone = float(came.is_first_in_burst.mean()) <= MOST_FIRST_MERGED
     # answers of a few tokens may have one step
     is_long = events > MOST_AT_A_TIME
     looked_at = is_long if is_long.any() else events > 0

@@ -12,7 +12,7 @@ import numpy as np
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks.answer_sources import ttft_quotients, turn_quotients
 from llama_load.metrics.constancy import (
     EQUAL_TURN,
@@ -71,7 +71,7 @@ def changes(evidence: Evidence) -> Iterator[Check]:
         return
     if not evidence.is_steady:
         text = "the load was not constant (a ramp, a trace): whether the server was the same all the time is not known"
-        yield limited("changed_ratio", None, text)
+        yield limited(CHANGED, None, text)
         return
     seen = observed(evidence)
     result = constancy(seen)
@@ -112,7 +112,7 @@ def _exceeds(result: Constancy, seen: Observed) -> bool:
         moved_in_a_third(each.change, seen.begin_ns, seen.end_ns)
         for each in result.changes
     ]
-    return max(sizes, default=1.0) > LIMITS["changed_ratio"].limit
+    return max(sizes, default=1.0) > LIMITS[CHANGED].limit
 
 
 def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
@@ -135,7 +135,7 @@ def _by_gaps(evidence: Evidence, seen: Observed) -> Check | None:
     if change is None:
         requests = quantity(len(seen.started_ns), "request")
         text = f"{requests} with {len(gaps_ms)} gaps show only changes of {TPOT} by {_factor(LEAST_SIZE)} or more"
-        return limited("changed_ratio", 1.0, text, detects=LEAST_SIZE)
+        return limited(CHANGED, 1.0, text, detects=LEAST_SIZE)
     return _changed(Constancy([TPOT], [Named(TPOT, change)]), seen)
 
 
@@ -196,7 +196,7 @@ def over_stages(checks: Sequence[Sequence[Check]]) -> Iterator[Check]:
     """Whether the server was the same within each stage, from the main checks of the stages (a
     stage that failed has a line of its own). Between stages the load differs, and so do
     latencies."""
-    name = "changed_ratio"
+    name = CHANGED
     judged = []
     for stage in checks:
         judged += [check for check in stage if check.name == name][:1]
@@ -218,14 +218,14 @@ def _changed(result: Constancy, seen: Observed) -> Check:
     requests = quantity(len(seen.started_ns), "request")
     if not result.judged:
         return limited(
-            "changed_ratio",
+            CHANGED,
             None,
             f"{requests}: too few to see whether the server was the same all the time",
         )
     if not result.changes and result.explained and result.prompts is not None:
         text = f"the length of prompts changed from {_figure(result.prompts.outside)} to {_figure(result.prompts.inside)} tokens "
         text += f"{_when(result.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
-        return limited("changed_ratio", None, text)
+        return limited(CHANGED, None, text)
     if not result.changes:
         return _unchanged(result, requests)
     largest, *others = result.changes
@@ -233,20 +233,20 @@ def _changed(result: Constancy, seen: Observed) -> Check:
     change = largest.change
     unit = _UNITS.get(largest.name, "ms")
     size = change.size
-    if size <= LIMITS["changed_ratio"].limit:
+    if size <= LIMITS[CHANGED].limit:
         size = moved_in_a_third(change, seen.begin_ns, seen.end_ns)
     if change.at_begin and change.at_end:
         how = "rose" if change.factor > 1 else "fell"
         text = f"{largest.name} {how} from {_figure(change.outside)} to "
         text += f"{_figure(change.inside)} {unit}, {_when(change, seen)}"
-        return limited("changed_ratio", size, text, advice=advice)
+        return limited(CHANGED, size, text, advice=advice)
     how = "as high" if change.factor > 1 else "lower"
     when = _when(change, seen)
     text = f"{largest.name} was {change.size:.1f} x {how} {when}: "
     text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
     also = ", ".join(other.name for other in others)
     text = f"{text} (also: {also})" if also else text
-    return limited("changed_ratio", size, text, advice=advice)
+    return limited(CHANGED, size, text, advice=advice)
 
 
 def _unchanged(result: Constancy, requests: str) -> Check:
@@ -254,7 +254,7 @@ def _unchanged(result: Constancy, requests: str) -> Check:
     detects = least_detected(result.detects)
     if detects is None:
         return limited(
-            "changed_ratio",
+            CHANGED,
             None,
             f"{requests}: too few to see whether the server was the same all the time",
         )
@@ -263,11 +263,9 @@ def _unchanged(result: Constancy, requests: str) -> Check:
         for name, limit in result.detects.items()
     ]
     text = f"no change by {_factor(detects)} or more in a third of the time"
-    if detects > LIMITS["changed_ratio"].most_detects:
+    if detects > LIMITS[CHANGED].most_detects:
         text = f"{requests} show only changes by {_factor(detects)} or more in a third of the time"
-    return limited(
-        "changed_ratio", 1.0, f"{text} ({', '.join(by_name)})", detects=detects
-    )
+    return limited(CHANGED, 1.0, f"{text} ({', '.join(by_name)})", detects=detects)
 
 
 def _factor(value: float) -> str:
