@@ -19,6 +19,8 @@ ALL, QUICK = "all", "quick"
 # Folders and logs have the number of their case.
 NUMBER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 MOST_SUITE_BYTES = 1 << 20
+# Tokens of a case, in prompts and answers: the prompts are made before it begins.
+MOST_TOKENS = 100_000_000
 _TYPES = {"int": int, "float": int | float, "str": str, "bool": bool}
 Part = TypeVar("Part")
 
@@ -136,6 +138,10 @@ def _case(row: Mapping[str, Any], suite: str, path: Path) -> Case:
     case = _part(Case, values, where)
     if not NUMBER.fullmatch(case.id):
         raise Problem(f"{where}: an id has letters, digits, - and _ alone")
+    load = case.load
+    tokens = (load.requests + load.warmup) * (load.prompt_tokens + load.tokens)
+    if tokens > MOST_TOKENS:
+        raise Problem(f"{where}: {tokens:,} tokens are over {MOST_TOKENS:,}")
     return case
 
 

@@ -311,6 +311,11 @@ def test_letters_and_suites() -> None:
             "there is no users",
         ),
         ("suite = ", "Invalid value"),
+        (
+            "suite = 'x'\n[[case]]\nid = 'X1'\ntitle = ''\nnorm = ''\nrule = ''\n"
+            "reason = ''\nload = { requests = 1000000 , prompt_tokens = 1000 }",
+            "1,020,000,000 tokens are over 100,000,000",
+        ),
     ],
 )
 def test_a_wrong_suite_is_refused_with_its_case(

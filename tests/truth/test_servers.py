@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from truth.log import SCHEMA, entry_of, object_of, read_log
 from truth.matching import true_values
 from truth.problem import Problem
 from truth.prompts import digest
+from truth.server import plain
 from truth.server.serving import compiled, serving
 from truth.server.shapes import SHAPES
 
@@ -320,6 +322,22 @@ def test_a_fault_hits_every_second_request_and_is_in_the_log(
         assert second.late_max_ns < 900e6  # the silence belongs to the schedule
     if fault in ("error_event", "no_finish"):
         assert answer is not None and "[DONE]" not in answer.text
+
+
+def test_connections_beyond_the_most_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is a thread: whoever finds the port could fill the memory."""
+    others = threading.active_count()
+    monkeypatch.setattr(plain, "MOST_CONNECTIONS", others + 3)
+    server = plain.Server(Answers(), 0)
+    threading.Thread(target=server.serve, daemon=True).start()
+    address = ("127.0.0.1", server.port)
+    idle = [socket.create_connection(address, 5) for _ in range(3)]
+    with socket.create_connection(address, 5) as refused:
+        assert refused.recv(1) == b""
+    for connection in idle:
+        connection.close()
 
 
 def test_a_log_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:

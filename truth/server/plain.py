@@ -42,6 +42,8 @@ PATHS = {
     "/v1/chat/completions": True,
     "/v1/completions": False,
 }  # whether it is the chat API
+# A thread each: others on the machine must not fill its memory.
+MOST_CONNECTIONS = 4096
 STALL_S = 1.0
 SLOW_HEADERS_S = 0.05
 GRACE_S = 0.5
@@ -105,6 +107,9 @@ class Server:
         """Accept connections."""
         while True:
             connection, _ = self._listener.accept()
+            if threading.active_count() > MOST_CONNECTIONS:
+                connection.close()
+                continue
             thread = threading.Thread(
                 target=self._connection, args=(connection,), daemon=True
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -32,7 +33,9 @@ def compiled() -> Path | None:
     found = [path for name in COMPILERS if (path := shutil.which(name))]
     if not found or not sys.platform.startswith("linux"):
         return None
-    program = Path(tempfile.mkdtemp(prefix="truth-")) / "server"
+    folder = tempfile.mkdtemp(prefix="truth-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = Path(folder) / "server"
     command = [found[0], "-O2", "-o", str(program), str(SOURCE)]
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
