@@ -70,16 +70,28 @@ class Link:
     below.
 
     worker: `received(message)`, `connected()`, `disconnected()`; master: `received(worker,
-    message)`, `connected(worker)`, `closed(worker)`."""
+    message)`, `connected(worker)`, `closed(worker)`. `records_take`: the delay of records / that of
+    other messages."""
 
     def __init__(
-        self, loop: VirtualLoop, chance: Random, worker: Any, master: Any
+        self,
+        loop: VirtualLoop,
+        chance: Random,
+        worker: Any,
+        master: Any,
+        *,
+        records_take: float = 1.0,
     ) -> None:
         self._loop = loop
         self._chance = chance
         self.worker = worker
         self.master = master
         self.delay_s = chance.choice((0.0002, 0.002, 0.05))
+        # Records may be faster or slower than what else is said: they are larger.
+        self._delays_s = {
+            "control": self.delay_s,
+            "records": self.delay_s * records_take,
+        }
         self.is_open = False  # as the worker sees it
         self.ways: dict[tuple[str, str], Way] = {}
         for channel in ("control", "records"):
@@ -97,7 +109,7 @@ class Link:
         line = self.ways[channel, way]
         if not self.is_open or len(line) >= QUEUED:
             return False
-        line.send(message, self.delay_s * self._chance.uniform(0.5, 3))
+        line.send(message, self._delays_s[channel] * self._chance.uniform(0.5, 3))
         for trap in [trap for trap in self.traps if trap[0] == message.type]:
             self.traps.remove(trap)
             self.later(self._chance.uniform(0, 2 * self.delay_s), trap[1])

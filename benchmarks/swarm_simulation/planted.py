@@ -292,9 +292,7 @@ PLANTED: dict[str, tuple[Mutation, ...]] = {
 
 # Faults that show bugs which few seeds show.
 SHOWN_BY: dict[str, list[Fault]] = {
-    "lease: a late report ends the next one": [
-        Fault("users come and go", 3.65, 1, 0.5)
-    ],
+    "lease: a late report ends the next one": [Fault("users come and go", 2.0, 1, 0.5)],
     "acknowledgement: nothing is sent again": [Fault("connections flap", 1.0, 0, 10.0)],
     "end: a worker's lost last word is not said again": [
         Fault("SIGTERM to a worker", 2.0, 0, 3.0),

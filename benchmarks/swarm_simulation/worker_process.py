@@ -324,16 +324,18 @@ class WorkerProcess:
 
     def _stop_users(self, count: int) -> None:
         """Any of them, as Locust does: it keeps its users in a set. Drawn, so that a seed is the
-        same run everywhere."""
+        same run everywhere. The next message is read when they have ended."""
         in_order = sorted(self._users, key=attrgetter("args"))
-        gevent.killall(self._chance.sample(in_order, max(count, 0)), block=False)
+        chosen = self._chance.sample(in_order, max(count, 0))
+        ending = Group(chosen)
+        gevent.killall(chosen)
+        ending.join()
 
     def _stop(self) -> None:
         if self.worker_state != STATE_RUNNING:
             return
         self.worker_state = STATE_STOPPED
         self._stop_users(len(self._users))
-        self._users.join()
         self.environment.events.test_stop.fire(environment=self.environment)
 
     def quit(self) -> None:

@@ -45,6 +45,8 @@ from llama_load.swarm.messages import short_name
 ENDS_WITHIN_S = 600.0
 # The share of the seeds whose tasks hold an answer open while greenlets of theirs send more.
 HOLD_OPEN = 0.2
+# The delay of a worker's records / that of its other messages.
+RECORDS_TAKE = (0.1, 1.0, 1.0, 10.0)
 # The second run waits long before, which costs half of the time.
 SECOND_RUN_EVERY = 4
 # It begins so long after the last fault is over: when all that was silent is back, or before.
@@ -133,7 +135,13 @@ class World:
             chance=chance,
         )
         worker.holds_open = self.holds_open
-        worker.link = Link(self.loop, self.chance, worker, self.master)
+        worker.link = Link(
+            self.loop,
+            self.chance,
+            worker,
+            self.master,
+            records_take=chance.choice(RECORDS_TAKE),
+        )
         self.machines.append(machine)
         self.workers.append(worker)
         self.master.workers[name] = worker

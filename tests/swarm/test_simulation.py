@@ -28,7 +28,7 @@ MENDED = (
     ("start: a lost configuration is not asked for", 6),
     ("end: a worker's lost last word is not said again", 7),
     ("end: a worker that quits begins again", 3),
-    ("lease: a late report ends the next one", 3),
+    ("lease: a late report ends the next one", 39),
 )
 
 
