@@ -147,12 +147,15 @@ def secrets_in_urls(text: str) -> list[str]:
 
 def _in_urls(text: str) -> Iterator[str]:
     for match in _IN_URL.finditer(text):
-        if match[1]:
-            user, _, password = match[1].partition(":")
+        user_info, name, value = match.groups()
+        if user_info is not None:
+            user, _, password = user_info.partition(":")
             written = password or user  # https://TOKEN@host
-        elif is_secret_name(match[2]):
-            written = match[3]
+        elif is_secret_name(name):
+            written = value
         else:
+            continue
+        if not written:  # https://@host
             continue
         yield written
         yield unquote(written)

@@ -25,6 +25,7 @@ from llama_load.options.known_secrets import secrets_of_document, secrets_of_env
         ("x --upload 's3://b/p?X-Amz-Signature=sign12&x=1'", {"sign12"}),
         ("x --upload https://user:pass%2Fword@h/x", {"pass%2Fword", "pass/word"}),
         ("x --push https://token12@h/x", {"token12"}),
+        ("x --push https://@h/x?token=token12", {"token12"}),
         ('x --extra-body \'{"auth": {"values": ["deep12"]}, "top_k": 1}\'', {"deep12"}),
         (
             "x --hf-token=value1 --openai-api-key=value2 --db-password value3",
