@@ -327,7 +327,9 @@ class WorkerProcess:
         same run everywhere. The next message is read when they have ended."""
         in_order = sorted(self._users, key=attrgetter("args"))
         chosen = self._chance.sample(in_order, max(count, 0))
-        ending = Group(chosen)
+        ending = Group()
+        for user in chosen:
+            ending.add(user)
         gevent.killall(chosen)
         ending.join()
 
