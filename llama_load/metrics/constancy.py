@@ -55,6 +55,8 @@ COLD_MARGIN = 2.0
 LEFT_WAITING = 0.5
 # Longer answers explain a longer E2EL up to this many times their change, which scatters.
 LENGTH_MARGIN = 1.1
+# Medians of few requests, each of which waited for others, scatter more.
+LENGTH_MARGIN_OF_FEW = 1.3
 # Few requests show a step of TTFT where all before it are below all after it, or above, by this
 # factor, at least so many on each side, and chance would part them so in less than one of a million.
 LEAST_STEP = 2.0
@@ -179,10 +181,13 @@ def constancy(seen: Observed) -> Constancy:
         changes.append(Named(TTFT, step))
     named_by_work = {named.name for named in changes} & {EQUAL_WORK, TPOT}
     has_queue_apart = EQUAL_WORK in judged and not named_by_work
+    are_few = TTFT not in judged
     changes = [
         named
         for named in changes
-        if not _is_of_longer_answers(seen, named, has_queue_apart=has_queue_apart)
+        if not _is_of_longer_answers(
+            seen, named, has_queue_apart=has_queue_apart, are_few=are_few
+        )
     ]
     changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
@@ -317,20 +322,22 @@ def prompt_change_of(seen: Observed, part: Change) -> Change | None:
 
 
 def _is_of_longer_answers(
-    seen: Observed, named: Named, *, has_queue_apart: bool
+    seen: Observed, named: Named, *, has_queue_apart: bool, are_few: bool
 ) -> bool:
     """Whether E2EL, or TTFT, changed because answers were longer or shorter, as in a data set that
     is sorted: by no more than their length, in the same direction. TPOT and TTFT show a slower
     server; TTFT contains the wait for others' answers, so that it shows one only where TTFT without
-    that wait is not judged, or changed, too (`has_queue_apart`: it is, and did not)."""
+    that wait is not judged, or changed, too (`has_queue_apart`: it is, and did not). It is never
+    judged where `are_few` requests: there longer answers explain TTFT, too."""
     if named.name not in (E2EL, TTFT) or np.isnan(seen.tpot_ms).all():
         return False
-    if named.name == TTFT and not has_queue_apart:
+    if named.name == TTFT and not (has_queue_apart or are_few):
         return False
     answers = _length_change(seen, seen.tokens, named.change)
     if answers is None or (answers.factor > 1) != (named.change.factor > 1):
         return False
-    return named.change.size <= LENGTH_MARGIN * answers.size
+    margin = LENGTH_MARGIN_OF_FEW if are_few else LENGTH_MARGIN
+    return named.change.size <= margin * answers.size
 
 
 def _length_change(seen: Observed, lengths: Values, part: Change) -> Change | None:

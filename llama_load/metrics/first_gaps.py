@@ -41,6 +41,9 @@ DEPENDS_BY = 2.6
 # A prompt takes a step of decoding at least, and a machine for prompts alone, without other answers
 # in its steps, is at most this many times as fast.
 FASTER_AT_PROMPTS = 3.0
+# Openings of at most so many events; the longest gap is at one place in this part of the answers.
+MOST_OPENING = 12
+LEAST_AT_PLACE = 0.3
 # Of a float32.
 ROUNDING = 1e-6
 # Answers whose gaps show how much the prompts of others stretch them.
@@ -61,6 +64,7 @@ class FirstGaps:
     # of the later gaps: the share that is as long, 0 to 1; and the time of a step, ms
     later_ratio: float = 0.0
     step_ms: float = 0.0
+    opening_ms: Values | float = 0.0  # of the gaps before
 
     def are_early(self, ttft_ms: Values) -> Flags:
         """Answers whose first token came long before the second, for no other reason."""
@@ -95,16 +99,20 @@ class FirstGaps:
         )
 
 
-def first_gaps(judged: Records, in_flight: Records) -> FirstGaps:
-    """Of streamed answers. `in_flight`: all requests beside them."""
-    gap_ms, usual_ms = _first_and_usual_gaps(judged)
+def first_gaps(judged: Records, in_flight: Records, before: int = 0) -> FirstGaps:
+    """Of streamed answers. `in_flight`: all requests beside them. `before`: gaps of an opening of
+    several events, after which the gap is looked at."""
+    gap_ms, usual_ms, opening_ms = _first_and_usual_gaps(judged, before)
     is_long = gap_ms > EARLY_BY_GAP * usual_ms
     first_ns = judged.optional_instants("first_token_mono_ns")
+    first_ns = first_ns + np.rint(opening_ms * NS_PER_MS).astype(np.int64)
     second_ns = first_ns + np.rint(gap_ms * NS_PER_MS).astype(np.int64)
 
     unexplained_ms = np.zeros(len(judged))
     if not is_long.any():
-        return FirstGaps(gap_ms, usual_ms, unexplained_ms, is_long)
+        return FirstGaps(
+            gap_ms, usual_ms, unexplained_ms, is_long, opening_ms=opening_ms
+        )
 
     covered = Covered(in_flight)
     streams = list(sampled(judged))
@@ -119,7 +127,21 @@ def first_gaps(judged: Records, in_flight: Records) -> FirstGaps:
         is_long,
         _later_ratio(streams),
         float(np.median(steps_ms)),
+        opening_ms,
     )
+
+
+def usual_place(judged: Records) -> int:
+    """The place from 0 at which most of a part of the answers have the longest of their first
+    gaps; 0 where there is none."""
+    places = [
+        int(np.argmax(stream.gaps_ms[:MOST_OPENING])) for stream in sampled(judged)
+    ]
+    if not places:
+        return 0
+    counts = np.bincount(places)
+    place = int(np.argmax(counts))
+    return place if counts[place] > LEAST_AT_PLACE * len(places) else 0
 
 
 def _depends(values: Values, on: Values, least: Values) -> bool:
@@ -225,15 +247,20 @@ def usual_gap_ms(others_ms: Values, own_ms: float) -> float:
     return quick_percentile(apart_ms, 90) if len(apart_ms) else math.inf
 
 
-def _first_and_usual_gaps(judged: Records) -> tuple[Values, Values]:
+def _first_and_usual_gaps(
+    judged: Records, before: int = 0
+) -> tuple[Values, Values, Values]:
     """The first gap of each answer, and the usual one of its others where the first may be long; ms.
 
     Elsewhere the second is the mean of the others or the first one, whichever is longer.
     """
     firsts = [np.zeros(0)]
     usual = [np.zeros(0)]
+    openings = [np.zeros(0)]
     for batch in judged.batches("itl_ms"):
         sizes, values = batch.lists("itl_ms")
+        sizes, values, opening_ms = _without_first(sizes, values, before)
+        openings.append(opening_ms)
         if not len(values):
             firsts.append(np.zeros(len(sizes)))
             usual.append(np.zeros(len(sizes)))
@@ -242,6 +269,7 @@ def _first_and_usual_gaps(judged: Records) -> tuple[Values, Values]:
         first_ms = np.zeros(len(sizes))
         first_ms[sizes > 1] = values[begins[sizes > 1]]
         sums = np.add.reduceat(np.append(values, 0.0), begins)
+        sums = np.where(sizes > 0, sums, 0.0)
         means = (sums - first_ms) / np.maximum(sizes - 1, 1)
         usual_ms = np.maximum(means, first_ms)
         for row in _maybe_long(first_ms, sizes, values):
@@ -249,7 +277,21 @@ def _first_and_usual_gaps(judged: Records) -> tuple[Values, Values]:
             usual_ms[row] = usual_gap_ms(others_ms, first_ms[row])
         firsts.append(first_ms)
         usual.append(usual_ms)
-    return np.concatenate(firsts), np.concatenate(usual)
+    return np.concatenate(firsts), np.concatenate(usual), np.concatenate(openings)
+
+
+def _without_first(
+    sizes: Instants, values: NDArray[np.float32], count: int
+) -> tuple[Instants, NDArray[np.float32], Values]:
+    """Without the first gaps of each answer, and their sum."""
+    opening_ms = np.zeros(len(sizes))
+    if not count or not len(values):
+        return sizes, values, opening_ms
+    places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    is_first = places < count
+    np.add.at(opening_ms, rows[is_first], values[is_first])
+    return np.maximum(sizes - count, 0), values[~is_first], opening_ms
 
 
 def _maybe_long(

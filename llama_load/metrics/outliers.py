@@ -26,7 +26,7 @@ Instants = NDArray[np.int64]
 MOST_SHARE = 0.02
 LEAST_FACTOR = 6.0
 MOST_AT_ONCE = 0.2
-# A smaller factor is enough for one request where the others scatter little: in logarithms, this
+# A smaller factor is enough where the others scatter little: in logarithms, this
 # many times as far from the next one as that is from the median; and where it makes this part of
 # the mean. False alarms: benchmarks/two_groups.py.
 FAR_APART = 4
@@ -103,7 +103,8 @@ def outliers(
         return at_start
     others = quotients[order[number:]]
     scatter = float((others[0] / np.median(others)) ** FAR_APART)
-    stands_alone = number == 1 and factor >= max(LEAST_ALONE, scatter)
+    is_of_few = number <= max(1, MOST_SHARE * count)
+    stands_alone = is_of_few and factor >= max(LEAST_ALONE, scatter)
     return found if stands_alone and found.shift > LEAST_SHIFT else None
 
 

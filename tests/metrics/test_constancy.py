@@ -344,6 +344,17 @@ def test_a_step_of_ttft_shows_in_few_requests() -> None:
     assert not constancy(few(ttft_ms)).changes
 
 
+def test_answers_that_grow_explain_a_step_of_ttft_in_few_requests() -> None:
+    """First tokens wait for the answers of others: from 300 to 750 ms where answers have 25 tokens
+    and then 61, which scatter; not from 300 to 1500 ms."""
+    is_late = np.arange(40) >= 20
+    lengths = np.where(is_late, 61.0, 25.0)
+    explained = replace(few(np.where(is_late, 750.0, 300.0)), tokens=lengths)
+    assert not constancy(explained).changes
+    slower = replace(few(np.where(is_late, 1500.0, 300.0)), tokens=lengths)
+    assert [named.name for named in constancy(slower).changes] == [TTFT]
+
+
 def few(ttft_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Observed:
     """These requests of four users, one after the other, each of a second and its wait."""
     started_ns = np.zeros(len(ttft_ms), dtype=np.int64)

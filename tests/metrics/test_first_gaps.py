@@ -17,6 +17,7 @@ from llama_load.metrics.first_gaps import (
 from llama_load.metrics.statistics import quick_percentile
 from llama_load.observed.record import RequestRecord
 from tests.make_records import record, table
+from tests.metrics.test_verdict import bad, verdict
 
 GAP_MS, GAPS = 20.0, 30
 
@@ -52,6 +53,22 @@ def test_a_token_at_two_fifths_of_the_way_is_early_under_any_load() -> None:
     for users in (1, 6):
         assert early(closed_loop(users, first_ms=135, first_gap_ms=165 + GAP_MS)) == 1
         assert early(closed_loop(users, first_ms=300, first_gap_ms=GAP_MS)) == 0
+
+
+def test_an_opening_of_two_events_is_early() -> None:
+    """A tag and a line break after 20 ms, what was generated 400 ms later; not where the third
+    token is as soon as any."""
+    draw = np.random.default_rng(8)
+    for gap_ms, is_early in ((400.0, True), (GAP_MS, False)):
+        made = []
+        for number in range(60):
+            gaps = (GAP_MS, gap_ms, *(GAP_MS * draw.lognormal(0, 0.05, GAPS)).tolist())
+            at_ms = number * 1500.0
+            opened = record(number, start_ms=at_ms, first_ms=20, gaps_ms=gaps)
+            made.append(opened)
+        found = verdict(*made)
+        assert ("early_first_ratio" in bad(found)) is is_early
+        assert ("began with 2 events" in found.headline) is is_early
 
 
 def test_answers_that_wait_to_be_decoded_are_not_early() -> None:

@@ -247,6 +247,26 @@ def test_one_slow_request_that_makes_the_mean_is_named() -> None:
     assert "raise --warmup" in check.sentence
 
 
+def test_two_slow_requests_of_100_that_make_p99_are_named() -> None:
+    """They take 1.2 s, others 300 ms: the mean is 6 % larger, and P99 four times as large."""
+    made = [
+        replace(each, prompt_tokens=5 + 5 * (number % 10))
+        for number, each in enumerate(requests(()))
+    ]
+    for place in (30, 70):
+        made[place] = record(
+            place,
+            start_ms=made[place].started_mono_ns / 1e6,
+            first_ms=1_200,
+            gaps_ms=(20.0,) * 12,
+            prompt_tokens=25,
+        )
+    records = table(*made)
+    checks = at_equal_work(Evidence(records=records, figures=summarize(records)))
+    (check,) = [check for check in checks if check.name == "outlier_shift"]
+    assert not check.ok and "upper percentiles" in check.spoils
+
+
 def test_late_first_tokens_of_slow_answers_spoil_the_pace_too() -> None:
     """The last 2 of 100 took 30 times as long to the first token and between tokens; where their
     tokens came as fast as others', TPOT is right."""

@@ -223,6 +223,16 @@ def test_prompts_of_one_length_need_a_known_template() -> None:
     assert "excess_prompt_ratio" in bad(known)
 
 
+def test_counts_of_blocks_are_no_counts_of_tokens() -> None:
+    """A gateway reports whole blocks of its cache. Prompts that are made of blocks are right."""
+    blocks = [64 * -(-tokens // 64) for tokens in PLANNED]
+    found = bad(of(prompts(PLANNED, blocks), tokenizer="server"))
+    assert "a multiple of 64 tokens" in found["excess_prompt_ratio"]
+    assert "excess_prompt_ratio" not in bad(
+        of(prompts(blocks, blocks), tokenizer="server")
+    )
+
+
 def test_a_text_that_makes_prompts_new_is_no_wrong_count() -> None:
     """30 tokens of --bust-prefix-cache and 10 of the template are not in the counts before the
     run."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.first_gaps import first_gaps
+from llama_load.metrics.first_gaps import first_gaps, usual_place
 from llama_load.metrics.own_times import own_times
 from llama_load.metrics.short_answers import short_alike
 from llama_load.metrics.token_span import counts_of
@@ -50,6 +50,8 @@ LEAST_EARLY = 3
 # for two clocks, and so is this much of a mean, ms.
 OWN_TIME = 0.9
 CLOCKS_MS = 5.0
+# An opening of several events, in at least this part of the answers.
+LEAST_OPENED = 0.25
 
 
 def equal_answers(evidence: Evidence) -> Iterator[Check]:
@@ -199,9 +201,31 @@ def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
         text += "; as long after any prompt, as where another machine decodes"
         yield limited(name, None, text)
         return
+    is_clean = early.mean() <= LIMITS[name].limit and np.isnan(prompt_ms).all()
+    if is_clean and (opened := _early_openings(judged, evidence.sent)) is not None:
+        yield opened
+        return
     # Of those by their gaps, as many are chance as there are such gaps at any other place.
     chance = gaps.later_ratio if np.isnan(prompt_ms).all() else 0.0
     yield limited(name, max(0.0, float(early.mean()) - chance), text)
+
+
+def _early_openings(judged: Records, in_flight: Records) -> Check | None:
+    """Openings of several events (a tag and a line break, the words of a small model) that came
+    before anything was generated, as `early_first_tokens` has it of one; None where there are
+    none."""
+    before = usual_place(judged)
+    if not before:
+        return None
+    gaps = first_gaps(judged, in_flight, before)
+    opened = gaps.are_early(judged.numbers("ttft_ms") + gaps.opening_ms)
+    share = float(opened.mean()) - gaps.later_ratio
+    if share < LEAST_OPENED:
+        return None
+    later_ms = float(np.median(gaps.gap_ms[opened]))
+    text = f"{int(opened.sum())} of {quantity(len(judged), 'answer')} began with {before + 1} events "
+    text += f"long before the others (the next came {later_ms:.0f} ms later)"
+    return limited(EARLY, share, text)
 
 
 def _before_histograms(evidence: Evidence) -> Check | None:

@@ -33,6 +33,9 @@ CUT_PEAK = 3
 TEMPLATE_QUANTILE = 0.1
 # Counted stream events may exceed the tokens by one in this many.
 EVENTS_PER_EXTRA = 50
+# So many different counts, all multiples of a number from this one on, are counts of blocks.
+LEAST_DIFFERENT = 4
+LEAST_BLOCK = 8
 
 
 def short_answers(evidence: Evidence) -> Iterator[Check]:
@@ -210,7 +213,8 @@ def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
     something was added to them.
 
     Evidence: the count before the run by a tokenizer, with the chat template where it is known,
-    within 2 % and 8 tokens. An unknown template adds the same to all prompts (the 10th percentile
+    within 2 % and 8 tokens; counts that are all multiples of a number which the planned ones do not
+    share are those of blocks of a cache. An unknown template adds the same to all prompts (the 10th percentile
     of the differences), so prompts of one length show nothing. An estimate shows nothing below a
     factor of 3. No statistics.
     """
@@ -231,6 +235,11 @@ def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
         else max(0.0, float(np.quantile(got - planned, TEMPLATE_QUANTILE)))
     )
     excess = got > most + template
+    block = _block_of(got, planned)
+    if block >= LEAST_BLOCK and not evidence.cache.estimated:
+        text = f"all prompts have a multiple of {block} tokens by the server's count: it counts blocks"
+        yield limited(name, 1.0, text)
+        return
     if not excess.any() and evidence.cache.estimated:
         text = f"the prompts were counted by an estimate: that the server counts too many tokens would show from {ESTIMATE_FACTOR:g} "
         text += "times as many on; give --tokenizer"
@@ -245,6 +254,17 @@ def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
         means = _means(got[excess], planned[excess])
         text += f" ({means}): a wrong count, or something was added to them"
     yield limited(name, float(excess.mean()), text)
+
+
+def _block_of(got: NDArray[np.float64], planned: NDArray[np.float64]) -> int:
+    """The number whose multiples all these counts are, though the planned ones are not; 1: none.
+
+    128, 192, 64 and 320 of 110, 130, 60 and 260 planned: 64.
+    """
+    if len(np.unique(got)) < LEAST_DIFFERENT:
+        return 1
+    block = max(1, int(np.gcd.reduce(got.astype(np.int64))))
+    return block if (planned % block).any() else 1
 
 
 def _both_counts(
