@@ -114,7 +114,8 @@ class Worker:
                 leases = unpack_leases(data["leases"])
                 self.leases += leases
                 self.holding |= {lease.key for lease in leases}
-                self.begun += [lease.key for lease in leases]
+                delivery = data["delivery"]
+                self.begun += [(*lease.key, delivery) for lease in leases]
             elif message.type == messages.ACK:
                 for number in data["numbers"]:
                     keys, _ = self.unacknowledged.pop(number, ([], 0))

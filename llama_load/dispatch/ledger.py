@@ -74,9 +74,12 @@ class Ledger:
                 present.setdefault(id(entry.holder), entry.lease)
         return list(present.values())
 
-    def has_lease(self, worker: str, key: Key) -> bool:
-        """Whether this worker has this lease."""
-        return key in self.workers[worker].leases
+    def has_lease(self, worker: str, key: Key, delivery: int | None = None) -> bool:
+        """Whether this worker has a lease of this request, from this delivery if it is given."""
+        held = self.workers[worker].leases.get(key)
+        if held is None:
+            return False
+        return delivery is None or held.delivery == delivery
 
     def accepts_record(self, worker: str, key: Key) -> bool:
         """Whether this record counts: the worker has the lease, or was lost with it and the request

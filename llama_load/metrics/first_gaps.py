@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +133,8 @@ def first_gaps(judged: Records, in_flight: Records, before: int = 0) -> FirstGap
 
 
 def usual_place(judged: Records) -> int:
-    """The place from 0 at which most of a part of the answers have the longest of their first
-    gaps; 0 where there is none."""
+    """The place, from 0 on, at which the longest of the first gaps is in a part of the answers; 0
+    where it is at no such place."""
     places = [
         int(np.argmax(stream.gaps_ms[:MOST_OPENING])) for stream in sampled(judged)
     ]
@@ -281,8 +282,8 @@ def _first_and_usual_gaps(
 
 
 def _without_first(
-    sizes: Instants, values: NDArray[np.float32], count: int
-) -> tuple[Instants, NDArray[np.float32], Values]:
+    sizes: Instants, values: NDArray[Any], count: int
+) -> tuple[Instants, NDArray[Any], Values]:
     """Without the first gaps of each answer, and their sum."""
     opening_ms = np.zeros(len(sizes))
     if not count or not len(values):

@@ -232,12 +232,12 @@ class MasterRun(LocustRun):
         self, client_id: str, worker: WorkerState, report: dict[str, Any]
     ) -> None:
         dispatcher = self.controller.dispatcher
-        # Not those whose records have come first: nobody would take them out again.
-        worker.started.update(
-            key
-            for key in _keys(report["started"])
-            if dispatcher.ledger.has_lease(client_id, key)
-        )
+        # Not those whose records have come first: nobody would take them out again. Such a request
+        # may have been leased to this worker again, because it was cancelled.
+        for warmup, index, delivery in report["started"]:
+            key = (bool(warmup), index)
+            if dispatcher.ledger.has_lease(client_id, key, delivery):
+                worker.started.add(key)
         for warmup, index, refused in report["ended"]:
             dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
         # else the next pong repeats it
@@ -323,8 +323,10 @@ class MasterRun(LocustRun):
         """See `Courier.deliver`."""
         offset_ns = self._workers[worker].clock.now(time.monotonic_ns()).offset_ns
         leases = [_on_its_clock(lease, offset_ns) for lease in leases]
+        number = self.controller.dispatcher.ledger.workers[worker].deliveries
         for part in pack_leases(leases):
-            self._send(messages.LEASES, {"leases": part}, worker)
+            about = {"leases": part, "delivery": number}
+            self._send(messages.LEASES, about, worker)
 
     def _watch(self) -> None:
         while True:

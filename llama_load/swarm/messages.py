@@ -91,11 +91,12 @@ class Sentence(TypedDict):
 
 
 class Report(TypedDict):
-    """Keys of requests, of those that have ended with whether the connection failed; users that
-    wait for a lease, by workload."""
+    """Keys of requests: of those that have begun with the number of the delivery that had the
+    lease, of those that have ended with whether the connection failed; users that wait for a lease,
+    by workload."""
 
     run: Text
-    started: Keys
+    started: list[tuple[bool, int, Count]]
     ended: list[tuple[bool, int, bool]]
     wants: Wants
 

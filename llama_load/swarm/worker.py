@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -294,8 +294,9 @@ class WorkerRun:
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         about = SpoolManifest(name, clock_offset_ns, config.wall_offset_ns)
         self._outbox = Outbox(spool, about, self._send_batch, new_spool=parts.spool)
-        # leases received and neither given back nor with an acknowledged record
-        self._holding: set[Key] = set()
+        # Leases received and neither given back nor with an acknowledged record, with the numbers
+        # of their deliveries.
+        self._holding: dict[Key, int] = {}
         self._heard_s = self._acknowledged_s = time.monotonic()
         self._flush_s = FLUSH_EVERY_S
         self._connection: tuple[Any, int] | None = None
@@ -321,7 +322,7 @@ class WorkerRun:
             )
         # Not yet reported: begun requests, ended ones with whether the connection failed, and users
         # that wait, by workload.
-        self._started: list[Key] = []
+        self._started: list[tuple[bool, int, int]] = []
         self._ended: list[tuple[bool, int, bool]] = []
         self._wants: dict[str, int] = {}
         self._reports_soon = False
@@ -336,11 +337,12 @@ class WorkerRun:
         self._heard_s = time.monotonic()
         if kind == messages.LEASES:
             leases = unpack_leases(data["leases"])
-            self._holding.update(lease.key for lease in leases)
+            for lease in leases:
+                self._holding[lease.key] = data["delivery"]
             self._sender.lease_client.receive(leases)
         elif kind == messages.ACK:
             self._acknowledged_s = time.monotonic()
-            self._holding.difference_update(self._outbox.acknowledged(data["numbers"]))
+            self._hold_no_more(self._outbox.acknowledged(data["numbers"]))
         elif kind == messages.HEARD:
             self._is_heard = True
         elif kind == messages.END and self._last_word is not None:
@@ -426,7 +428,7 @@ class WorkerRun:
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
         self._open.begun(lease.key)
-        self._started.append(lease.key)
+        self._started.append((*lease.key, self._holding.get(lease.key, 0)))
         if (
             self._flush_s <= FLUSH_EVERY_S
         ):  # in a large swarm within 0.1 s: half the messages
@@ -435,9 +437,9 @@ class WorkerRun:
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `DispatcherLink.give_back`."""
         keys = [lease.key for lease in leases]
-        self._holding.difference_update(keys)
+        self._hold_no_more(keys)
         self._open.given_back(keys)
-        self._started = [key for key in self._started if key not in keys]
+        self._started = [begun for begun in self._started if begun[:2] not in keys]
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
@@ -452,6 +454,10 @@ class WorkerRun:
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
         self._send(messages.ABORT, {"sentence": sentence[: messages.MOST_CHARACTERS]})
+
+    def _hold_no_more(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._holding.pop(key, None)
 
     def _send_tokens(self, arrived: list[NewTokens]) -> None:
         answers = messages.pack_tokens(arrived)

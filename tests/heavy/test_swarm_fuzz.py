@@ -113,10 +113,11 @@ def test_a_good_worker_is_always_taken_in(
         @rule(name=names, started=keys, wanted=wants)
         def reports(self, name: str, started: Any, wanted: Any) -> None:
             ended = [(*key, False) for key in started[:2]]
+            begun = [(*key, 1) for key in started]
             self.say(
                 name,
                 messages.REPORT,
-                RUN | {"started": started, "ended": ended, "wants": wanted},
+                RUN | {"started": begun, "ended": ended, "wants": wanted},
             )
 
         @precondition(lambda self: self.master.master.poll() is None)

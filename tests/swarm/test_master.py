@@ -305,13 +305,16 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
-    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
+    # of an earlier lease of the same request, which was cancelled
+    swarm.hear(messages.REPORT, started=[[False, 0, 0]], ended=[], wants={})
+    assert swarm.run.sending() == 0
+    swarm.hear(messages.REPORT, started=[[False, 0, 1]], ended=[], wants={})
     assert swarm.run.sending() == 1
     swarm.deliver(1)
     with gevent.Timeout(5):
         while swarm.run.sending():
             gevent.sleep(0.01)
-    swarm.hear(messages.REPORT, started=[[False, 0]], ended=[], wants={})
+    swarm.hear(messages.REPORT, started=[[False, 0, 1]], ended=[], wants={})
     assert swarm.run.sending() == 0
 
 
@@ -322,7 +325,7 @@ def test_a_request_without_a_record_is_named_when_its_worker_has_ended() -> None
         swarm = Swarm(requests=3, users=3)
         swarm.run.controller._phase_runner.begin_next()
         swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 3})
-        begun = [[False, 0], [False, 1]]
+        begun = [[False, 0, 1], [False, 1, 1]]
         swarm.hear(
             messages.REPORT,
             started=begun if reported else begun[:1],
@@ -413,7 +416,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
         run.on_message(
             messages.REPORT,
             "w",
-            {"started": [(False, index)], "ended": [], "wants": {}},
+            {"started": [(False, index, index + 1)], "ended": [], "wants": {}},
         )
         run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
         run.on_message(

@@ -58,7 +58,7 @@ GOOD: dict[str, Any] = {
     messages.REFUSE: {"sentence": "no"},
     messages.ABORT: RUN | {"sentence": "no"},
     messages.REPORT: RUN
-    | {"started": [[False, 1]], "ended": [[False, 0, False]], "wants": {"Chat": 3}},
+    | {"started": [[False, 1, 1]], "ended": [[False, 0, False]], "wants": {"Chat": 3}},
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.RECORDS: RUN | {"number": 1, "batch": b"x"},
     messages.TOKENS: RUN | {"answers": [[0, 0, 5, bytes(8)]]},

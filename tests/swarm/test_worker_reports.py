@@ -13,7 +13,9 @@ from llama_load.swarm import messages
 from llama_load.swarm.worker import FLUSH_EVERY_S, WorkerRun
 from tests.make_records import record
 
-KEYS = [(False, 0), (False, 1)]
+KEYS = [(False, 0), (False, 1), (False, 2)]
+DELIVERY = 7
+BEGUN = [(False, 0, DELIVERY), (False, 1, DELIVERY)]
 
 
 class Reporting(WorkerRun):
@@ -23,8 +25,10 @@ class Reporting(WorkerRun):
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.connected = connected
         self._flush_s = flush_s
+        self._ends_matter = False
         self._open = OpenRequests()
         self._wants, self._started, self._ended, self._reports_soon = {}, [], [], False
+        self._holding = dict.fromkeys(KEYS, DELIVERY)
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:
         if self.connected:
@@ -34,7 +38,7 @@ class Reporting(WorkerRun):
 
 def begin_and_want(run: Reporting) -> None:
     """Two requests begin, and then two users ask for leases."""
-    for _, index in KEYS:
+    for _, index, _ in BEGUN:
         run.started(Lease(index, False, "chat"))
     gevent.sleep(0)
     run.want("chat", 1)
@@ -45,7 +49,7 @@ def begin_and_want(run: Reporting) -> None:
 def test_in_a_small_swarm_starts_are_reported_at_once() -> None:
     run = Reporting(FLUSH_EVERY_S)
     begin_and_want(run)
-    starts = {"started": KEYS, "ended": [], "wants": {}}
+    starts = {"started": BEGUN, "ended": [], "wants": {}}
     assert run.sent == [
         (messages.REPORT, starts),
         (messages.REPORT, {"started": [], "ended": [], "wants": {"chat": 2}}),
@@ -57,13 +61,13 @@ def test_in_a_large_swarm_starts_go_with_the_next_request_for_leases() -> None:
     run = Reporting(4 * FLUSH_EVERY_S)
     begin_and_want(run)
     assert run.sent == [
-        (messages.REPORT, {"started": KEYS, "ended": [], "wants": {"chat": 2}})
+        (messages.REPORT, {"started": BEGUN, "ended": [], "wants": {"chat": 2}})
     ]
     run.started(Lease(2, False, "chat"))
     run._report()
     assert run.sent[-1] == (
         messages.REPORT,
-        {"started": [(False, 2)], "ended": [], "wants": {}},
+        {"started": [(False, 2, DELIVERY)], "ended": [], "wants": {}},
     )
 
 
@@ -73,7 +77,7 @@ def test_starts_that_could_not_be_sent_are_reported_later(flush_s: float) -> Non
     begin_and_want(run)
     run.connected = True
     run._report()
-    assert run.sent == [(messages.REPORT, {"started": KEYS, "ended": [], "wants": {}})]
+    assert run.sent == [(messages.REPORT, {"started": BEGUN, "ended": [], "wants": {}})]
 
 
 def test_the_end_of_a_cancelled_request_is_told_by_its_record_alone() -> None:

@@ -223,7 +223,8 @@ def _early_openings(judged: Records, in_flight: Records) -> Check | None:
     if share < LEAST_OPENED:
         return None
     later_ms = float(np.median(gaps.gap_ms[opened]))
-    text = f"{int(opened.sum())} of {quantity(len(judged), 'answer')} began with {before + 1} events "
+    answers = quantity(len(judged), "answer")
+    text = f"{int(opened.sum())} of {answers} began with {before + 1} events "
     text += f"long before the others (the next came {later_ms:.0f} ms later)"
     return limited(EARLY, share, text)
 

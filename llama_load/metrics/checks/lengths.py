@@ -264,7 +264,9 @@ def _block_of(got: NDArray[np.float64], planned: NDArray[np.float64]) -> int:
     if len(np.unique(got)) < LEAST_DIFFERENT:
         return 1
     block = max(1, int(np.gcd.reduce(got.astype(np.int64))))
-    return block if (planned % block).any() else 1
+    added = got - planned
+    is_rounded = added.max() - added.min() < block  # else the count has another error
+    return block if is_rounded and (planned % block).any() else 1
 
 
 def _both_counts(
