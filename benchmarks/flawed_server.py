@@ -48,6 +48,8 @@ class Flaw:
     twice: bool = False  # every event is sent twice, 5 ms apart
     cached_every: int = 0  # every n-th answer comes from a gateway's cache, at once
     early_every: int = 1  # every n-th answer has the early first token
+    # seconds for each token of the prompt, beside those that any prompt takes
+    prompt_token_s: float = 0.0
     # the first token comes after this time, before anything is generated
     early_s: float | None = None
     tool_calls: bool = False  # answers are tool calls without text
@@ -180,7 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         if flaw.blank_s is not None:
             self._wait_until(begun_s + flaw.blank_s)
             self._delta(" ", number)
-        due_s, pieces = begun_s + FIRST_S * slow, []
+        first_s = FIRST_S + flaw.prompt_token_s * prompt_tokens
+        due_s, pieces = begun_s + first_s * slow, []
         for index in range(tokens):
             is_lost = index < unseen or (
                 bool(flaw.lost_every) and index % flaw.lost_every == flaw.lost_every - 1

@@ -152,7 +152,9 @@ CASES = (
         flaw=Flaw(text=lambda word: word, twice=True),
     ),
     Case(
-        name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)
+        name="an early first token",
+        check="early_first_ratio",
+        flaw=Flaw(early_s=0.004, prompt_token_s=0.001),
     ),
     Case(
         name="a quarter out of a gateway's cache",

@@ -39,9 +39,6 @@ MOST_MISSING = 0.5
 FEWEST_DECODED = 2
 # A first gap depends on the prompt where their ranks do, by so many standard errors (chance: 0.5 %).
 DEPENDS_BY = 2.6
-# A prompt takes a step of decoding at least, and a machine for prompts alone, without other answers
-# in its steps, is at most this many times as fast.
-FASTER_AT_PROMPTS = 3.0
 # Openings of at most so many events; the longest gap is at one place in this part of the answers.
 MOST_OPENING = 12
 LEAST_AT_PLACE = 0.3
@@ -86,8 +83,6 @@ class FirstGaps:
         if len(np.unique(ttft_ms[early])) < 2:
             return False
         first_ms = np.median(ttft_ms[early])
-        if first_ms * FASTER_AT_PROMPTS < self.step_ms:
-            return False
         counted = extra[early & ~np.isnan(extra)]
         if len(counted) and np.median(counted) > 0:
             return False

@@ -188,17 +188,3 @@ def test_an_event_that_no_token_stands_behind_is_no_hand_over() -> None:
     draw = np.random.default_rng(6)
     assert not hand_overs(draw, 1.0, extra=1.0)
     assert hand_overs(draw, 1.0, extra=np.nan)
-
-
-def test_no_machine_has_a_first_token_in_a_quarter_of_a_step() -> None:
-    """After 4 to 6 ms, where a step takes 20; as long before the second after any prompt."""
-    draw = np.random.default_rng(7)
-    for step_ms, is_hand_over in ((20.0, False), (12.0, True)):
-        ttft_ms = draw.uniform(4, 6, 60)
-        gap_ms = 100 * draw.uniform(0.9, 1.1, 60)
-        gaps = FirstGaps(
-            gap_ms, np.full(60, step_ms), gap_ms, gap_ms > 0, step_ms=step_ms
-        )
-        early = gaps.are_early(ttft_ms)
-        taken = gaps.are_hand_overs(early, ttft_ms, np.full(60, 200.0), np.zeros(60))
-        assert taken is is_hand_over
