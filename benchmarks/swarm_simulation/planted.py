@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.swarm_simulation.faults import Fault
 from llama_load.dispatch.ledger import Ledger
-from llama_load.observed.record import OK
+from llama_load.observed.record import CANCELLED, OK
 from llama_load.observed.records import Records
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import LeaseClient
@@ -232,13 +233,12 @@ def _nothing_happens(real: Any) -> Any:
     return lambda self: None
 
 
-def _cancelled_are_reported(_: Any) -> Any:
-    """A worker reports the end of a cancelled request apart from its record."""
+def _cancelled_are_reported(real: Any) -> Any:
+    """A worker reports the end of a cancelled request apart from its record, as that of others."""
 
     def ended(self: Any, lease: Any, record: Any) -> None:
-        self._ended.append((*lease.key, False))
-        if self._ends_matter:
-            self._report_soon()
+        status = OK if record.status == CANCELLED else record.status
+        real(self, lease, SimpleNamespace(status=status))
 
     return ended
 

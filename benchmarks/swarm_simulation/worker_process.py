@@ -324,7 +324,8 @@ class WorkerProcess:
 
     def _stop_users(self, count: int) -> None:
         """Any of them, as Locust does: it keeps its users in a set. Drawn, so that a seed is the
-        same run everywhere. The next message is read when they have ended."""
+        same run everywhere. The next message is read when they have ended and left their group,
+        which is after `killall`: it forgets those that have not begun."""
         in_order = sorted(self._users, key=attrgetter("args"))
         chosen = self._chance.sample(in_order, max(count, 0))
         ending = Group()

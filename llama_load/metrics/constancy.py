@@ -177,11 +177,11 @@ def constancy(seen: Observed) -> Constancy:
             and _is_confirmed(series, change)
         ):
             changes.append(Named(series.name, change))
-    if not changes and TTFT not in judged and (step := _step_of_few(seen)):
+    are_few = TTFT not in judged
+    if not changes and are_few and (step := _step_of_few(seen)):
         changes.append(Named(TTFT, step))
     named_by_work = {named.name for named in changes} & {EQUAL_WORK, TPOT}
     has_queue_apart = EQUAL_WORK in judged and not named_by_work
-    are_few = TTFT not in judged
     changes = [
         named
         for named in changes

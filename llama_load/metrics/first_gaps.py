@@ -39,13 +39,15 @@ MOST_MISSING = 0.5
 FEWEST_DECODED = 2
 # A first gap depends on the prompt where their ranks do, by so many standard errors (chance: 0.5 %).
 DEPENDS_BY = 2.6
-# Openings of at most so many events; the longest gap is at one place in this part of the answers.
+# An opening has at most this many events; the longest gap is at one place in this part of the
+# answers.
 MOST_OPENING = 12
 LEAST_AT_PLACE = 0.3
 # Of a float32.
 ROUNDING = 1e-6
-# Answers whose gaps show how much the prompts of others stretch them.
+# Answers whose gaps show how much the prompts of others stretch them, and what is read of them.
 SAMPLED = 300
+STREAM_COLUMNS = ("itl_ms", "first_token_mono_ns", "ttft_ms")
 # Answers that are compared with all others.
 MOST_COMPARED = 1000
 
@@ -82,11 +84,12 @@ class FirstGaps:
         # equal first tokens depend on nothing that shows
         if len(np.unique(ttft_ms[early])) < 2:
             return False
-        first_ms = np.median(ttft_ms[early])
         counted = extra[early & ~np.isnan(extra)]
-        if len(counted) and np.median(counted) > 0:
-            return False
-        if not len(counted) and first_ms < self.step_ms:
+        if len(counted):
+            is_invented = np.median(counted) > 0
+        else:
+            is_invented = np.median(ttft_ms[early]) < self.step_ms
+        if is_invented:
             return False
         least_ms = EARLY_BY_TTFT * ttft_ms[early]
         gaps_ms = self.unexplained_ms[early]
@@ -179,7 +182,7 @@ class Stream:
 
 def sampled(judged: Records) -> Iterator[Stream]:
     """The answers that are looked at one by one."""
-    few = judged.take(_spread(len(judged), SAMPLED))
+    few = judged.take(_spread(len(judged), SAMPLED), STREAM_COLUMNS)
     sizes, gaps_ms = few.lists("itl_ms")
     ends = np.cumsum(sizes)
     first_ns = few.optional_instants("first_token_mono_ns")

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.slices import Instants, Values
-from llama_load.metrics.spoiled import E2EL, ITL, RATES, TPOT, TTFT, UPPER
+from llama_load.metrics.spoiled import (
+    E2EL,
+    ITL,
+    LEAST_UPPER,
+    RATES,
+    TPOT,
+    TTFT,
+    UPPER,
+)
 from llama_load.metrics.statistics import is_enough
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
@@ -25,8 +33,6 @@ from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]
 
-# Percentiles from here on are upper ones.
-LEAST_UPPER = 90.0
 # Parts of a run with figures of their own, from so many requests on.
 PART_COLUMNS = ("workload", "host")
 LEAST_OF_A_PART = 20
@@ -144,7 +150,7 @@ def _moved(
     shifts[ITL] = shifts[TPOT]
     shifts[UPPER] = _largest(
         [
-            _upper_shift(values[part], more[part], percentiles)
+            _upper_shift_by(values[part], more[part], percentiles)
             for values, more in changes.values()
             for part in parts
         ]
@@ -208,17 +214,27 @@ def _share(with_it: np.floating[Any], without: np.floating[Any]) -> float:
     return float(1 - without / with_it) if with_it > 0 else 0.0
 
 
-def _upper_shift(values: Values, more: Values, percentiles: Sequence[float]) -> float:
-    """The largest share of a reported upper percentile that goes without it."""
+def _upper_shift_by(
+    values: Values, more: Values, percentiles: Sequence[float]
+) -> float:
+    """The largest share of a reported upper percentile that goes without `more`."""
     known = ~np.isnan(values)
+    without = np.maximum(0.0, (values - more)[known])
+    return upper_shift(values[known], without, percentiles)
+
+
+def upper_shift(
+    with_it: Values, without: Values, percentiles: Sequence[float]
+) -> float:
+    """The largest share of a reported upper percentile that goes without it.
+
+    P99 of 200 values 2.4 s with two slow ones, 1.3 s without: 0.46.
+    """
     shifts = []
     for p in percentiles:
-        if p < LEAST_UPPER or not is_enough(int(known.sum()), p):
-            continue
-        without = np.maximum(0.0, (values - more)[known])
-        shifts.append(
-            _share(np.percentile(values[known], p), np.percentile(without, p))
-        )
+        if p >= LEAST_UPPER and is_enough(len(with_it), p):
+            share = _share(np.percentile(with_it, p), np.percentile(without, p))
+            shifts.append(share)
     return _largest(shifts)
 
 

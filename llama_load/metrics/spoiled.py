@@ -36,7 +36,7 @@ _COUNT_KEYS = (
     "total_token_throughput",
     "output_throughput",
 )
-LEAST_UPPER = 90.0
+LEAST_UPPER = 90.0  # upper percentiles are those from here on
 _RATE_OF_CHARS = "output_chars_per_s"  # no metric that runs are compared by
 _WORDS = ("mean", "median", "std")
 

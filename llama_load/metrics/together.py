@@ -33,9 +33,7 @@ class Together(NamedTuple):
 
     events: Values  # how many came together with a later one
     is_first: Flags  # the first token came together with the second one
-    in_bursts: (
-        Values  # how many came in a burst with a later one, at once or one by one
-    )
+    in_bursts: Values  # the same, and in a burst whose events follow one by one
     is_first_in_burst: Flags
     late_end_ms: Values  # see `_late_ends_ms`
 

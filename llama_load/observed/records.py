@@ -69,18 +69,19 @@ class Records:
             table = table.set_column(place, field, values.cast(field.type))
         return Records(table)
 
-    def take(self, rows: Integers) -> Records:
-        """These rows, in this order: a few thousand at most. (Arrow's own `take` first copies all
-        gaps into one piece.)"""
+    def take(self, rows: Integers, columns: Sequence[str] | None = None) -> Records:
+        """These rows, in this order: a few thousand at most, with all columns or with these, which
+        takes less time. (Arrow's own `take` first copies all gaps into one piece.)"""
         import pyarrow as pa
 
         places = rows
         if self._chosen is not None:
             places = np.flatnonzero(self._chosen)[rows]
 
-        pieces = [self._whole.slice(0, 0)]
+        whole = self._whole if columns is None else self._whole.select(columns)
+        pieces = [whole.slice(0, 0)]
         for place in places:
-            pieces.append(self._whole.slice(int(place), 1))
+            pieces.append(whole.slice(int(place), 1))
         return Records(pa.concat_tables(pieces))
 
     def numbers(self, name: str) -> NDArray[np.float64]:

@@ -196,17 +196,21 @@ def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
         early = np.zeros_like(early)
     prompts = judged.numbers("prompt_tokens")
     extra = _extra_events(judged)
-    by_gaps = np.isnan(prompt_ms).all() and early.any()
-    if by_gaps and gaps.are_hand_overs(early, ttft_ms, prompts, extra):
+    by_gaps = np.isnan(prompt_ms).all()
+    if by_gaps and early.any() and gaps.are_hand_overs(early, ttft_ms, prompts, extra):
         text += "; as long after any prompt, as where another machine decodes"
         yield limited(name, None, text)
         return
-    is_clean = early.mean() <= LIMITS[name].limit and np.isnan(prompt_ms).all()
-    if is_clean and (opened := _early_openings(judged, evidence.sent)) is not None:
+    has_passed = early.mean() <= LIMITS[name].limit
+    if (
+        by_gaps
+        and has_passed
+        and (opened := _early_openings(judged, evidence.sent)) is not None
+    ):
         yield opened
         return
     # Of those by their gaps, as many are chance as there are such gaps at any other place.
-    chance = gaps.later_ratio if np.isnan(prompt_ms).all() else 0.0
+    chance = gaps.later_ratio if by_gaps else 0.0
     yield limited(name, max(0.0, float(early.mean()) - chance), text)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.interruption import Moved, moved_by, moved_without
+from llama_load.metrics.interruption import Moved, moved_by, moved_without, upper_shift
 from llama_load.metrics.known_prompts import with_known_prompt
 from llama_load.metrics.outliers import LATEST_START, Outliers, outliers
 from llama_load.metrics.second_group import Looked
 from llama_load.metrics.spoiled import E2EL, ITL, RATES, TPOT, TTFT, UPPER
 from llama_load.metrics.standstill import Standstill, standstill
-from llama_load.metrics.statistics import is_enough
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s, quantity
 
@@ -28,8 +27,6 @@ LATE_CONNECTION = 6.0
 LEAST_LATE_MS = 100.0
 # Of the limit: figures that move by so much are marked, where another one moves beyond it.
 MARKED_PART = 0.5
-# The upper percentiles begin here.
-LEAST_UPPER = 90
 # A single slow request among these met a server that was not ready.
 FIRST_PART = 0.1
 
@@ -98,29 +95,16 @@ def alone(evidence: Evidence, looked: Looked, name: str) -> Iterator[Check]:
         rows = looked.rows[known][found.places]
         quotients = looked.quotients[known][found.places]
         moved = _moved_by_waits(evidence, records, rows, quotients)
-        upper = _upper_shift(own_ms[known], found.places, evidence.percentiles)
-        upper = max(found.shift, upper)
-        moved = moved.with_shifts({TTFT: found.shift, UPPER: upper})
+        with_them = own_ms[known]
+        without = np.delete(with_them, found.places)
+        of_upper = upper_shift(with_them, without, evidence.percentiles)
+        moved = moved.with_shifts(
+            {TTFT: found.shift, UPPER: max(found.shift, of_upper)}
+        )
         moved = moved.with_shifts(_shifts_by(records, rows))
     else:
         moved = Moved({TPOT: found.shift, UPPER: found.shift})
     yield _check_of_moved(moved, text, advice if is_first else None)
-
-
-def _upper_shift(
-    values: np.ndarray, places: np.ndarray, percentiles: Sequence[float]
-) -> float:
-    """The largest share of a printed percentile from 90 on that these values make.
-
-    P99 of 200 values 2.4 s with two slow ones, 1.3 s without: 0.46.
-    """
-    rest = np.delete(values, places)
-    shifts = [0.0]
-    for percentile in percentiles:
-        if percentile >= LEAST_UPPER and is_enough(len(values), percentile):
-            with_them = np.percentile(values, percentile)
-            shifts.append(1 - float(np.percentile(rest, percentile) / with_them))
-    return max(shifts)
 
 
 def _shifts_by(records: Records, rows: np.ndarray) -> dict[str, float]:

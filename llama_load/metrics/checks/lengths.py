@@ -33,7 +33,7 @@ CUT_PEAK = 3
 TEMPLATE_QUANTILE = 0.1
 # Counted stream events may exceed the tokens by one in this many.
 EVENTS_PER_EXTRA = 50
-# So many different counts, all multiples of a number from this one on, are counts of blocks.
+# This many different counts, all multiples of a number from this one on, are counts of blocks.
 LEAST_DIFFERENT = 4
 LEAST_BLOCK = 8
 
@@ -214,9 +214,9 @@ def prompts_overcounted(evidence: Evidence) -> Iterator[Check]:
 
     Evidence: the count before the run by a tokenizer, with the chat template where it is known,
     within 2 % and 8 tokens; counts that are all multiples of a number which the planned ones do not
-    share are those of blocks of a cache. An unknown template adds the same to all prompts (the 10th percentile
-    of the differences), so prompts of one length show nothing. An estimate shows nothing below a
-    factor of 3. No statistics.
+    share are those of blocks of a cache. An unknown template adds the same to all prompts (the 10th
+    percentile of the differences), so prompts of one length show nothing. An estimate shows nothing
+    below a factor of 3. No statistics.
     """
     name = "excess_prompt_ratio"
     ok = evidence.records.ok()
