@@ -201,8 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
             if len(pieces) == flaw.burst * flaw.chunk or index == tokens - 1:
                 self._wait_until(due_s)
                 for piece in self._events(pieces):
+                    self._delta(piece, number, is_first=not events)
                     events += 1
-                    self._delta(piece, number)
                     if flaw.twice:
                         time.sleep(0.005)
                         self._delta(piece, number)
@@ -272,14 +272,12 @@ class _Handler(BaseHTTPRequestHandler):
         change_s = self.server.flaw.model_changes_s
         return "flawed" if change_s is None or at_s < change_s else "another"
 
-    def _delta(self, text: str, number: int) -> None:
+    def _delta(self, text: str, number: int, *, is_first: bool = False) -> None:
         delta: dict[str, Any] = {"content": text}
         if self.server.flaw.tool_calls:
-            delta = {
-                "tool_calls": [
-                    {"index": 0, "function": {"name": "f", "arguments": text}}
-                ]
-            }
+            call = {"name": "f"} if is_first else {}
+            call["arguments"] = text
+            delta = {"tool_calls": [{"index": 0, "function": call}]}
         at_s = time.monotonic() - (self.server.began_s or 0.0)
         self._send(
             {

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.equal_load import mean_in_flight
 from llama_load.metrics.slices import Instants, Values
-from llama_load.metrics.two_groups import two_groups
+from llama_load.metrics.two_groups import LEAST_RATIO, two_groups
 from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]
@@ -60,6 +60,16 @@ class Work:
     prompt_tokens: Values  # to be processed, without cached ones
     is_judged: Flags
     slots: int | None = None  # as the server reports
+    # Those whose first token came with the whole answer, so that it shows no prefill.
+    is_whole: Flags | None = None
+
+    @property
+    def shows_prefill(self) -> Flags:
+        """Whether a first token shows what its prompt took; all, where no answer was streamed."""
+        answered = self.first_ns >= 0
+        if self.is_whole is None or self.is_whole[answered].all():
+            return answered
+        return answered & ~self.is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +89,12 @@ def explained_ttft(work: Work) -> Explained:
     # A clock that jumped may put a first token before its request.
     judged = np.flatnonzero(work.is_judged & (work.first_ns > work.started_ns))
     groups = two_groups((work.first_ns - work.started_ns)[judged] / NS_PER_MS)
-    if groups is None:
+    if groups is None or not work.shows_prefill[judged[~groups.is_lower]].any():
         return best
+    lower = best.quotients[judged[groups.is_lower]]
+    upper = best.quotients[judged[~groups.is_lower]]
+    if np.nanmedian(upper) < LEAST_RATIO * np.nanmedian(lower):
+        return best  # their work explains that they are two groups
 
     queued = everyone.copy()
     queued[judged[groups.is_lower]] = False
@@ -95,18 +109,20 @@ def _best_explained(work: Work, queued: Flags) -> tuple[Explained, float]:
     least = np.inf
     for slots in _candidates(work, queued):
         explained = _with_slots(work, queued, slots)
-        deviation = _mean_deviation(explained.quotients, queued)
+        deviation = _mean_deviation(
+            explained.quotients, queued & work.shows_prefill, ~queued
+        )
         if deviation < least:
             least = deviation
             best = explained
     return best, least
 
 
-def _mean_deviation(quotients: Values, queued: Flags) -> float:
+def _mean_deviation(quotients: Values, fitted: Flags, aside: Flags) -> float:
     known = quotients > 0
-    parts = [np.abs(np.log(quotients[known & queued]))]
-    if (known & ~queued).any():
-        others = np.log(quotients[known & ~queued])
+    parts = [np.abs(np.log(quotients[known & fitted]))]
+    if (known & aside).any():
+        others = np.log(quotients[known & aside])
         parts.append(np.abs(others - np.median(others)))
     deviations = np.concatenate(parts)
     return (
@@ -185,7 +201,7 @@ def _with_slots(work: Work, queued: Flags, slots: int | None) -> Explained:
     ahead = _tokens_ahead(work, begun_ns, until_ns)
     load = mean_in_flight(work.started_ns, work.ended_ns, begun_ns, until_ns)
     known = judged & (took_ms > 0)
-    fitted = known & queued
+    fitted = known & queued & work.shows_prefill
     # With factors of at least 0, a prompt ahead costs at most what an own one costs: a single slow
     # request, which many others overtook, does not explain itself.
     causes = [work.prompt_tokens, np.nan_to_num(work.prompt_tokens) + ahead, load]
@@ -202,7 +218,7 @@ def _tokens_ahead(work: Work, begun_ns: Instants, until_ns: Instants) -> Values:
     evenly. Begins 0 and 1 s, 100 tokens each, first tokens at 2 and 4 s: the second one had 50
     ahead.
     """
-    known = np.flatnonzero(work.first_ns >= 0)
+    known = np.flatnonzero(work.shows_prefill)
     if not len(known):
         return np.zeros(len(begun_ns))
     known = known[np.argsort(work.first_ns[known], kind="stable")]

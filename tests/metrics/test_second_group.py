@@ -95,6 +95,38 @@ def test_first_tokens_before_their_requests_are_left_out() -> None:
     assert len(explained_ttft(work).quotients) == 40
 
 
+def test_whole_answers_take_slots_and_show_no_prefill() -> None:
+    """Every third answer comes whole; at times more requests are there than the two slots. What
+    prompts take explains the first tokens of the others."""
+    draw = np.random.default_rng(7)
+    count = 150
+    starts = np.cumsum(draw.exponential(0.4e9, count)).astype(np.int64)
+    tokens = draw.integers(20, 200, count).astype(np.float64)
+    is_whole = np.arange(count) % 3 == 0
+    free = [0, 0]
+    firsts = np.empty(count, dtype=np.int64)
+    ends = np.empty(count, dtype=np.int64)
+    for row in range(count):
+        begin = max(int(starts[row]), free.pop(free.index(min(free))))
+        firsts[row] = begin + int(1e6 * (20 + tokens[row]))
+        ends[row] = firsts[row] + 400_000_000
+        free.append(int(ends[row]))
+    explained = explained_ttft(
+        Work(
+            started_ns=starts,
+            first_ns=np.where(is_whole, ends, firsts),
+            ended_ns=ends,
+            prompt_tokens=tokens,
+            is_judged=np.ones(count, dtype=np.bool_),
+            is_whole=is_whole,
+        )
+    )
+    quotients = explained.quotients[~is_whole]
+    assert (firsts - starts).max() > 1.5 * (20 + 200) * 1e6  # some waited
+    assert quotients.min() > 0.8
+    assert quotients.max() < 1.25
+
+
 @pytest.mark.parametrize(
     ("share", "ratio", "base"),
     [

@@ -25,6 +25,7 @@ from llama_load.metrics.second_group import (
     smallest_seen,
 )
 from llama_load.metrics.spoiled import TPOT, TTFT
+from llama_load.metrics.token_counts import came_whole
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import ns_to_s
@@ -283,6 +284,7 @@ def _servers(
     processed = np.maximum(
         1.0, prompts - np.nan_to_num(records.numbers("cached_tokens"))
     )
+    whole = came_whole(records)
     hosts = np.array(records.strings("host"), dtype=object)
     names = list(dict.fromkeys(hosts.tolist()))
     slots = (
@@ -300,6 +302,7 @@ def _servers(
             prompt_tokens=processed[rows],
             is_judged=judged[rows],
             slots=slots,
+            is_whole=whole[rows],
         )
         servers.append(Server(rows, work))
     return servers
