@@ -21,16 +21,18 @@ from benchmarks.harness import heading, headless_chat
 
 USERS, REQUESTS, TOKENS = 6, 60, 40
 ENDS_WITHIN_S = 120
-# Checks of the client, whose words on a busy machine are no error of the flaw's row.
+# Checks of the client and its machine, whose words on a busy machine are no error of the flaw's row.
 OF_THE_CLIENT = (
     "own_delay_p99_ms",
     "late_p99_ms",
     "loop_lag_p99_ms",
     "core_busy",
+    "core_wait_ratio",
     "merged_ratio",
     "client_pause_ms",
     "stolen_ratio",
     "other_programs_ratio",
+    "server_wait_ratio",
 )
 
 
