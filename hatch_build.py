@@ -1,7 +1,8 @@
-"""Compiles the receiver (llama_load/wire/_receiver.c) when the package is built or installed from a checkout.
+"""What happens when the package is built or installed from a checkout: the receiver (llama_load/wire/_receiver.c) is compiled,
+Bokeh's JavaScript is copied out of its Python package, which nothing needs afterwards.
 
-It is optional: without a C compiler, or on another system than Linux, the package is built without it, and llama-load reads its
-sockets in Python. LLAMA_LOAD_BUILD=required makes a failure an error, LLAMA_LOAD_BUILD=python leaves it out.
+The receiver is optional: without a C compiler, or on another system than Linux, the package is built without it, and llama-load
+reads its sockets in Python. LLAMA_LOAD_BUILD=required makes a failure an error, LLAMA_LOAD_BUILD=python leaves it out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ except ImportError:  # scripts.build_receiver needs no hatchling
 
 SOURCE = Path("llama_load/wire/_receiver.c")
 MODULE = Path("llama_load/wire/_receiver.abi3.so")
+# Bokeh's scripts that draw the charts, and its licence.
+CHARTS = Path("llama_load/bokeh_js")
+SCRIPTS = "server/static/js"
+CHART_FILES = (f"{SCRIPTS}/bokeh.min.js", f"{SCRIPTS}/bokeh-api.min.js", "LICENSE.txt")
 # Python's limited API of 3.11: one build serves all later versions.
 LIMITED_API = "0x030b0000"
 FLAGS = (
@@ -79,11 +85,25 @@ def _compile(root: Path) -> str | None:
     return None
 
 
-class CompiledReceiver(BuildHookInterface):  # type: ignore[misc]
+def copied_charts(root: Path) -> list[str]:
+    """Copies what draws the charts; where from `root`. RuntimeError: Bokeh is not installed."""
+    spec = find_spec("bokeh")
+    if spec is None or spec.origin is None:
+        raise RuntimeError(
+            "Bokeh is missing: install what [build-system] in pyproject.toml requires"
+        )
+    (root / CHARTS).mkdir(exist_ok=True)
+    for name in CHART_FILES:
+        shutil.copy(Path(spec.origin).parent / name, root / CHARTS)
+    return [str(CHARTS / Path(name).name) for name in CHART_FILES]
+
+
+class BuiltParts(BuildHookInterface):  # type: ignore[misc]
     """The hook that hatchling calls for a wheel and for an editable installation."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """See `BuildHookInterface.initialize`."""
+        build_data["artifacts"] += copied_charts(Path(self.root))
         module = compiled(Path(self.root))
         if module is None:
             return

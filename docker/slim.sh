@@ -8,7 +8,5 @@ find . -type d \( -name tests -o -path '*/pyarrow/include' -o -path '*/numpy/f2p
 find . -path '*/pyarrow/*' \( -name '*flight*' -o -name '*s3*' -o -name '*.pxi' -o -name '*.pyx' \) -delete
 # Two further copies of libraries, which a source tree has as links: what is loaded is NAME.so.N.
 find . -path '*/pyarrow/*' \( -name 'libarrow*.so' -o -name 'libarrow*.so.*.*.*' \) -delete
-# Bokeh's scripts that are not minified, and what compiles them.
-find . -path '*/bokeh/server/static/js/*' -type f ! -name '*.min.js' -delete
 # Symbols. (The folders *.libs hold libraries whose names were patched, which strip may break.)
 find . -name '*.so*' -type f ! -path '*.libs/*' -exec strip --strip-unneeded {} +

@@ -1,12 +1,14 @@
-"""Files included with llama-load (locustfiles, sample data, plans of sweeps) and with Bokeh, found
-without importing anything."""
+"""Files included with llama-load: locustfiles, sample data, plans of sweeps, Bokeh's JavaScript."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 _PACKAGE = Path(__file__).resolve().parent
+# Its JavaScript alone, which the build copies (hatch_build.py): its Python package takes 43 MB with
+# what it needs.
+BOKEH = _PACKAGE / "bokeh_js"
+BOKEH_VERSION = "3.9.2"
 # In pyproject.toml these are put into the wheel.
 FOLDERS = ("locustfiles", "datasets", "plans")
 
@@ -36,10 +38,3 @@ def find_bundled(name: str) -> list[str]:
     `locustfiles/sharegpt_chat.py`."""
     paths = [PurePosixPath(path) for path in bundled_files()]
     return [str(path) for path in paths if name in (str(path), path.name, path.stem)]
-
-
-def bokeh_folder() -> Path:
-    """The folder of Bokeh's JavaScript, found without importing Bokeh."""
-    spec = find_spec("bokeh")
-    assert spec is not None and spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "server" / "static" / "js"

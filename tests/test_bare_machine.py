@@ -33,8 +33,8 @@ PROGRAMS = ("__main__", "embedded_server", "llama_cpp_python_rpc")
 # First what others import, which is built for this system.
 IMPORT_ALL = f"""
 import importlib, os, pkgutil, select, signal, socket
-import asyncio, bokeh, jinja2, locust, psutil, pyarrow.parquet, requests, rich.console, zmq.green
-import urllib3.connection, tempfile, multiprocessing.connection, prometheus_client, PIL.Image
+import asyncio, jinja2, locust, psutil, pyarrow.parquet, requests, rich.console, zmq.green
+import urllib3.connection, tempfile, multiprocessing.connection, prometheus_client
 import llama_load
 assert not hasattr(select, "epoll")
 for module, names in {OF_POSIX!r}.items():

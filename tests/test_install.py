@@ -6,18 +6,20 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hatch_build import CHART_FILES
+from llama_load.bundled import BOKEH, BOKEH_VERSION
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-]
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 FOLDERS = (
     "llama_load",
     "docs",
@@ -156,6 +158,21 @@ def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
     assert [f"llama-load = {PROJECT['scripts']['llama-load']}"] == found["build"][
         "entry_points"
     ]
+
+
+def test_bokehs_scripts_are_those_of_its_package() -> None:
+    """After a change of the version: `make lock`, and install the checkout again."""
+    installed = distribution("bokeh")
+    pinned = f"bokeh=={installed.version}"
+    assert installed.version == BOKEH_VERSION
+    assert pinned in PYPROJECT["build-system"]["requires"]
+    assert pinned in PROJECT["optional-dependencies"]["dev"]
+    assert pinned.replace("==", " ==") in recipe()["requirements"]["host"]
+    assert pinned in (REPOSITORY / "docker" / "requirements-build.txt").read_text()
+    package = Path(str(installed.locate_file("bokeh")))
+    for name in CHART_FILES:
+        copied = BOKEH / Path(name).name
+        assert copied.read_bytes() == (package / name).read_bytes()
 
 
 def test_pandas_comes_only_with_the_extra() -> None:

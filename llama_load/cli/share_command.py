@@ -11,7 +11,8 @@ from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
 
 # The files that are written: for people, for `llama-load compare`, a card to post.
-ENDINGS = ("md", "json", "svg", "png")
+ENDINGS = ("md", "json", "svg")
+PNG = "png"  # the card once more, for sites that show no SVG
 
 
 def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -21,7 +22,7 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
         help="write a run as Markdown and JSON to show to others: figures, verdict, hardware, "
         "nothing private, and a card to post",
         description="Print what would be shared, ask, and write share.md, share.json, and a card "
-        "of it as share.svg and share.png. There "
+        "of it as share.svg and, with the package pillow, share.png. There "
         "are figures, the verdict, the load, "
         "the server's kind, build and sizes, and the hardware; no names of hosts, models, files, "
         "labels and stages, no addresses, "
@@ -50,6 +51,7 @@ def _share_run(arguments: argparse.Namespace) -> int:
 
     from llama_load.analysis.results import analyze
     from llama_load.foreign_text import redacted
+    from llama_load.image_package import has_pillow
     from llama_load.reports.share_card import card_png, card_svg
     from llama_load.reports.shared_run import shared_markdown, shared_run
     from llama_load.run_folder import load_run, write_whole
@@ -62,21 +64,25 @@ def _share_run(arguments: argparse.Namespace) -> int:
     )
     print(f"{text}\n{json}", end="")
     output = arguments.output
-    names = ", ".join(f"{output}.{ending}" for ending in ENDINGS)
+    endings = (*ENDINGS, PNG) if has_pillow() else ENDINGS
+    names = ", ".join(f"{output}.{ending}" for ending in endings)
     if not arguments.yes and not _agreed(names):
         print("Nothing was written.")
         return 0
 
-    contents = (
+    contents = [
         text.encode(),
         json.encode(),
         redacted(card_svg(shared)).encode(),
-        card_png(shared),
-    )
+    ]
+    if PNG in endings:
+        contents.append(card_png(shared))
     output.parent.mkdir(parents=True, exist_ok=True)
-    for ending, content in zip(ENDINGS, contents, strict=True):
+    for ending, content in zip(endings, contents, strict=True):
         write_whole(output.with_name(f"{output.name}.{ending}"), content)
     print(f"Written to {names}")
+    if PNG not in endings:
+        print(f"For {output}.{PNG}, too: pip install pillow")
     return 0
 
 

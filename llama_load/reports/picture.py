@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import fence, printable, redacted
+from llama_load.image_package import need_pillow
 from llama_load.reports.first_screen import (
     BAD,
     DIM,
@@ -107,7 +108,9 @@ def _svg_text(line: Line, number: int) -> str:
 
 
 def as_png(results: Results, scale: int = 2) -> bytes:
-    """The picture as PNG, `scale` times as large, each character in its cell."""
+    """The picture as PNG, `scale` times as large, each character in its cell. UsageError: there is
+    no Pillow."""
+    need_pillow("a picture as PNG")
     from PIL import Image, ImageDraw
 
     lines = shown_lines(first_screen(results))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from llama_load.image_package import need_pillow
 from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.reports.shared_sentences import (
     certain,
@@ -235,7 +236,8 @@ def card_svg(shared: Mapping[str, Any]) -> str:
 
 
 def card_png(shared: Mapping[str, Any]) -> bytes:
-    """The card as PNG."""
+    """The card as PNG. UsageError: there is no Pillow."""
+    need_pillow("a card as PNG")
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (WIDTH, HEIGHT), BACKGROUND)

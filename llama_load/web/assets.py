@@ -1,5 +1,4 @@
-"""Our page's scripts and styles, and Bokeh's: from the installed packages, compressed once, cached
-by browsers."""
+"""Our page's scripts and styles, and Bokeh's: compressed once, cached by browsers."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from llama_load.bundled import bokeh_folder
+from llama_load.bundled import BOKEH
 
 HERE = Path(__file__).parent / "assets"
 TYPES = {
@@ -18,7 +17,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 # Bokeh's library and the part that makes figures from JavaScript.
-BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
+CHART_SCRIPTS = ("bokeh.min.js", "bokeh-api.min.js")
 OURS = (
     "llm.css",
     "llm.js",
@@ -45,8 +44,8 @@ def asset(name: str) -> Asset | None:
     """An asset by its name; None if there is no such one."""
     if name in OURS:
         path = HERE / name
-    elif name in BOKEH:
-        path = bokeh_folder() / name
+    elif name in CHART_SCRIPTS:
+        path = BOKEH / name
     else:
         return None
 

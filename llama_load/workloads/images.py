@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
+from llama_load.image_package import need_pillow
 from llama_load.workloads.prompt import Image
 from llama_load.workloads.text_files import folder_files, read_whole
 
@@ -58,6 +59,8 @@ FIELD_CELLS = (
 )  # low-resolution noise: cells of the large and the small patches of colour
 SHAPES = 16
 LINES_OF_TEXT = 8
+# What needs Pillow, as the subject of a sentence.
+PROMPT_WITH_IMAGES = "a prompt with images"
 
 
 def made(
@@ -100,8 +103,9 @@ def drawings(
     for the same seed.
 
     A 512x512 JPEG takes about 12 ms of a core and 44 kB. UsageError: a size or format that cannot
-    be drawn.
+    be drawn, or no Pillow.
     """
+    need_pillow(PROMPT_WITH_IMAGES)
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in size):
         raise UsageError(
             f"images must be {MIN_SIDE} to {MAX_SIDE} pixels wide and high, got {size[0]}x{size[1]}"
@@ -142,8 +146,9 @@ def image_of(data: bytes, name: str) -> Image:
     """The image in a file's bytes: JPEG and PNG unchanged, other formats as PNG (the first frame of
     an animation).
 
-    UsageError names an image that is broken or in an unknown format.
+    UsageError names an image that is broken or in an unknown format, or the missing package.
     """
+    need_pillow(PROMPT_WITH_IMAGES)
     from PIL import Image as Pillow
     from PIL import UnidentifiedImageError
 

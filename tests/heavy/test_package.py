@@ -107,6 +107,11 @@ def test_the_wheel_runs_the_demo_in_an_empty_environment(
     )
     assert "Successful requests:                     4" in out
     assert (tmp_path / "run" / "report.md").exists()
+    # With Bokeh's scripts and their licence, which are in the wheel, and without its package.
+    assert "bokeh.org" in (tmp_path / "run" / "report.html").read_text("utf-8")
+    packages = installed.parent / "lib" / f"python{version}" / "site-packages"
+    assert (packages / "llama_load" / "bokeh_js" / "LICENSE.txt").exists()
+    assert not (packages / "bokeh").exists()
 
     locustfile = Path(
         run_elsewhere(

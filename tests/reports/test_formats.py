@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -152,6 +153,22 @@ def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
             2 * int(svg.attrib[side]) for side in ("width", "height")
         )
         assert len(picture.convert("L").getcolors() or ()) > 10, "nothing was drawn"
+
+
+def test_without_pillow_a_picture_as_png_is_refused_in_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = RunWriter(tmp_path / "run", manifest(num_prompts=1))
+    writer.append(RECORDS[:1])
+    writer.finish()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    picture = tmp_path / "run.png"
+    words = [str(tmp_path / "run"), "--format", "png", "--output", str(picture)]
+    assert main(["report", *words]) == 2
+    assert "PNG needs the package pillow: pip install pillow" in capsys.readouterr().err
+    assert not picture.exists()
 
 
 class Terminal(io.BytesIO):

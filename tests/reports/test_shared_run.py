@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,20 @@ def test_it_is_shown_before_it_is_written(
         assert file.read_text(encoding="utf-8") in shown
     names = {file.name for file in (tmp_path / "to").iterdir()}
     assert names == {"me.md", "me.json", "me.svg", "me.png"}
+
+
+def test_without_pillow_the_card_is_an_svg_alone(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    output = tmp_path / "to" / "me"
+    assert main(["share", str(run), "--yes", "--output", str(output)]) == 0
+    names = {file.name for file in output.parent.iterdir()}
+    assert names == {"me.md", "me.json", "me.svg"}
+    assert "me.png, too: pip install pillow" in capsys.readouterr().out
 
 
 def test_the_text_and_the_card_are_for_people(run: Path) -> None:

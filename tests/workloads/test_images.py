@@ -243,6 +243,18 @@ def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(
         images_at(tmp_path / "notes.txt")
 
 
+def test_without_pillow_a_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(
+        UsageError, match="images needs the package pillow: pip install"
+    ):
+        drawings(1, (64, 64), "jpeg", 0)
+    with pytest.raises(
+        UsageError, match="images needs the package pillow: pip install"
+    ):
+        image_of(b"\xff\xd8", "a.jpg")
+
+
 def test_one_broken_file_is_named_among_many(tmp_path: Path) -> None:
     makers = [partial(image_of, encoded("PNG"), str(number)) for number in range(40)]
     makers[35] = partial(image_of, b"broken", "number 35")

@@ -11,11 +11,12 @@ import base64
 import gzip
 import math
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from llama_load.bundled import BOKEH_VERSION
 
 # Glyphs that have one colour, width and so on for all of their points, as plain values.
 _SCALAR_GLYPHS = ("Line", "Step", "VAreaStep")
@@ -153,7 +154,7 @@ def document(figures: Sequence[Model]) -> dict[str, Any]:
         Model("DocumentConfig", notifications=Model("Notifications")), ids
     )
     page = {
-        "version": version("bokeh"),
+        "version": BOKEH_VERSION,
         "title": "charts",
         "roots": roots,
         "config": config,
