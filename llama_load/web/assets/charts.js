@@ -10,6 +10,7 @@ class LiveCharts {
     {title: "Ended", unit: "requests/s", place: "small", lines: [["requests_per_s", "ended"], ["failures_per_s", "failed"]]},
   ];
   static MOST_DOTS = 2000;  // as many as the program keeps
+  static COUNTED = ["requests", "count"];  // units of whole numbers
 
   // `roots`: an element for each `place`.
   constructor(roots) {
@@ -120,7 +121,8 @@ class LiveCharts {
     figure.add_tools(hover);
     figure.xaxis.axis_label = "s since the run began";
     figure.yaxis.axis_label = spec.unit;
-    for (const [axis, grid] of [[figure.xaxis, figure.xgrid], [figure.yaxis, figure.ygrid]]) {
+    const least = LiveCharts.COUNTED.includes(spec.unit) ? 1 : 0;  // between ticks
+    for (const [axis, grid, min_interval] of [[figure.xaxis, figure.xgrid, 0], [figure.yaxis, figure.ygrid, least]]) {
       axis.axis_line_color = colours.line;
       axis.major_tick_line_color = null;
       axis.minor_tick_line_color = null;
@@ -129,7 +131,7 @@ class LiveCharts {
       axis.axis_label_text_font_style = "normal";
       axis.axis_label_standoff = 2;
       axis.formatter = new Bokeh.BasicTickFormatter({use_scientific: false});  // as many digits as tell the ticks apart
-      axis.ticker = grid.ticker = new Bokeh.BasicTicker({desired_num_ticks: 5, num_minor_ticks: 0});
+      axis.ticker = grid.ticker = new Bokeh.BasicTicker({desired_num_ticks: 5, num_minor_ticks: 0, min_interval});
     }
     figure.xgrid.grid_line_color = null;
     figure.ygrid.grid_line_color = colours.line;
