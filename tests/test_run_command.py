@@ -290,3 +290,12 @@ def test_a_vllm_command_runs(llama_server: Server, tmp_path: Path) -> None:
     assert "4 of 4 answered" in out
     assert (manifest["users"], manifest["workload"]) == (2, "synthetic")
     assert "vllm" not in manifest["command"]
+
+
+def test_an_unknown_flag_names_the_help_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["datasets", "list", "--foo"])
+    said = "llama-load datasets list: unrecognized arguments: --foo; see llama-load datasets list --help\n"
+    assert capsys.readouterr().err == said

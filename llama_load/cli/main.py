@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.server_flags = server_flags
     arguments.run_words = run_words
     if further and arguments.run is not _demo:
-        parser.error(f"unrecognized arguments: {' '.join(further)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
     from llama_load.options.known_secrets import learn_secrets
 

@@ -29,6 +29,7 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = dict(examples or {})
+        self.set_defaults(parser=self)  # of the subcommand that was chosen
 
     def format_help(self) -> str:
         """The help of argparse and the examples, whose commands are not wrapped."""

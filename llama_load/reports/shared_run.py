@@ -71,6 +71,8 @@ _KV = re.compile(
 _LAYERS = re.compile(r"-?\d{1,5}|auto|all")
 _PYTHON = re.compile(r"3\.\d{1,2}(?:\.\d{1,2})?")
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){1,2}(?:\.dev\d{1,4})?")
+# Of the names of checks: people read what was checked, not in which unit.
+_UNIT = re.compile(r"(_p99)?_(ms|s|ratio|bytes)$")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TABLES = (TELEMETRY, PROBES)
 _SYSTEMS = ("Linux", "macOS", "Darwin", "Windows")
@@ -191,7 +193,7 @@ def _shared_verdict(verdict: Verdict) -> dict[str, Any]:
     checks: list[dict[str, Any]] = []
     texts = []
     for name in sorted(bad):
-        text = name.replace("_", " ")
+        text = _UNIT.sub("", name).replace("_", " ")
         texts.append(text)
         checks.append({"name": name, "ok": False, "text": text})
 
