@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.equal_load import mean_in_flight
 from llama_load.metrics.slices import Instants, Values
-from llama_load.metrics.two_groups import LEAST_RATIO, two_groups
+from llama_load.metrics.two_groups import two_groups
 from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]
@@ -45,7 +45,9 @@ STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 OVERTAKEN = 0.1
 # A quotient further off than this explains no better or worse.
 MOST_DEVIATION = 3.0
-# An explanation without some requests has to leave this part of the deviation at most.
+# Requests that took no slot disturb the queue of the others: with a lower mean deviation there are
+# none. An explanation without some requests has to leave this part of the deviation at most.
+WELL_EXPLAINED = 0.15
 FAR_BETTER = 0.6
 
 
@@ -86,15 +88,13 @@ def explained_ttft(work: Work) -> Explained:
     """By the slots that explain most."""
     everyone = np.ones(len(work.started_ns), dtype=np.bool_)
     best, deviation = _best_explained(work, everyone)
+    if deviation < WELL_EXPLAINED:
+        return best
     # A clock that jumped may put a first token before its request.
     judged = np.flatnonzero(work.is_judged & (work.first_ns > work.started_ns))
     groups = two_groups((work.first_ns - work.started_ns)[judged] / NS_PER_MS)
     if groups is None or not work.shows_prefill[judged[~groups.is_lower]].any():
         return best
-    lower = best.quotients[judged[groups.is_lower]]
-    upper = best.quotients[judged[~groups.is_lower]]
-    if np.nanmedian(upper) < LEAST_RATIO * np.nanmedian(lower):
-        return best  # their work explains that they are two groups
 
     queued = everyone.copy()
     queued[judged[groups.is_lower]] = False
