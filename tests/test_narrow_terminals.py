@@ -21,9 +21,9 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.cli import compare_command
 from llama_load.cli.main import main
 from llama_load.comparison.compare import compare
-from llama_load.lab.search.capacity_answer import Answer, sentence
+from llama_load.lab.search.capacity_answer import Answer
 from llama_load.lab.search.closed import search_users
-from llama_load.lab.search.report import probe_table, terminal_lines
+from llama_load.lab.search.report import terminal_lines
 from llama_load.lab.search.search_probe import Goal
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.runner import Sweep
@@ -170,14 +170,8 @@ def searched() -> Answer:
 
 def shown_search() -> None:
     answer = searched()
-    print(
-        *terminal_lines(
-            sentence(answer),
-            probe_table(answer),
-            ["a note of some words that is wrapped"] * 3,
-        ),
-        sep="\n",
-    )
+    notes = ["a note of some words that is wrapped"] * 3
+    print(*terminal_lines(answer, notes), sep="\n")
 
 
 def shown_preflight() -> None:
@@ -194,6 +188,17 @@ def shown_sweep() -> None:
     sweep = swept()
     with Progress(sweep, sweep.cells) as progress:
         progress.began(sweep.cells[0], "measuring")
+
+
+def test_a_search_fits_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was wrong with a probe is a note below the table."""
+    monkeypatch.setenv("COLUMNS", "80")
+    probe = probe_of(lambda level: 0.95, fault_from=8, fault="a long sentence " * 9)
+    lines = terminal_lines(Answer(SEARCHED, search_users(probe, Goal())), [])
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("8 users: a long sentence") for line in lines)
 
 
 # By the function that asks for the width.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from llama_load.lab.search.capacity_answer import (
     sentence,
     speed_of_user,
 )
-from llama_load.lab.search.search_probe import USERS, ProbeResult
+from llama_load.lab.search.search_probe import USERS, ProbeResult, load_text
 from llama_load.lab.sweep.folder import RUNS, write_json, write_text
 from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.sweep_page import page
@@ -30,7 +31,7 @@ from llama_load.tables import (
     Table,
     document_lines,
     figure,
-    titled_lines,
+    text_lines,
 )
 from llama_load.tables.numbers import NONE, percent
 from llama_load.tables.text_width import wrapped
@@ -41,6 +42,10 @@ JSON = "search.json"
 MARKDOWN = "search.md"
 HTML = "search.html"
 MOST_WIDTH = 100  # of sentences on a terminal
+REQUESTS = "requests"
+TOKENS_OF_ALL = "tok/s all"
+# What a narrow terminal leaves out, the higher number first.
+DROPPED = {REQUESTS: 1, TOKENS_OF_ALL: 2}
 
 
 def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
@@ -70,7 +75,7 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
         answer=_large_answer(answer),
     )
     write_text(folder / HTML, html)
-    return terminal_lines(text, table, notes)
+    return terminal_lines(answer, notes)
 
 
 def _large_answer(answer: Answer) -> tuple[str, str] | None:
@@ -89,10 +94,18 @@ def _large_answer(answer: Answer) -> tuple[str, str] | None:
     return value, f"{unit} ({low} to {answer.number(capacity.high)})"
 
 
-def terminal_lines(text: str, table: Table, notes: list[str]) -> list[str]:
-    """The sentence, the table and the notes; sentences as wide as the terminal."""
+def terminal_lines(answer: Answer, notes: Sequence[str]) -> list[str]:
+    """The sentence, the table and the notes, as wide as the terminal; what the table says of a
+    probe in its last column is a note."""
     width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
-    lines = [*wrapped(text, width), "", *titled_lines(table), ""]
+    table = probe_table(answer)
+    figures = table.without(len(table.columns) - 1)
+    lines = [*wrapped(sentence(answer), width), "", table.title, ""]
+    lines += [*text_lines(figures, width), ""]
+    unit = answer.settings.unit
+    for probe in answer.curve:
+        for mark in _marks(answer, probe):
+            lines += wrapped(f"{load_text(probe.level, unit)}: {mark}", width)
     for note in notes:
         lines += wrapped(note, width)
     return lines
@@ -101,15 +114,9 @@ def terminal_lines(text: str, table: Table, notes: list[str]) -> list[str]:
 def probe_table(answer: Answer) -> Table:
     """A row for each probe of the searched load, in order of the load."""
     goals = answer.settings.goals
-    best = knee(answer)
 
     rows: list[Row] = []
     for probe in answer.curve:
-        marks = []
-        if probe is best:
-            marks.append("knee")
-        if probe.fault:
-            marks.append(probe.fault)
         met_each = []
         for name in goals:
             met_each.append(percent(probe.by_objective.get(name), gap=" "))
@@ -121,24 +128,34 @@ def probe_table(answer: Answer) -> Table:
             *met_each,
             figure(probe.figures.get("output_throughput"), 1),
             figure(speed_of_user(probe), 1),
-            "; ".join(marks),
+            "; ".join(_marks(answer, probe)),
         ]
         rows.append(row)
 
     heads = [
         answer.settings.unit,
-        "requests",
+        REQUESTS,
         "met all",
         *goals,
-        "tok/s all",
+        TOKENS_OF_ALL,
         "tok/s one user",
     ]
     aligned = []
     for name in heads:
-        aligned.append(Column(name, RIGHT))
+        aligned.append(Column(name, RIGHT, drop=DROPPED.get(name, 0)))
 
     aligned.append(Column("", LEFT))
     return Table("Probes", aligned, rows, style="padded")
+
+
+def _marks(answer: Answer, probe: ProbeResult) -> list[str]:
+    """What is to be said of a probe besides its figures."""
+    marks = []
+    if probe is knee(answer):
+        marks.append("knee")
+    if probe.fault:
+        marks.append(probe.fault)
+    return marks
 
 
 def _interval_text(probe: ProbeResult) -> str:
