@@ -13,21 +13,26 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib.util import find_spec
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # scripts.build_receiver needs no hatchling
+except ImportError:  # scripts.build_in_place needs no hatchling
     BuildHookInterface = object
 
 SOURCE = Path("llama_load/wire/_receiver.c")
 MODULE = Path("llama_load/wire/_receiver.abi3.so")
 # Bokeh's scripts that draw the charts, and its licence.
 CHARTS = Path("llama_load/bokeh_js")
-SCRIPTS = "server/static/js"
-CHART_FILES = (f"{SCRIPTS}/bokeh.min.js", f"{SCRIPTS}/bokeh-api.min.js", "LICENSE.txt")
+SCRIPTS = "bokeh/server/static/js"
+CHART_FILES = (
+    f"{SCRIPTS}/bokeh.min.js",
+    f"{SCRIPTS}/bokeh-api.min.js",
+    "bokeh/LICENSE.txt",
+)
 # Python's limited API of 3.11: one build serves all later versions.
 LIMITED_API = "0x030b0000"
 FLAGS = (
@@ -79,23 +84,31 @@ def _compile(root: Path) -> str | None:
     if done.returncode:
         made.unlink(missing_ok=True)
         return done.stderr.strip() or f"{compiler[0]} failed"
-    made.replace(
-        root / MODULE
-    )  # a process that starts meanwhile finds the old one or the new one
+    # A process that starts meanwhile finds the old one or the new one.
+    made.replace(root / MODULE)
     return None
 
 
 def copied_charts(root: Path) -> list[str]:
-    """Copies what draws the charts; where from `root`. RuntimeError: Bokeh is not installed."""
-    spec = find_spec("bokeh")
-    if spec is None or spec.origin is None:
-        raise RuntimeError(
-            "Bokeh is missing: install what [build-system] in pyproject.toml requires"
-        )
+    """Copies what draws the charts; where from `root`. RuntimeError: there is no Bokeh of the
+    version that pyproject.toml names, as in a build without isolation."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    requires = project["build-system"]["requires"]
+    (wanted,) = [line for line in requires if line.startswith("bokeh==")]
+    try:
+        package = distribution("bokeh")
+        found = f"bokeh=={package.version}"
+    except PackageNotFoundError:
+        found = "none"
+    if found != wanted:
+        raise RuntimeError(f"the build needs {wanted} beside it and found {found}")
     (root / CHARTS).mkdir(exist_ok=True)
-    for name in CHART_FILES:
-        shutil.copy(Path(spec.origin).parent / name, root / CHARTS)
-    return [str(CHARTS / Path(name).name) for name in CHART_FILES]
+    copies = [CHARTS / Path(name).name for name in CHART_FILES]
+    for name, copy in zip(CHART_FILES, copies, strict=True):
+        made = root / f"{copy}.{os.getpid()}"
+        shutil.copy(str(package.locate_file(name)), made)
+        made.replace(root / copy)
+    return [str(copy) for copy in copies]
 
 
 class BuiltParts(BuildHookInterface):  # type: ignore[misc]

@@ -9,6 +9,10 @@ _PACKAGE = Path(__file__).resolve().parent
 # what it needs.
 BOKEH = _PACKAGE / "bokeh_js"
 BOKEH_VERSION = "3.9.2"
+NOT_COPIED = (
+    "this checkout has no copy of Bokeh's scripts "
+    "(run 'make install' in it, or 'python -m scripts.build_in_place')"
+)
 # In pyproject.toml these are put into the wheel.
 FOLDERS = ("locustfiles", "datasets", "plans")
 
@@ -20,6 +24,17 @@ def bundled(name: str) -> Path:
     """
     packed = _PACKAGE / "_bundled" / name
     return packed if packed.exists() else _PACKAGE.parent / name
+
+
+def chart_script(name: str) -> bytes:
+    """`bokeh.min.js`, which draws charts, or `bokeh-api.min.js`, which makes figures.
+
+    OSError says how to get it into a checkout that was never installed.
+    """
+    try:
+        return (BOKEH / name).read_bytes()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, NOT_COPIED, error.filename) from None
 
 
 def bundled_files() -> list[str]:

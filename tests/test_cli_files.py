@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import CHART_FILES
 from llama_load.bundled import FOLDERS, bundled, bundled_files, find_bundled
 from llama_load.cli.main import main
+from llama_load.run_folder import RunWriter
 from tests.conftest import REPOSITORY, environment
+from tests.make_records import manifest, record
 
 CLI = [sys.executable, "-m", "llama_load.cli.main"]
 
 
-def test_a_wheel_has_every_file_that_git_has(tmp_path: Path) -> None:
-    """Of the package and of the bundled folders."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
     build = [
         sys.executable,
         "-m",
@@ -27,10 +31,15 @@ def test_a_wheel_has_every_file_that_git_has(tmp_path: Path) -> None:
         "-t",
         "wheel",
         "-d",
-        str(tmp_path),
+        str(folder),
     ]
     subprocess.run(build, check=True, capture_output=True, cwd=REPOSITORY, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
+    (built,) = folder.glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_a_wheel_has_every_file_that_git_has(wheel: zipfile.ZipFile) -> None:
+    """Of the package and of the bundled folders."""
     listed = subprocess.run(
         ["git", "ls-files", "llama_load", *FOLDERS],
         capture_output=True,
@@ -43,7 +52,40 @@ def test_a_wheel_has_every_file_that_git_has(tmp_path: Path) -> None:
         name if name.startswith("llama_load/") else f"llama_load/_bundled/{name}"
         for name in files
     }
-    assert wanted - set(zipfile.ZipFile(wheel).namelist()) == set()
+    assert wanted - set(wheel.namelist()) == set()
+
+
+def test_a_wheel_draws_charts_without_bokehs_package(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    wheel.extractall(tmp_path / "site")
+    copied = tmp_path / "site" / "llama_load" / "bokeh_js"
+    assert {file.name for file in copied.iterdir()} == {
+        Path(name).name for name in CHART_FILES
+    }
+    assert "Redistribution" in (copied / "LICENSE.txt").read_text()
+
+    writer = RunWriter(tmp_path / "run", manifest(num_prompts=1))
+    writer.append([record(0)])
+    writer.finish()
+    writer.release()
+    report = (
+        "import sys; sys.modules['bokeh'] = None\n"
+        "from llama_load.cli import main; print(main.__file__, file=sys.stderr)\n"
+        "sys.exit(main.main(['report', 'run']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", report],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment() | {"PYTHONPATH": str(tmp_path / "site")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(str(tmp_path / "site"))
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert (copied / "bokeh.min.js").read_text(encoding="utf-8")[:500] in page
 
 
 def test_a_bundled_file_is_found_by_its_name_with_and_without_ending_and_folder() -> (

@@ -6,14 +6,15 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from hatch_build import CHART_FILES
+import hatch_build
+from hatch_build import CHART_FILES, copied_charts
 from llama_load.bundled import BOKEH, BOKEH_VERSION
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY
@@ -169,10 +170,32 @@ def test_bokehs_scripts_are_those_of_its_package() -> None:
     assert pinned in PROJECT["optional-dependencies"]["dev"]
     assert pinned.replace("==", " ==") in recipe()["requirements"]["host"]
     assert pinned in (REPOSITORY / "docker" / "requirements-build.txt").read_text()
-    package = Path(str(installed.locate_file("bokeh")))
     for name in CHART_FILES:
         copied = BOKEH / Path(name).name
-        assert copied.read_bytes() == (package / name).read_bytes()
+        original = Path(str(installed.locate_file(name)))
+        assert copied.read_bytes() == original.read_bytes()
+
+
+def test_another_bokeh_than_the_pinned_one_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a build without isolation."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling", "bokeh==3.0.1"]\n'
+    )
+    installed = distribution("bokeh").version
+    with pytest.raises(
+        RuntimeError, match=f"needs bokeh==3.0.1 beside it and found bokeh=={installed}"
+    ):
+        copied_charts(tmp_path)
+
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(hatch_build, "distribution", missing)
+    with pytest.raises(RuntimeError, match="found none"):
+        copied_charts(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_pandas_comes_only_with_the_extra() -> None:

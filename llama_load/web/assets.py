@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from llama_load.bundled import BOKEH
+from llama_load.bundled import chart_script
 
 HERE = Path(__file__).parent / "assets"
 TYPES = {
@@ -43,13 +43,13 @@ class Asset:
 def asset(name: str) -> Asset | None:
     """An asset by its name; None if there is no such one."""
     if name in OURS:
-        path = HERE / name
+        content = (HERE / name).read_bytes()
     elif name in CHART_SCRIPTS:
-        path = BOKEH / name
+        content = chart_script(name)
     else:
         return None
 
-    content = path.read_bytes()
     version = hashlib.sha256(content).hexdigest()[:12]
+    content_type = TYPES[Path(name).suffix]
 
-    return Asset(content, gzip.compress(content, 6), TYPES[path.suffix], version)
+    return Asset(content, gzip.compress(content, 6), content_type, version)

@@ -18,12 +18,12 @@ UV = Path(sys.executable).parent / "uv"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built out of the source distribution, which is built first."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [
         sys.executable,
         "-m",
         "build",
-        "--wheel",
         "--no-isolation",
         "--outdir",
         str(folder),
@@ -107,7 +107,8 @@ def test_the_wheel_runs_the_demo_in_an_empty_environment(
     )
     assert "Successful requests:                     4" in out
     assert (tmp_path / "run" / "report.md").exists()
-    # With Bokeh's scripts and their licence, which are in the wheel, and without its package.
+    # With Bokeh's scripts and their licence, and without its package.
+    run_elsewhere([str(installed / "llama-load"), "report", "run"], tmp_path)
     assert "bokeh.org" in (tmp_path / "run" / "report.html").read_text("utf-8")
     packages = installed.parent / "lib" / f"python{version}" / "site-packages"
     assert (packages / "llama_load" / "bokeh_js" / "LICENSE.txt").exists()

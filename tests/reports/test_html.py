@@ -31,6 +31,7 @@ from llama_load.reports.html.chart_series import (
     percentiles_by_bin,
     time_axis,
 )
+from llama_load.reports.html.charts import bokeh_script
 from llama_load.reports.html.charts_latency import ecdf_chart, values_of
 from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import shared_range
@@ -255,6 +256,17 @@ def test_a_page_that_cannot_be_made_spoils_no_other_report(
         "summary.json",
         "summary.txt",
     ]
+
+
+def test_in_a_checkout_without_bokehs_scripts_a_sentence_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write_reports(results(record(0), path=tmp_path))
+    monkeypatch.setattr("llama_load.bundled.BOKEH", tmp_path / "none")
+    bokeh_script.cache_clear()
+    assert "no copy of Bokeh's scripts (run 'make install' in it" in (
+        write_html(written) or ""
+    )
 
 
 def test_the_page_sent_alone_has_no_dead_link_and_names_the_files_of_the_run(

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.bundled import BOKEH
+from llama_load.bundled import chart_script
 from llama_load.reports.html.plot import Model, axis, document, glyph
 
 # Roles of colours: (light, dark). The page's style sheet has them as --NAME; charts are drawn in
@@ -248,7 +248,7 @@ def for_script(text: str) -> str:
 @cache
 def bokeh_script() -> str:
     """Bokeh's JavaScript for charts: 1.3 MB."""
-    return (BOKEH / "bokeh.min.js").read_text(encoding="utf-8")
+    return chart_script("bokeh.min.js").decode()
 
 
 @cache
