@@ -52,6 +52,7 @@ class PhaseRunner:
         self._steps = planned_phases(prepared, host.users_asked)
         self._segment: Segment | None = None
         self._measured: tuple[Segment, Phase] | None = None  # what is being measured
+        self._is_over = False
         self._stopped_ns: int | None = None
         self._short_since_s: float | None = None  # since when a phase has lacked users
         self._timer: Task | None = None
@@ -69,6 +70,7 @@ class PhaseRunner:
         self._record_end()
         step = next(self._steps, None)
         if step is None:
+            self._is_over = True
             self._run.end("complete")
             return
         self._segment, phase = step
@@ -91,6 +93,7 @@ class PhaseRunner:
 
     def close(self) -> None:
         """The run is over, perhaps before its last phase."""
+        self._is_over = True
         for task in (*self._tasks, self._timer, self._ticker):
             if task is not None:
                 task.kill(block=False)
@@ -99,6 +102,8 @@ class PhaseRunner:
     @property
     def what(self) -> str:
         """The present phase in a few words: `stage 8 measuring`."""
+        if self._is_over:
+            return "finishing"
         if self._segment is None:
             return "preparing"
 

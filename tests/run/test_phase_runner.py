@@ -37,6 +37,7 @@ def test_what_is_going_on_is_named() -> None:
     run.begin()
     assert run.controller.phase == "warm-up"
     assert run.after(1.5).controller.phase == "measuring"
+    assert run.over().controller.phase == "finishing"
 
 
 def test_a_stage_is_named_with_its_phase() -> None:
