@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.metrics.definitions import EVERY, of_group
+from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import ecdf
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.time_parts import KEYS, PARTS
@@ -32,8 +32,12 @@ from llama_load.reports.html.chart_series import (
     time_axis,
 )
 from llama_load.reports.html.charts import bokeh_script
-from llama_load.reports.html.charts_latency import ecdf_chart, values_of
-from llama_load.reports.html.charts_telemetry import telemetry_charts
+from llama_load.reports.html.charts_latency import (
+    ecdf_chart,
+    over_time_chart,
+    values_of,
+)
+from llama_load.reports.html.charts_telemetry import CHARTS, telemetry_charts
 from llama_load.reports.html.charts_time import shared_range
 from llama_load.reports.html.page import html_page
 from llama_load.reports.html.time_bars import COLOURS
@@ -417,6 +421,36 @@ def charts_of(page: str) -> Document:
     document = Document.from_json(found["docs"]["charts"])
     assert [root.id for root in document.roots] == found["roots"]
     return document
+
+
+def test_the_only_step_of_a_stage_is_drawn_as_a_dash() -> None:
+    """60 requests in 30 s are steps of 10 s: with a stage in each, a line of one point would be
+    invisible, while the legend names it."""
+    measured = table(*[record(n, start_ms=500 * n) for n in range(60)])
+    axis = time_axis(measured)
+    assert axis is not None
+
+    def markers(*breaks_s: float) -> list[str]:
+        chart = over_time_chart(
+            TTFT, measured, axis, shared_range(axis), str, breaks_s=breaks_s
+        )
+        assert chart is not None
+        shapes = []
+        for drawn in chart.figure.properties["renderers"][1:]:
+            glyph = drawn.properties["glyph"]
+            is_dash = glyph.name == "Scatter"
+            shapes.append(glyph.properties["marker"].value if is_dash else glyph.name)
+        return shapes
+
+    assert markers() == ["Line", "Line"]
+    assert markers(10.0) == ["Line", "dash", "Line", "dash"]
+    assert markers(10.0, 20.0) == ["dash", "dash"]
+
+
+def test_the_label_of_an_axis_fits_beside_it() -> None:
+    """A chart of telemetry is 200 pixels high; a character of the label takes six."""
+    for chart in CHARTS:
+        assert len(chart.axis_label or chart.title) <= 25
 
 
 def test_telemetry_is_drawn_on_the_time_axis_of_the_run() -> None:

@@ -216,8 +216,8 @@ def over_time_chart(
     lines = []
     for role, p, curve in zip(_CURVE_ROLES, _CURVES, over_time.curves, strict=True):
         if len(curve):
-            lines.append(
-                _draw_over_time(plot, over_time.middles, curve, breaks_s, colour(role))
+            lines += _draw_over_time(
+                plot, over_time.middles, curve, breaks_s, colour(role)
             )
             keys.append(Key(role, t("median") if p == 50 else f"p{p:g}"))
 
@@ -278,26 +278,36 @@ def _draw_over_time(
     curve: NDArray[np.float64],
     breaks_s: Sequence[float],
     line_color: str,
-) -> Model:
-    """A line that is interrupted at the breaks; of a single bin a dash."""
+) -> list[Model]:
+    """A line that is interrupted at the breaks; a bin alone between two of them is a dash."""
     places = np.searchsorted(middles, breaks_s)
     x = np.insert(middles, places, breaks_s)
-    data = source(x=x, y=np.insert(curve, places, np.nan))
-    if len(curve) > 1:
-        return plot.draw(
-            data, "Line", x="x", y="y", line_width=2, line_color=line_color
-        )
+    y = np.insert(curve, places, np.nan)
+    is_gap = np.isnan(y)
+    gap_before = np.insert(is_gap[:-1], 0, True)
+    gap_after = np.append(is_gap[1:], True)
+    is_alone = ~is_gap & gap_before & gap_after
 
-    return plot.draw(
-        data,
-        "Scatter",
-        x="x",
-        y="y",
-        size=12,
-        marker="dash",
-        line_width=2,
-        line_color=line_color,
-    )
+    drawn = []
+    if not is_alone.all(where=~is_gap):
+        data = source(x=x, y=y)
+        drawn.append(
+            plot.draw(data, "Line", x="x", y="y", line_width=2, line_color=line_color)
+        )
+    if is_alone.any():
+        data = source(x=x[is_alone], y=y[is_alone])
+        dashes = plot.draw(
+            data,
+            "Scatter",
+            x="x",
+            y="y",
+            size=12,
+            marker="dash",
+            line_width=2,
+            line_color=line_color,
+        )
+        drawn.append(dashes)
+    return drawn
 
 
 def _dots(

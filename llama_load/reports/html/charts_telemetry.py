@@ -34,13 +34,15 @@ class TelemetryChart:
     """A chart of telemetry.
 
     Its title with the unit; the metrics whose series it shows, with the names of their curves; what
-    the values are divided by. `is_rate`: of counters, their growth per second.
+    the values are divided by. `is_rate`: of counters, their growth per second. `axis_label`: beside
+    the y axis, where the title is too long for it.
     """
 
     title: str
     metrics: Mapping[str, str]
     unit: float = 1.0
     is_rate: bool = False
+    axis_label: str = ""
 
 
 def _named_fields(*roles: tuple[str, str], end: str = "") -> dict[str, str]:
@@ -98,6 +100,7 @@ CHARTS = (
             ("hits", "prompt cache"), ("external_hits", "external cache"), end="_total"
         ),
         is_rate=True,
+        axis_label="tokens/s",
     ),
     TelemetryChart(
         "Preemptions per second",
@@ -154,7 +157,8 @@ def _chart(
         return None
 
     title = t(chart.title)
-    plot = Figure(t("time (s)"), title, x_range=x_range, height=200)
+    y_label = t(chart.axis_label) if chart.axis_label else title
+    plot = Figure(t("time (s)"), y_label, x_range=x_range, height=200)
     shown = curves[:MOST_CURVES]
     keys = []
     most = 0.0
