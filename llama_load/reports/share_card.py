@@ -34,7 +34,7 @@ MARGIN = 60
 BAR_LEFT = 350
 LARGE = 76  # the headline, where it fits; its characters are so wide, in parts of this
 EM_A_CHAR = 0.62
-PIXELS_A_CHAR = 16  # of bold text beside a bar, at most
+PIXELS_A_CHAR = 16  # of bold text of 23 pixels, at most
 BAR_MOST = 640
 BARS_TOP = 225
 # Bars share this height; a bar takes this part of its own.
@@ -55,8 +55,10 @@ FAMILY = "system-ui, 'DejaVu Sans', 'Segoe UI', Helvetica, Arial, sans-serif"
 # Fonts by the names under which systems have them, and bold ones.
 FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Helvetica.ttc", "arial.ttf")
 BOLD_FONTS = ("DejaVuSans-Bold.ttf", "LiberationSans-Bold.ttf", "arialbd.ttf")
-# Characters of a line in the smallest type that fit the card.
+# Characters of a line that fit the card: of text of 23 pixels, and of bold text, whose words of a
+# verdict are capitals.
 LONGEST = 92
+LONGEST_BOLD = (WIDTH - 2 * MARGIN) // PIXELS_A_CHAR
 
 BARS = (
     ("First token, median", "median_ttft_ms", ORANGE),
@@ -105,10 +107,8 @@ def card(shared: Mapping[str, Any]) -> Iterator[Box | Words]:
     y = BARS_TOP + BARS_HEIGHT + 45
     yield Words(MARGIN, y, _cut(server_sentence(shared)), 23)
     yield Words(MARGIN, y + 36, _cut(hardware_sentence(shared)), 23)
-    word_colour = _colour(verdict)
-    yield Words(
-        MARGIN, y + 84, _cut(verdict["headline"]), 23, word_colour, is_bold=True
-    )
+    headline = _cut(verdict["headline"], LONGEST_BOLD)
+    yield Words(MARGIN, y + 84, headline, 23, _colour(verdict), is_bold=True)
     version = shared["llama_load"]["version"] or ""
     yield Words(MARGIN, HEIGHT - 28, f"llama-load {version} {_date(shared)}", 18, QUIET)
 
@@ -198,8 +198,13 @@ def _colour(verdict: Mapping[str, Any]) -> str:
     return GOOD if verdict["headline"] == VALID else TEXT
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+def _cut(text: str, longest: int = LONGEST) -> str:
+    """The text, or as many of its first words as fit, and an ellipsis."""
+    if len(text) <= longest:
+        return text
+    start = text[: longest - 2]
+    words = start.rpartition(" ")[0]
+    return f"{words or start} …"
 
 
 def _date(shared: Mapping[str, Any]) -> str:

@@ -13,13 +13,20 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from llama_load.analysis.results import analyze
 from llama_load.cli.main import main
 from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.observed.server_description import ServerDescription
-from llama_load.reports.share_card import card_png, card_svg
+from llama_load.reports.share_card import (
+    MARGIN,
+    WIDTH,
+    Words,
+    card,
+    card_png,
+    card_svg,
+)
 from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.run_folder import Manifest, RunWriter, load_run
 from llama_load.run_folder.manifest import read_manifest
@@ -315,6 +322,22 @@ def test_the_card_of_a_run_in_stages_has_a_bar_for_each() -> None:
     assert "783 tokens/s with 4 users" in card_svg(shared)
     del shared["share"]["levels"]  # of an older llama-load
     assert "no figures that can be used" in card_svg(shared)
+
+
+def test_a_verdict_of_many_causes_stays_on_the_card(run: Path) -> None:
+    """Bold capitals are wider than the other text: the picture's edge cut the last causes."""
+    shared = shared_run(analyze(load_run(run)))
+    causes = "client pause, loop lag, other programs, own delay, server wait"
+    headline = f"NOT COMPARABLE, CLIENT-BOUND ({causes})"
+    shared["llama_load"]["verdict"] |= {"headline": headline}
+    font = ImageFont.truetype("DejaVuSans-Bold.ttf", 23)
+    (shown,) = (
+        text.text
+        for text in card(shared)
+        if isinstance(text, Words) and text.text.startswith("NOT COMPARABLE")
+    )
+    assert shown == "NOT COMPARABLE, CLIENT-BOUND (client pause, loop lag, other …"
+    assert MARGIN + font.getlength(shown) < WIDTH
 
 
 def test_a_figure_that_is_doubted_is_not_on_the_card(run: Path) -> None:
