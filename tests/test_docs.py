@@ -396,8 +396,11 @@ def test_every_subcommand_has_examples_that_parse(
     redirection, is this subcommand's."""
     monkeypatch.setenv("COLUMNS", "80")
     assert parser.examples, f"{parser.prog} has no examples"
+    text = parser.format_help()
+    assert not re.search(r"[a-z]-$", text, re.MULTILINE), "a name was broken"
     for does, command in parser.examples.items():
-        assert f"  {does}:\n    {command}\n" in parser.format_help()
+        heading = does if does.endswith("?") else f"{does}:"
+        assert f"  {heading}\n    {command}\n" in text
         lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words = list(lexer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
@@ -17,6 +18,24 @@ LONGEST_MS = 1e9  # eleven days
 LARGEST_SEED = 2**63 - 1
 
 
+class Formatter(argparse.HelpFormatter):
+    """argparse's layout of a help, in which names and flags with hyphens stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        words = " ".join(text.split())
+        return textwrap.wrap(words, width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        words = " ".join(text.split())
+        return textwrap.fill(
+            words,
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's parser, but errors are one sentence without the usage, and --help ends with
     examples.
@@ -27,15 +46,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(
         self, *args: Any, examples: Mapping[str, str] | None = None, **kwargs: Any
     ) -> None:
+        kwargs.setdefault("formatter_class", Formatter)
         super().__init__(*args, **kwargs)
         self.examples = dict(examples or {})
         self.set_defaults(parser=self)  # of the subcommand that was chosen
 
     def format_help(self) -> str:
         """The help of argparse and the examples, whose commands are not wrapped."""
-        lines = [
-            f"  {does}:\n    {command}\n" for does, command in self.examples.items()
-        ]
+        lines = []
+        for does, command in self.examples.items():
+            heading = does if does.endswith("?") else f"{does}:"
+            lines.append(f"  {heading}\n    {command}\n")
         return super().format_help() + (
             "\nexamples:\n" + "\n".join(lines) if lines else ""
         )
