@@ -216,7 +216,9 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
 
         if stage.crossing:
             requests = quantity(stage.crossing, "request")
-            yield f"{stage.name}: {requests} that ended after it are left out of its latencies"
+            are = "is" if stage.crossing == 1 else "are"
+            what = f"{requests} that ended after the stage {are}"
+            yield f"{stage.name}: {what} left out of its latencies"
         if stage.unsettled_s > 0:
             yield _unsettled(stage)
 

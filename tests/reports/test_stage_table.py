@@ -161,7 +161,7 @@ def test_the_figures_of_a_stage_cover_only_its_requests(tmp_path: Path) -> None:
     )
     assert (
         list(notes([first]))[-1]
-        == "1: 1 request that ended after it are left out of its latencies"
+        == "1: 1 request that ended after the stage is left out of its latencies"
     )
 
 
@@ -562,7 +562,7 @@ def test_one_stage_alone_has_no_bars() -> None:
         ),
         (
             stage(crossing=2),
-            ["8: 2 requests that ended after it are left out of its latencies"],
+            ["8: 2 requests that ended after the stage are left out of its latencies"],
         ),
     ],
 )
