@@ -15,7 +15,7 @@ that a late message does not affect a later run.
     back     worker -> master   unused leases
     records  worker -> master   a numbered batch of records, on a connection of its own (see
                                 `llama_load.swarm.sockets`)
-    tokens   worker -> master   tokens of answers that go on, if the master has a page to draw them
+    tokens   worker -> master   tokens of answers that go on, if the master draws them
     ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
     pong     worker -> master   the worker's clock and the ping's; which leases it holds, of
@@ -173,7 +173,9 @@ class RunConfig:
     run: str  # names the run in every message of it
     sender: SenderConfig
     ends_matter: bool  # requests may wait for the end of others: report ends at once
-    draws_tokens: bool  # the master's page shows tokens as they arrive
+    # how often the tokens of answers that go on are drawn, on the master's page or in its line of
+    # progress; 0: never
+    draws_every_s: float
     user_classes: list[
         str
     ]  # names of the classes that the master may start on a worker

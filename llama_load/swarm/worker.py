@@ -18,7 +18,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError
-from llama_load.observed.new_tokens import LOOK_EVERY_S, NewTokens
+from llama_load.observed.new_tokens import NewTokens
 from llama_load.observed.record import CANCELLED, RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import read_options
@@ -314,7 +314,8 @@ class WorkerRun:
         )
         environment.llama_load = self._sender.lease_client
         self._token_watch: TokenWatch | None = None
-        if config.draws_tokens:
+        self._draws_every_s = config.draws_every_s
+        if config.draws_every_s:
             self._token_watch = TokenWatch(
                 self._sender.lease_client,
                 Transport.of_this_process(),
@@ -359,7 +360,7 @@ class WorkerRun:
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         self._flush_s = float(ping["batch_every_s"])
         if self._token_watch is not None:
-            self._token_watch.every_s = max(LOOK_EVERY_S, self._flush_s)
+            self._token_watch.every_s = max(self._draws_every_s, self._flush_s)
         if self._is_finishing:
             return {}
         self._wants = {}  # they are in this answer

@@ -15,10 +15,12 @@ from tests.reports.test_on_a_terminal import ESCAPES, printed_on_a_terminal
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
 
 
-def test_output_is_drawn_while_answers_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("swarm", [[], ["--processes", "2"]], ids=["alone", "swarm"])
+def test_output_is_drawn_while_answers_go_on(tmp_path: Path, swarm: list[str]) -> None:
     """No answer ends before the first sparkline: 400 tokens every 20 ms take 8 s."""
     with simulated_server(tmp_path, "--interval-ms", "20") as server:
         words = ["run", server.url, "-u", "2", "-n", "2", "--max-tokens", "400"]
+        words += swarm
         text = printed_on_a_terminal([*words, "--no-report-html"], tmp_path, 80)
 
     frames = [ESCAPES.sub("", part) for part in re.split(r"[\r\n]", text)]

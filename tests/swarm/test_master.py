@@ -475,7 +475,7 @@ def test_keys_do_not_travel_and_a_worker_adds_its_own() -> None:
     )
     sent = msgspec.msgpack.encode(
         messages.RunConfig(
-            "r", _redact_config(config), False, False, [], ["authorization"], 0
+            "r", _redact_config(config), False, 0.0, [], ["authorization"], 0
         )
     )
     assert b"geheim" not in sent
