@@ -14,7 +14,7 @@ from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
-from llama_load.run.token_watch import LOOK_FOR_LINE_EVERY_S, TokenWatch
+from llama_load.run.token_watch import TokenWatch
 from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.user_scaler import UserScaler
@@ -44,16 +44,13 @@ class LocalRun(LocustRun):
         )
         environment.llama_load = self._sender.lease_client
         self._token_watch: TokenWatch | None = None
-        is_page = environment.web_ui is not None
-        if is_page or self.controller.progress.is_drawn:
+        if every_s := self.draws_every_s(environment):
             self._token_watch = TokenWatch(
                 self._sender.lease_client,
                 Transport.of_this_process(),
                 self.controller.live.add_tokens,
             )
-            if not is_page:
-                self._token_watch.every_s = LOOK_FOR_LINE_EVERY_S
-                self.controller.live.looks_every_s = LOOK_FOR_LINE_EVERY_S
+            self._token_watch.every_s = every_s
         settle()
 
     def stopping(self, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import gevent
 
+from llama_load.observed.new_tokens import LOOK_EVERY_S
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
@@ -16,6 +17,7 @@ from llama_load.run.controller import RunController, WatchersOf
 from llama_load.run.host import RunHost
 from llama_load.run.progress import Counts
 from llama_load.run.run_clock import RunClock
+from llama_load.run.token_watch import LOOK_FOR_LINE_EVERY_S
 from llama_load.run.watchers import watchers_of
 from llama_load.swarm.user_scaler import UserScaler
 
@@ -48,6 +50,16 @@ class LocustRun(RunHost):
     def folder(self) -> Path:
         """The run folder."""
         return self.prepared.writer.path
+
+    def draws_every_s(self, environment: Any) -> float:
+        """How often tokens of answers that go on are drawn: on the page, or more seldom in the line
+        of progress, for which the live figures wait, too; 0: nothing draws them."""
+        if environment.web_ui is not None:
+            return LOOK_EVERY_S
+        if not self.controller.progress.is_drawn:
+            return 0.0
+        self.controller.live.looks_every_s = LOOK_FOR_LINE_EVERY_S
+        return LOOK_FOR_LINE_EVERY_S
 
     def open(self) -> None:
         """Begin the first phase."""

@@ -20,14 +20,12 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live.exposition import MASTER_LAG
 from llama_load.live.view import WORKER_CPU
-from llama_load.observed.new_tokens import LOOK_EVERY_S
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
 from llama_load.run.controller import WatchersOf
 from llama_load.run.run_clock import RunClock
 from llama_load.run.sender import SenderConfig
-from llama_load.run.token_watch import LOOK_FOR_LINE_EVERY_S
 from llama_load.run.watchers import watchers_of
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
@@ -71,17 +69,11 @@ class MasterRun(LocustRun):
         self._runner = environment.runner
         self._name = secrets.token_hex(8)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        draws_every_s = 0.0
-        if environment.web_ui is not None:
-            draws_every_s = LOOK_EVERY_S
-        elif self.controller.progress.is_drawn:
-            draws_every_s = LOOK_FOR_LINE_EVERY_S
-            self.controller.live.looks_every_s = LOOK_FOR_LINE_EVERY_S
         config = messages.RunConfig(
             self._name,
             _redact_config(SenderConfig.of(prepared)),
             prepared.ends_matter,
-            draws_every_s,
+            self.draws_every_s(environment),
             [user.__name__ for user in environment.user_classes],
             sorted(
                 {name for target in prepared.targets for name in _secret_names(target)}
