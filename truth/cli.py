@@ -14,6 +14,7 @@ from pathlib import Path
 
 from truth import __version__
 from truth.cases import SUITES, Case, chosen, read_cases
+from truth.columns import columns_of
 from truth.convert import PROGRAMS, convert
 from truth.finding import level_named
 from truth.foreign import escaped_json, printable, text_of, value_of
@@ -25,6 +26,7 @@ from truth.repeats import merged
 from truth.report import as_markdown, as_object, as_text, badge
 from truth.runner import Client, Runner
 from truth.server.serving import start, stop
+from truth.table import table
 from truth.tools import NAMES, READING_FAILED, as_read, tool_named
 
 PASSED, BELOW, WRONG_USAGE, VOID = 0, 1, 2, 3
@@ -194,8 +196,19 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_page(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("results", nargs="+", type=Path, help="files of --save")
-    parser.add_argument("--to", type=Path, default=Path("truth.html"), metavar="FILE")
+    parser.add_argument(
+        "results",
+        nargs="+",
+        type=Path,
+        help="files of --save; several of a client are a column",
+    )
+    parser.add_argument(
+        "--to",
+        type=Path,
+        default=Path("truth.html"),
+        metavar="FILE",
+        help="a page, or a table of Markdown if it ends with .md",
+    )
     parser.set_defaults(run=write_page)
 
 
@@ -337,7 +350,7 @@ def convert_one(arguments: argparse.Namespace) -> int:
 
 
 def write_page(arguments: argparse.Namespace) -> int:
-    """A column per file."""
+    """A column per client."""
     results = []
     for path in arguments.results:
         try:
@@ -345,7 +358,8 @@ def write_page(arguments: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:
             raise Problem(f"{path} cannot be read: {error}") from error
     try:
-        text = page(results)
+        columns = columns_of(results)
+        text = table(columns) if arguments.to.suffix == ".md" else page(columns)
     except READING_FAILED as error:
         reason = f"{type(error).__name__}: {error}"
         raise Problem(f"a file is not one of --save ({reason})") from error

@@ -18,6 +18,7 @@ from truth.units import NS_PER_MS, percentile
 
 SCHEMA = "truth/1"
 OK = "ok"
+BY_THE_CLIENT = ("client closed", "unfinished")
 MOST_NUMBER = 2**63
 _TYPES = {"int": int, "str": str, "bool": bool, "tuple[int, ...]": int}
 
@@ -70,6 +71,12 @@ class Log:
     def answered(self) -> list[Entry]:
         """The requests whose whole answer was sent."""
         return [entry for entry in self.entries if entry.outcome == OK]
+
+    @property
+    def failed(self) -> list[Entry]:
+        """The requests that a fault of the server ended. What the client hung up is none."""
+        ended = (OK, *BY_THE_CLIENT)
+        return [entry for entry in self.entries if entry.outcome not in ended]
 
     @property
     def late_p99_ms(self) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from truth.columns import WORDS, CaseResult, Column, all_cases, better_than_first
 from truth.foreign import printable
 
 STYLE = """
@@ -30,9 +30,6 @@ function show() {
 }
 for (const each of [suite, word, text]) each.addEventListener("input", show);
 """
-WORDS = ("true", "knows", "reports", "silent", "failed", "void")
-LEVELS = ("true", "knows", "reports", "failed")  # from the best; others are no levels
-Verdicts = Mapping[str, Any]
 
 
 def _escaped(value: object) -> str:
@@ -40,21 +37,16 @@ def _escaped(value: object) -> str:
     return html.escape(printable(str(value)))
 
 
-def page(results: Sequence[Verdicts]) -> str:
-    """`results`: objects of `truth.report.as_object`, a column each."""
-    columns = [_by_id(result) for result in results]
-    cases: dict[str, Mapping[str, Any]] = {}
-    for column in columns:
-        for number, case in column.items():
-            cases.setdefault(number, case)
-
-    heads = "".join(_head(result) for result in results)
-    body = "".join(_row(case, columns) for case in cases.values())
-    suites = sorted({case["suite"] for case in cases.values()})
+def page(columns: Sequence[Column]) -> str:
+    """A table with a row per case, and above it what passed and who is better where."""
+    cases = all_cases(columns)
+    heads = "".join(_head(column) for column in columns)
+    body = "".join(_row(case, columns) for case in cases)
+    suites = sorted({case["suite"] for case in cases})
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>truth</title>"
         f"<style>{STYLE}</style><h1>What load generators report, against a server's log</h1>"
-        f"{_passed(results)}<p>{better_than_first(results)}</p>"
+        f"{_summaries(columns)}<p>{_escaped(better_than_first(columns))}</p>"
         f"<p>{_choice('suite', suites)}{_choice('word', WORDS)}"
         "<label>contains <input id='text'></label></p>"
         "<p>true: right within the limits. knows: not, but the client says so. reports: wrong, and"
@@ -64,41 +56,9 @@ def page(results: Sequence[Verdicts]) -> str:
     )
 
 
-def _passed(results: Sequence[Verdicts]) -> str:
-    """A line per client: how many of its judged cases passed, and its verdicts by kind."""
-    items: list[str] = []
-    for result in results:
-        words = [case["verdict"] for case in result["cases"]]
-        passed = sum(case["passed"] for case in result["cases"])
-        judged = len(words) - words.count("void")
-        kinds = [f"{words.count(word)} {word}" for word in WORDS if word in words]
-        text = f"{_title(result)}: {passed} of {judged} passed ({', '.join(kinds)})"
-        items.append(f"<li>{_escaped(text)}</li>")
+def _summaries(columns: Sequence[Column]) -> str:
+    items = [f"<li>{_escaped(column.summary)}</li>" for column in columns]
     return f"<ul>{''.join(items)}</ul>"
-
-
-def better_than_first(results: Sequence[Verdicts]) -> str:
-    """The cases in which another client has a higher level than that of the first column."""
-    first = results[0]
-    rest = [(_title(result), _by_id(result)) for result in results[1:]]
-    parts: list[str] = []
-    for case in first["cases"]:
-        others = [title for title, its in rest if _is_better(its.get(case["id"]), case)]
-        if others:
-            parts.append(f"{case['id']} {case['title']} ({', '.join(others)})")
-    where = "; ".join(parts) or "in no case"
-    return _escaped(f"Better than {_title(first)}: {where}.")
-
-
-def _is_better(other: Verdicts | None, case: Verdicts) -> bool:
-    words = list(reversed(LEVELS))
-    if other is None or other["verdict"] not in words or case["verdict"] not in words:
-        return False
-    return words.index(other["verdict"]) > words.index(case["verdict"])
-
-
-def _title(result: Verdicts) -> str:
-    return f"{result['client']} {result['client_version']}".strip()
 
 
 def _choice(name: str, values: Sequence[str]) -> str:
@@ -108,16 +68,13 @@ def _choice(name: str, values: Sequence[str]) -> str:
     )
 
 
-def _head(result: Verdicts) -> str:
-    title = _title(result)
-    where = f"{result['date']}, {result['system']}, {result['cores']} cores"
-    return f"<th>{_escaped(title)}<br><small>{_escaped(where)}</small></th>"
+def _head(column: Column) -> str:
+    where = "<br>".join(map(_escaped, column.runs_on))
+    return f"<th>{_escaped(column.title)}<br><small>{where}</small></th>"
 
 
-def _row(
-    case: Mapping[str, Any], columns: Sequence[Mapping[str, Mapping[str, Any]]]
-) -> str:
-    found = [column.get(case["id"]) for column in columns]
+def _row(case: CaseResult, columns: Sequence[Column]) -> str:
+    found = [column.cases.get(case["id"]) for column in columns]
     words = " ".join(str(each["verdict"]) for each in found if each)
     cells = "".join(_cell(each) for each in found)
     number = _escaped(case["id"])
@@ -129,15 +86,7 @@ def _row(
     )
 
 
-def _by_id(result: Verdicts) -> dict[str, Mapping[str, Any]]:
-    """Its cases; of two with the same id the first."""
-    cases: dict[str, Mapping[str, Any]] = {}
-    for case in result["cases"]:
-        cases.setdefault(case["id"], case)
-    return cases
-
-
-def _cell(case: Mapping[str, Any] | None) -> str:
+def _cell(case: CaseResult | None) -> str:
     if case is None:
         return "<td class='none'>not run</td>"
     lines = [_figure(each) for each in case["findings"]]

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-WORDS = 4000
+# As many as Llama 3 has. Of few words a client that makes prompts of neighbours sends one twice.
+WORDS = 128_000
 # the unknown word is no special token, else decoding would drop it
 UNKNOWN, BEGIN, END = "word", "<bos>", "<eos>"
 # Clients that cut their prompts out of English text would otherwise send nothing but unknown words,

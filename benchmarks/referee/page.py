@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import CLIENTS
 from benchmarks.referee.measure import Cell
@@ -18,6 +19,7 @@ from benchmarks.referee.tables import (
     ARRIVALS,
     COSTS,
     ERRORS,
+    LINE,
     REPORTED,
     error,
     measured,
@@ -36,7 +38,6 @@ CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
 BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
 IN_SHORT = ("64", "400")
 BUSY_CORES = 0.2  # other programs' use of the machine from which on docs/why.md says so
-LINE = 118  # characters of a line of Markdown
 
 
 def between_marks(text: str, new: str) -> str:
@@ -127,8 +128,10 @@ def _other_cores(cells: Sequence[Cell]) -> float:
 
 def generated(results: Results) -> str:
     """The part of docs/comparison.md between the marks."""
-    parts = ["", _where(results) + ".", ""]
+    parts = ["", where_others_are_better(results)]
+    parts += textwrap.wrap(f"Measured {_where(results)}.", LINE)
     parts += [
+        "",
         "| client | version |",
         "|---|---|",
         *(f"| {name} | {version} |" for name, version in results.versions.items()),
@@ -145,7 +148,8 @@ def generated(results: Results) -> str:
 def other_tables(results: Results) -> str:
     """The part of benchmarks/referee/results.md between the marks."""
     others = [each for each in measured(results) if not _is_on_page(each)]
-    return "\n".join(["", _where(results) + ".", "", *_tables(results, others)]) + "\n"
+    where = textwrap.wrap(f"Measured {_where(results)}.", LINE)
+    return "\n".join(["", *where, "", *_tables(results, others)]) + "\n"
 
 
 def _is_on_page(scenario: Scenario) -> bool:
@@ -174,7 +178,29 @@ def _tables(results: Results, scenarios: Sequence[Scenario]) -> list[str]:
 
 def _where(results: Results) -> str:
     machine = results.machine
-    return f"{machine['date']}, {machine['system']}, {machine['cores']} cores, Python {machine['python']}, {machine['server']}"
+    return f"{_when(results)}, {machine['system']}, {machine['cores']} cores, Python {machine['python']}, {machine['server']}"
+
+
+def _when(results: Results) -> str:
+    """The days on which clients were measured last. Of several days each has its clients; that of
+    the most has the others."""
+    clients: dict[str, list[str]] = {}
+    for client in CLIENTS:
+        dates = [
+            cell["date"]
+            for scenario in SCENARIOS
+            if (cell := results.cell(scenario, client)) and "date" in cell
+        ]
+        if dates:
+            same = clients.setdefault(max(dates), [])
+            same.append(client.name)
+
+    if len(clients) < 2:
+        return str(results.machine["date"])
+    most = max(clients, key=lambda date: len(clients[date]))
+    clients[most] = ["the others"]
+    days = [f"{date} ({', '.join(clients[date])})" for date in sorted(clients)]
+    return ", ".join(days)
 
 
 def _server_line(results: Results, name: str) -> str:
@@ -192,9 +218,8 @@ def _server_line(results: Results, name: str) -> str:
     cost = float(np.median([server["cpu_us_per_token"] for server in servers]))
     others = _other_cores(cells)
     return textwrap.fill(
-        f"Server: {cost:.1f} us of CPU per token (median of the runs); in its worst run p99 of its lateness was {milliseconds(late)} ms,"
-        f" which the log has, and p99 from the log to the kernel's timestamp {stamp:.3f} ms. Other programs of the machine used"
-        f" {others:.1f} cores meanwhile (median of the runs).",
+        f"Server: {cost:.1f} us of CPU per token. In its worst run it was late by {milliseconds(late)} ms (p99), which the log"
+        f" has, and its log by {stamp:.3f} ms (p99) against the kernel. Other programs used {others:.1f} cores.",
         LINE,
     )
 

@@ -11,6 +11,7 @@ from benchmarks.referee.scenarios import CLOSED, SCENARIOS, Scenario
 
 Column = tuple[str, Callable[[Cell], str]]
 NOTHING = ""
+LINE = 118  # characters of a line of Markdown
 
 
 def milliseconds(value: float) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import CLIENTS, caches
 from benchmarks.referee.page import (
@@ -149,3 +150,57 @@ def test_cells_that_were_measured_are_skipped_and_names_are_checked(
         timeout=60,
     )
     assert wrong.returncode == 2 and "invalid choice: '65'" in wrong.stderr
+
+
+def test_clients_that_were_measured_on_other_days_are_named(tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.json")
+    results.machine = {
+        "date": "2026-11-27",
+        "system": "s",
+        "cores": 2,
+        "python": "p",
+        "server": "server.c",
+    }
+    dates = {"llama-load": "2026-11-27", "guidellm": "2026-11-22", "k6": "2026-11-22"}
+    for client, date in dates.items():
+        results.cells[f"400/{client}"] = {"failed": "x", "date": date}
+    text = generated(results)
+    assert "2026-11-22 (the others), 2026-11-27 (llama-load), s, 2 cores" in text
+    for cell in results.cells.values():
+        cell["date"] = "2026-11-27"
+    assert "\nMeasured 2026-11-27, s, 2 cores" in generated(results)
+
+
+def test_where_another_client_is_better_stands_first(tmp_path: Path) -> None:
+    """Less error or cost than ours; not what is only compared as a distribution, rounds to the same,
+    or is ours with another flag."""
+    results = Results(tmp_path / "r.json")
+    results.machine = {
+        "date": "2026-11-27",
+        "system": "s",
+        "cores": 2,
+        "python": "p",
+        "server": "server.c",
+    }
+
+    def cell(p99_ms: float, cpu_us: float, matched: bool = True) -> dict[str, object]:
+        error = {"p50": 0, "p99": p99_ms, "matched": matched}
+        return {"errors": {"e2el": error}, "cpu_us_per_token": cpu_us}
+
+    results.cells = {
+        "400/llama-load": cell(-0.5, 16.9),
+        "400/llama-load --client-priority normal": cell(0.1, 1),
+        "400/guidellm": cell(0.1, 90, matched=False),
+        "400/aiperf": cell(0.5, 16.91),
+        "400/k6": cell(-0.2, 15.4),
+        "64/llama-load": cell(0.1, 20),
+        "64/k6": cell(0.2, 30),
+    }
+    text = where_others_are_better(results)
+    assert text.splitlines()[2:] == [
+        "- 400 streams: p99 of the E2EL error (ms): k6 0.20, llama-load 0.50; CPU (us/token): k6 15.4, llama-load 16.9"
+    ]
+    del results.cells["400/k6"]
+    assert "No other client is better than llama-load" in where_others_are_better(
+        results
+    )

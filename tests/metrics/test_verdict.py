@@ -357,6 +357,24 @@ def test_a_queue_without_end_exceeds_the_capacity_although_the_server_is_as_fast
     assert bad(verdict(*sent, gap_ms=10.0)) == ["backlog_ratio"]
 
 
+def test_what_the_client_sends_too_late_is_no_backlog_of_the_server() -> None:
+    """100/s were to be sent, and the client sends 80/s, each answered after 20 ms: the server would
+    take more, whatever was never sent."""
+    sent = [
+        record(
+            i,
+            start_ms=12.5 * i,
+            scheduled_mono_ns=10 * i * MS,
+            client_queue_ms=2.5 * i,
+            late_ms=2.5 * i,
+        )
+        for i in range(200)
+    ]
+    assert "backlog_ratio" not in bad(verdict(*sent, gap_ms=10.0))
+    assert "late_p99_ms" in bad(verdict(*sent, gap_ms=10.0))
+    assert "backlog_ratio" not in bad(verdict(*sent, gap_ms=10.0, unsent=50))
+
+
 def cancelled(
     index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None
 ) -> RequestRecord:

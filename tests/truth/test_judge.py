@@ -211,6 +211,15 @@ def test_failed_and_warm_up_requests_are_left_out() -> None:
     assert level(warm, entries(16), Result(seen(), completed=16)) == Level.SILENT
 
 
+def test_what_the_client_hung_up_is_no_failure_of_the_server() -> None:
+    """16 were asked for and answered. 4 more, sent in place of ended ones, were hung up at the end."""
+    asked = case("left_out", {"rate": 0.02})
+    hung_up = [replace(entry, outcome="client closed") for entry in entries(20)[16:]]
+    log = entries(16) + hung_up
+    assert level(asked, log, Result(seen(), completed=16)) == Level.TRUE
+    assert level(asked, log, Result(seen(12), completed=12)) == Level.REPORTS
+
+
 def test_a_run_that_ends_by_time() -> None:
     """A warm-up, 12 answers, then 4 that the client hung up: 12 are completed, and none failed."""
     hung_up = [replace(entry, outcome="client closed") for entry in entries(17)[13:]]

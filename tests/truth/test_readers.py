@@ -16,6 +16,7 @@ from truth.result import COUNTS, LOAD, PERCENTILES, RATES, TIMES, TOPICS, Doubt
 from truth.tools import as_read, tool_named
 from truth.tools.llama_load import _topics
 
+RECORDED = REPOSITORY / "tests" / "data" / "referee"
 DEMO = REPOSITORY / "tests" / "data" / "printed" / "demo"
 
 
@@ -120,3 +121,31 @@ def test_percentiles_of_few_values_are_doubts(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     (doubt,) = as_read(tool_named("llama-load"), tmp_path).doubts
     assert doubt.about == (PERCENTILES,) and "p99_ttft_ms" in doubt.text
+
+
+def test_a_failed_sample_of_endpoints_is_not_completed(tmp_path: Path) -> None:
+    """One of three was answered with status 500: it has no first token. Without a first token of any
+    there are no percentiles of TTFT."""
+    report = tmp_path / "report"
+    shutil.copytree(RECORDED / "mlcommons_endpoints" / "report", report)
+    events = [json.loads(line) for line in (report / "events.jsonl").open()]
+    refused = next(event["sample_uuid"] for event in events if event["sample_uuid"])
+    kept = [
+        event
+        for event in events
+        if (event["sample_uuid"], event["event_type"]) != (refused, "sample.recv_first")
+    ]
+    kept.append({"event_type": "error.generic", "sample_uuid": refused, "data": []})
+    lines = [json.dumps(event) + "\n" for event in kept]
+    (report / "events.jsonl").write_text("".join(lines))
+
+    file = report / "performance" / "result_summary.json"
+    summary = json.loads(file.read_text())
+    summary["n_samples_failed"] = 1
+    summary["ttft"] = {}
+    file.write_text(json.dumps(summary))
+
+    result = tool_named("endpoints").read(report)
+    assert (result.completed, result.failed, len(result.requests)) == (2, 1, 2)
+    assert "p99_ttft_ms" not in result.reported
+    assert "p99_e2el_ms" in result.reported

@@ -15,7 +15,6 @@ import requests
 
 from tests.conftest import REPOSITORY
 from truth.cli import main
-from truth.page import better_than_first
 
 CLIENT = Path(__file__).with_name("plain_client.py")
 COMMAND = [
@@ -202,92 +201,3 @@ def test_serve_then_judge_by_hand(tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stdout
     wrong = truth("judge", log, "--client", log, "--format", "vllm")
     assert wrong.returncode == 2 and "has no result of vllm bench serve" in wrong.stderr
-
-
-def test_a_page_and_markdown_of_two_results(tmp_path: Path) -> None:
-    """One file without a network; text of a client is escaped."""
-    case = {"id": "T1", "suite": "timing", "title": "a < b", "norm": "n", "reason": "r"}
-    case |= {
-        "verdict": "reports",
-        "passed": False,
-        "void": "",
-        "failed": "",
-        "bound_ms": 0.1,
-        "not_reported": ["ITL"],
-    }  # type: ignore[dict-item]
-    finding = {
-        "figure": "TTFT",
-        "right": "1",
-        "seen": "<b>",
-        "limit": "2",
-        "level": "reports",
-    }
-    result = {
-        "client": "x",
-        "client_version": "1",
-        "date": "d",
-        "system": "s",
-        "cores": 2,
-    }
-    result |= {"cases": [case | {"findings": [finding]}]}  # type: ignore[dict-item]
-    for name in ("a.json", "b.json"):
-        (tmp_path / name).write_text(json.dumps(result))
-    target = tmp_path / "page.html"
-    done = truth(
-        "page", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--to", str(target)
-    )
-    text = target.read_text()
-    assert done.returncode == 0 and text.count("<th>x 1") == 2
-    assert text.count("<li>x 1: 0 of 1 passed (1 reports)</li>") == 2
-    assert "Better than x 1: in no case." in text
-    assert "&lt;b&gt;" in text and "<b>" not in text and "http" not in text
-
-
-RESULTS = REPOSITORY / "truth" / "results"
-COLUMNS = ("llama-load", "vllm", "aiperf", "guidellm", "inference-perf")
-
-
-def test_the_table_of_results_has_the_verdicts_that_are_kept() -> None:
-    """Every word of the README's table is that of the client's file; a void case has its reason, a
-    case that was not run is blank."""
-    kept = {}
-    for name in COLUMNS:
-        cases = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))[
-            "cases"
-        ]
-        kept[name] = {case["id"]: case["verdict"] for case in cases}
-    text = (REPOSITORY / "truth" / "README.md").read_text(encoding="utf-8")
-    lines = text.partition("## Results so far")[2].splitlines()
-    rows = [line for line in lines if line[:3] in ("| C", "| F", "| S", "| W", "| P")]
-    assert len(rows) >= 12
-    for row in rows:
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        number = cells[0].split()[0]
-        for name, cell in zip(COLUMNS, cells[1:], strict=True):
-            found = kept[name].get(number, "")
-            assert cell == ("no chat API" if found == "void" else found), (number, name)
-
-
-def test_where_another_is_better_is_said_first() -> None:
-    """T1 is true with the second client, T2 with the first, and what is void proves nothing."""
-    words = {"a": ("knows", "true", "void"), "b": ("true", "reports", "true")}
-    results = [
-        {
-            "client": name,
-            "client_version": "",
-            "cases": [
-                {"id": f"T{place}", "title": "x", "verdict": word}
-                for place, word in enumerate(verdicts, 1)
-            ],
-        }
-        for name, verdicts in words.items()
-    ]
-    assert better_than_first(results) == "Better than a: T1 x (b)."
-
-
-def test_the_kept_page_is_that_of_the_kept_results(tmp_path: Path) -> None:
-    """truth page truth/results/{llama-load,vllm,aiperf,guidellm,inference-perf}.json --to
-    truth/results/index.html"""
-    files = [str(RESULTS / f"{name}.json") for name in COLUMNS]
-    assert truth("page", *files, "--to", str(tmp_path / "page.html")).returncode == 0
-    assert (tmp_path / "page.html").read_text() == (RESULTS / "index.html").read_text()

@@ -77,8 +77,10 @@ def _errors_of_ttft(log: Log, result: Result) -> list[float]:
 def failures(case: Case, log: Log, result: Result) -> list[Finding]:
     """Failed requests are counted as failed, the others of those that were asked for as completed,
     and the latencies are of the completed ones alone. With `e2el_p99_ms` in the limits, E2EL is
-    right, too. A probe or warm-up before the load is no completed request."""
-    failed = sum(entry.outcome != "ok" for entry in log.entries)
+    right, too. A probe or warm-up before the load is no completed request, and what the client
+    itself hung up is no failed one."""
+    broken = {entry.number for entry in log.entries if entry.outcome != "ok"}
+    failed = len(log.failed)
     answered = len(log.answered)
     findings: list[Finding] = []
 
@@ -90,13 +92,13 @@ def failures(case: Case, log: Log, result: Result) -> list[Finding]:
     if result.completed is not None:
         rest = min(answered, case.load.requests - failed)
         right = result.completed in (answered, rest)
+        wanted = answered if result.completed == answered else rest
         findings.append(
             Finding(
-                "completed", str(rest), str(result.completed), "0", judged(right, ())
+                "completed", str(wanted), str(result.completed), "0", judged(right, ())
             )
         )
 
-    broken = {entry.number for entry in log.entries if entry.outcome != "ok"}
     pairs = matched(result.requests, log.entries)
     among = sum(entry.number in broken for _, entry in pairs)
     if pairs:
@@ -160,12 +162,11 @@ def ended_by_time(case: Case, log: Log, result: Result) -> list[Finding]:
 def left_out(case: Case, log: Log, result: Result) -> list[Finding]:
     """All requests that were asked for are reported, and rates are those of these requests.
 
-    Failed ones are not completed. Requests beyond them (probes, warm-up) are allowed if the report
-    has none of them; where a warm-up was asked for, it is sent. Limit: `rate`, the relative error
-    of requests/s and tokens/s.
+    Failed ones are not completed. Requests beyond them (probes, warm-up, what the client itself
+    hung up) are allowed if the report has none of them; where a warm-up was asked for, it is sent.
+    Limit: `rate`, the relative error of requests/s and tokens/s.
     """
-    failed = sum(entry.outcome != "ok" for entry in log.entries)
-    asked = case.load.requests - failed
+    asked = case.load.requests - len(log.failed)
     seen = result.completed if result.completed is not None else len(result.requests)
     extra = len(log.answered) - asked
     findings = [

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from truth.cases import CONSTANT
 from truth.result import Result, Seen
 from truth.tokenizer import WORDS
-from truth.tools.tool import Tool, load_json, load_lines, number_in
+from truth.tools.tool import Tool, known, load_json, load_lines, number_in, times
 from truth.work import Work
 
 NAMES = {"ttft": "ttft", "tpot": "tpot", "e2el": "latency"}  # ns in its summary
@@ -19,6 +19,8 @@ NAMES = {"ttft": "ttft", "tpot": "tpot", "e2el": "latency"}  # ns in its summary
 # nor do its services in 30 s.
 WORKERS = 2
 STARTS_WITHIN_S = "110"
+ERROR = "error"
+ANSWERED = {"issued", "recv_first", "complete"}
 
 
 class Endpoints(Tool):
@@ -73,21 +75,27 @@ class Endpoints(Tool):
         return folder / "report"
 
     def read(self, path: Path) -> Result:
+        """What its summary calls completed has the failed ones, too."""
         summary = load_json(path / "performance" / "result_summary.json")
-        reported = {"request_rps": summary["qps"], "output_tok_per_s": summary["tps"]}
+        reported: dict[str, float | None] = {
+            "request_rps": summary["qps"],
+            "output_tok_per_s": summary["tps"],
+        }
         for name, key in NAMES.items():
+            percentiles = summary[key].get("percentiles", {})
             for percent in (50, 99):
-                value = summary[key]["percentiles"][f"{percent}.0"]
-                reported[f"p{percent}_{name}_ms"] = float(value) / 1e6
+                value = percentiles.get(f"{percent}.0")
+                reported[f"p{percent}_{name}_ms"] = times(value, 1e-6)
 
         samples = _samples(path / "events.jsonl")
-        complete = [sample for sample in samples.values() if "complete" in sample]
+        answered = [sample for sample in samples.values() if set(sample) >= ANSWERED]
+        failed = int(summary["n_samples_failed"])
         tokens = summary["output_sequence_lengths"].get("total")
         return Result(
-            requests=[_seen(sample) for sample in complete],
-            reported=reported,
-            completed=summary.get("n_samples_completed"),
-            failed=summary.get("n_samples_failed"),
+            requests=[_seen(sample) for sample in answered if ERROR not in sample],
+            reported=known(reported),
+            completed=int(summary["n_samples_completed"]) - failed,
+            failed=failed,
             output_tokens=None if tokens is None else int(tokens),
         )
 
@@ -105,7 +113,9 @@ def _samples(path: Path) -> dict[str, dict[str, Any]]:
     samples: dict[str, dict[str, Any]] = {}
     for event in load_lines(path):
         kind, _, what = event["event_type"].partition(".")
-        if kind == "sample":
+        if kind == ERROR:
+            what = ERROR
+        if event["sample_uuid"]:
             samples.setdefault(event["sample_uuid"], {})[what] = event
     return samples
 

@@ -14,6 +14,7 @@ from llama_load.metrics.changes import Change
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks.answer_sources import ttft_quotients, turn_quotients
+from llama_load.metrics.checks.client import late
 from llama_load.metrics.constancy import (
     EQUAL_TURN,
     EQUAL_WORK,
@@ -165,15 +166,20 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
     """Whether the requests of an open loop arrived faster than the server completed them.
 
     Evidence: arrivals and completions from when the first requests had been answered to the last
-    arrival (`metrics.backlog`). False alarms: below 0.5 % up to 90 % load, about 2 % at exactly 100
-    %. Power: benchmarks/verdict_rates.md.
+    arrival (`metrics.backlog`). What the client itself sends late arrives late, and what a late
+    client never sent did not arrive. False alarms: below 0.5 % up to 90 % load, about 2 % at
+    exactly 100 %. Power: benchmarks/verdict_rates.md.
     """
     if not evidence.is_steady or evidence.gap_ms is None:
         return
     records = evidence.records.where(evidence.records.has("scheduled_mono_ns"))
-    scheduled_ns = records.instants("scheduled_mono_ns")
+    late_ms = np.nan_to_num(records.numbers("late_ms"))
+    late_ns = (late_ms * NS_PER_MS).astype(np.int64)
+    arrived_ns = records.instants("scheduled_mono_ns") + late_ns
     ended_ns = records.instants("ended_mono_ns")
-    grown = backlog(scheduled_ns, ended_ns, unsent=evidence.unsent or 0)
+    client_is_late = any(not check.ok for check in late(evidence))
+    unsent = 0 if client_is_late else evidence.unsent or 0
+    grown = backlog(arrived_ns, ended_ns, unsent=unsent)
     if grown is None:
         yield limited(
             "backlog_ratio",

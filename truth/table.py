@@ -1,0 +1,121 @@
+"""The results of several clients as Markdown: a verdict per case and client, and how far their TTFT
+is off."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from truth.columns import CaseResult, Column, all_cases, better_than_first
+from truth.finding import number
+from truth.foreign import markdown
+from truth.report import one_line
+from truth.units import percentile
+
+TITLE = "# What load generators report, against a server's log"
+LINE = 118  # characters of a line of Markdown
+TTFT = "error of TTFT, p50 / p99, ms"
+EXPLAINED = (
+    "true: right within the limits. knows: not, but the client says so. reports: wrong, and nothing"
+    " says so. silent: not reported. void: nothing can be concluded. A blank was not run."
+)
+OF_TTFT = (
+    "P99 of |client - server| in TTFT, ms: the median of the runs, and the lowest and highest of"
+    " them. With a star requests cannot be matched, and the distributions' p99 are compared."
+)
+
+
+def table(columns: Sequence[Column]) -> str:
+    """Verdicts, errors of TTFT where a column has them, and where and when it was run."""
+    cases = all_cases(columns)
+    lines = [TITLE, "", *_wrapped(better_than_first(columns)), ""]
+    for column in columns:
+        lines += _wrapped(f"- {column.summary}")
+    lines += ["", *_head("case", columns)]
+    for case in cases:
+        lines.append(_row(case, [_word(column, case) for column in columns]))
+    lines += ["", *_wrapped(EXPLAINED), "", *_reasons(columns), ""]
+
+    timed = [case for case in cases if _errors(case)]
+    if timed:
+        lines += [*_wrapped(OF_TTFT), "", *_head("case", columns)]
+    for case in timed:
+        lines.append(_row(case, [_error(column, case) for column in columns]))
+
+    lines.append("")
+    for column in columns:
+        lines += _wrapped(f"- {column.title}: {'; '.join(column.runs_on)}")
+    return "\n".join([*lines, ""])
+
+
+def _wrapped(text: str) -> list[str]:
+    """As text of Markdown; an item of a list is indented."""
+    indent = "  " if text.startswith("- ") else ""
+    mark = "- " if indent else ""
+    shown = mark + markdown(text.removeprefix("- "))
+    return textwrap.wrap(shown, LINE, subsequent_indent=indent, break_long_words=False)
+
+
+def _head(first: str, columns: Sequence[Column]) -> list[str]:
+    titles = [markdown(column.title) for column in columns]
+    return [f"| {' | '.join([first, *titles])} |", "|---" * (len(titles) + 1) + "|"]
+
+
+def _row(case: CaseResult, cells: Sequence[str]) -> str:
+    title = markdown(f"{case['id']} {case['title']}")
+    return f"| {' | '.join([title, *cells])} |"
+
+
+def _word(column: Column, case: CaseResult) -> str:
+    its = column.cases.get(case["id"])
+    return markdown(its["verdict"]) if its else ""
+
+
+def _reasons(columns: Sequence[Column]) -> list[str]:
+    """Why cases are void or failed: a line per client and reason."""
+    numbers: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        for number_of_case, case in column.cases.items():
+            reason = one_line(case["void"] or case["failed"])
+            if reason:
+                same = numbers.setdefault((column.title, reason), [])
+                same.append(number_of_case)
+
+    lines: list[str] = []
+    for (title, reason), cases in numbers.items():
+        lines += _wrapped(f"- {title}, {', '.join(cases)}: {reason}")
+    return lines
+
+
+def _error(column: Column, case: CaseResult) -> str:
+    its = column.cases.get(case["id"])
+    found = _errors(its) if its else []
+    if not its or not found or its["void"]:
+        return ""
+    return interval(found) + _star(its)
+
+
+def interval(values: Sequence[float]) -> str:
+    """The median, and of several the lowest and highest: `2.0 (1.0 to 9.0)`."""
+    text = number(percentile(values, 50))
+    if len(values) > 1:
+        text += f" ({number(min(values))} to {number(max(values))})"
+    return text
+
+
+def _errors(case: CaseResult) -> list[float]:
+    """P99 of the error of TTFT in each run, ms; none from a file without values."""
+    return [
+        float(values[1]) for each in _of_ttft(case) for values in each.get("values", ())
+    ]
+
+
+def _star(case: CaseResult) -> str:
+    return (
+        "\\*" if any("distributions" in each["seen"] for each in _of_ttft(case)) else ""
+    )
+
+
+def _of_ttft(case: CaseResult) -> list[dict[str, Any]]:
+    return [each for each in case["findings"] if each["figure"] == TTFT]
