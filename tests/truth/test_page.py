@@ -22,6 +22,7 @@ CLIENTS = (
     "inference-perf",
     "endpoints",
     "genai-bench",
+    "earlier",
 )
 
 

@@ -149,3 +149,8 @@ def test_a_failed_sample_of_endpoints_is_not_completed(tmp_path: Path) -> None:
     assert (result.completed, result.failed, len(result.requests)) == (2, 1, 2)
     assert "p99_ttft_ms" not in result.reported
     assert "p99_e2el_ms" in result.reported
+
+
+def test_a_check_of_an_earlier_version_spoils_all_figures() -> None:
+    """Its summary does not say which."""
+    assert _topics({"name": "first_merged_shift"}) == TOPICS

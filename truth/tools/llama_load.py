@@ -118,7 +118,8 @@ def _topics(check: dict[str, Any]) -> tuple[str, ...]:
         return (LOAD, RATES)
     if check["name"] in OF_MACHINE:
         return (TIMES, RATES)
-    spoils = check["spoils"]
+    # earlier versions did not say what a check spoils
+    spoils = check.get("spoils", ["all figures"])
     if "all figures" in spoils:
         return TOPICS
 
