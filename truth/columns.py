@@ -8,6 +8,10 @@ from string import digits
 from typing import Any
 
 WORDS = ("true", "knows", "reports", "silent", "failed", "void")
+WORDS_MEAN = (
+    "true: right within the limits. knows: not, but the client says so. reports: wrong, and nothing"
+    " says so. silent: not reported. void: nothing can be concluded."
+)
 LEVELS = ("true", "knows", "reports", "failed")  # from the best; others are no levels
 CaseResult = Mapping[str, Any]
 

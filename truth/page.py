@@ -5,7 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from truth.columns import WORDS, CaseResult, Column, all_cases, better_than_first
+from truth.columns import (
+    WORDS,
+    WORDS_MEAN,
+    CaseResult,
+    Column,
+    all_cases,
+    better_than_first,
+)
 from truth.foreign import printable
 
 STYLE = """
@@ -49,8 +56,7 @@ def page(columns: Sequence[Column]) -> str:
         f"{_summaries(columns)}<p>{_escaped(better_than_first(columns))}</p>"
         f"<p>{_choice('suite', suites)}{_choice('word', WORDS)}"
         "<label>contains <input id='text'></label></p>"
-        "<p>true: right within the limits. knows: not, but the client says so. reports: wrong, and"
-        " nothing says so. silent: not reported. void: nothing can be concluded.</p>"
+        f"<p>{WORDS_MEAN}</p>"
         f"<table><thead><tr><th>case</th>{heads}</tr></thead><tbody>{body}</tbody></table>"
         f"<script>{SCRIPT}</script></html>\n"
     )

@@ -50,11 +50,14 @@ def _merged_finding(finding: Finding, verdicts: Sequence[Verdict]) -> Finding:
         return replace(finding, level=level, repeats=tuple(rows))
 
     columns = list(zip(*rows, strict=True))
-    seen = " / ".join(_interval(column) for column in columns)
+    seen = " / ".join(interval(column) for column in columns)
     seen += finding.unit
     return replace(finding, level=level, seen=seen, repeats=tuple(rows))
 
 
-def _interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float]) -> str:
+    """The median, and of several the lowest and highest: `2.0 (1.0 to 9.0)`."""
     middle = number(percentile(values, 50))
+    if len(values) < 2:
+        return middle
     return f"{middle} ({number(min(values))} to {number(max(values))})"

@@ -7,19 +7,21 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from truth.columns import CaseResult, Column, all_cases, better_than_first
-from truth.finding import number
+from truth.columns import (
+    WORDS_MEAN,
+    CaseResult,
+    Column,
+    all_cases,
+    better_than_first,
+)
 from truth.foreign import markdown
+from truth.repeats import interval
 from truth.report import one_line
-from truth.units import percentile
+from truth.rules.times import error_of
 
 TITLE = "# What load generators report, against a server's log"
 LINE = 118  # characters of a line of Markdown
-TTFT = "error of TTFT, p50 / p99, ms"
-EXPLAINED = (
-    "true: right within the limits. knows: not, but the client says so. reports: wrong, and nothing"
-    " says so. silent: not reported. void: nothing can be concluded. A blank was not run."
-)
+TTFT = error_of("ttft")
 OF_TTFT = (
     "P99 of |client - server| in TTFT, ms: the median of the runs, and the lowest and highest of"
     " them. With a star requests cannot be matched, and the distributions' p99 are compared."
@@ -35,7 +37,13 @@ def table(columns: Sequence[Column]) -> str:
     lines += ["", *_head("case", columns)]
     for case in cases:
         lines.append(_row(case, [_word(column, case) for column in columns]))
-    lines += ["", *_wrapped(EXPLAINED), "", *_reasons(columns), ""]
+    lines += [
+        "",
+        *_wrapped(f"{WORDS_MEAN} A blank was not run."),
+        "",
+        *_reasons(columns),
+        "",
+    ]
 
     timed = [case for case in cases if _errors(case)]
     if timed:
@@ -94,14 +102,6 @@ def _error(column: Column, case: CaseResult) -> str:
     if not its or not found or its["void"]:
         return ""
     return interval(found) + _star(its)
-
-
-def interval(values: Sequence[float]) -> str:
-    """The median, and of several the lowest and highest: `2.0 (1.0 to 9.0)`."""
-    text = number(percentile(values, 50))
-    if len(values) > 1:
-        text += f" ({number(min(values))} to {number(max(values))})"
-    return text
 
 
 def _errors(case: CaseResult) -> list[float]:

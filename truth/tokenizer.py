@@ -24,13 +24,16 @@ TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 
 
 def make_tokenizer(folder: Path) -> Path:
-    """Write it, in the layout of Hugging Face, unless it is there. Returns `folder`."""
-    if (folder / "config.json").exists():
+    """Write it, in the layout of Hugging Face, unless it is there with as many words. Returns
+    `folder`."""
+    names = (UNKNOWN, BEGIN, END, "tok", *(f"w{number}" for number in range(WORDS)))
+    names = tuple(dict.fromkeys((*names, *ENGLISH.split())))
+    config = {"model_type": "llama", "vocab_size": len(names)}
+    written = folder / "config.json"
+    if written.exists() and json.loads(written.read_text("utf-8")) == config:
         return folder
 
     folder.mkdir(parents=True, exist_ok=True)
-    names = (UNKNOWN, BEGIN, END, "tok", *(f"w{number}" for number in range(WORDS)))
-    names = tuple(dict.fromkeys((*names, *ENGLISH.split())))
     vocabulary = {name: number for number, name in enumerate(names)}
     _write(folder / "tokenizer.json", _tokenizer(vocabulary))
     settings = {
@@ -42,7 +45,7 @@ def make_tokenizer(folder: Path) -> Path:
         "chat_template": TEMPLATE,
     }
     _write(folder / "tokenizer_config.json", settings)
-    _write(folder / "config.json", {"model_type": "llama", "vocab_size": len(names)})
+    _write(written, config)
     return folder
 
 

@@ -27,6 +27,19 @@ from tests.conftest import REPOSITORY
 from truth.tokenizer import make_tokenizer
 
 
+def results_of(folder: Path, date: str) -> Results:
+    """Without cells, of a measurement on this day."""
+    results = Results(folder / "r.json")
+    results.machine = {
+        "date": date,
+        "system": "s",
+        "cores": 2,
+        "python": "p",
+        "server": "server.c",
+    }
+    return results
+
+
 def test_cpu_time_between_two_instants_is_interpolated() -> None:
     """A second of CPU in 2 s, then none: half a second in the first of them."""
     usage = Usage(
@@ -70,6 +83,15 @@ def test_every_word_is_a_token() -> None:
     assert tokenizer.encode(words).ids == [9, 8, 7]
 
 
+def test_a_tokenizer_of_other_words_is_made_anew(tmp_path: Path) -> None:
+    """A cache may have one of an earlier version."""
+    whole = (make_tokenizer(tmp_path) / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text("kept")
+    assert (make_tokenizer(tmp_path) / "tokenizer.json").read_text() == "kept"
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 4000}')
+    assert (make_tokenizer(tmp_path) / "tokenizer.json").read_text() == whole
+
+
 def test_the_page_the_charts_and_the_short_table_are_those_of_the_results() -> None:
     """After a measurement: python -m benchmarks.referee --render"""
     results = Results(RESULTS)
@@ -101,14 +123,7 @@ def test_a_chart_has_a_row_per_client_and_its_p99(tmp_path: Path) -> None:
 
 
 def test_a_failed_client_stands_in_the_table_with_its_reason(tmp_path: Path) -> None:
-    results = Results(tmp_path / "r.json")
-    results.machine = {
-        "date": "d",
-        "system": "s",
-        "cores": 2,
-        "python": "p",
-        "server": "server.c",
-    }
+    results = results_of(tmp_path, "d")
     results.cells = {"400/guidellm": {"failed": "exit code 3 | no\nresult"}}
     assert "| guidellm | FAILED: exit code 3 / no result |" in generated(results)
 
@@ -153,14 +168,7 @@ def test_cells_that_were_measured_are_skipped_and_names_are_checked(
 
 
 def test_clients_that_were_measured_on_other_days_are_named(tmp_path: Path) -> None:
-    results = Results(tmp_path / "r.json")
-    results.machine = {
-        "date": "2026-11-27",
-        "system": "s",
-        "cores": 2,
-        "python": "p",
-        "server": "server.c",
-    }
+    results = results_of(tmp_path, "2026-11-27")
     dates = {"llama-load": "2026-11-27", "guidellm": "2026-11-22", "k6": "2026-11-22"}
     for client, date in dates.items():
         results.cells[f"400/{client}"] = {"failed": "x", "date": date}
@@ -174,14 +182,7 @@ def test_clients_that_were_measured_on_other_days_are_named(tmp_path: Path) -> N
 def test_where_another_client_is_better_stands_first(tmp_path: Path) -> None:
     """Less error or cost than ours; not what is only compared as a distribution, rounds to the same,
     or is ours with another flag."""
-    results = Results(tmp_path / "r.json")
-    results.machine = {
-        "date": "2026-11-27",
-        "system": "s",
-        "cores": 2,
-        "python": "p",
-        "server": "server.c",
-    }
+    results = results_of(tmp_path, "2026-11-27")
 
     def cell(p99_ms: float, cpu_us: float, matched: bool = True) -> dict[str, object]:
         error = {"p50": 0, "p99": p99_ms, "matched": matched}

@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.truth.test_run import truth
 from truth.columns import Column, better_than_first, columns_of
-from truth.table import TTFT, interval, table
+from truth.repeats import interval
+from truth.table import TTFT, table
 
 RESULTS = REPOSITORY / "truth" / "results"
 CLIENTS = (

@@ -79,7 +79,6 @@ def failures(case: Case, log: Log, result: Result) -> list[Finding]:
     and the latencies are of the completed ones alone. With `e2el_p99_ms` in the limits, E2EL is
     right, too. A probe or warm-up before the load is no completed request, and what the client
     itself hung up is no failed one."""
-    broken = {entry.number for entry in log.entries if entry.outcome != "ok"}
     failed = len(log.failed)
     answered = len(log.answered)
     findings: list[Finding] = []
@@ -99,6 +98,7 @@ def failures(case: Case, log: Log, result: Result) -> list[Finding]:
             )
         )
 
+    broken = {entry.number for entry in log.entries if entry.outcome != "ok"}
     pairs = matched(result.requests, log.entries)
     among = sum(entry.number in broken for _, entry in pairs)
     if pairs:

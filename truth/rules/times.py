@@ -17,12 +17,16 @@ def times(case: Case, log: Log, result: Result) -> list[Finding]:
     return [_figure(case, log, result, metric, found.get(metric)) for metric in METRICS]
 
 
+def error_of(metric: str) -> str:
+    """The name of the figure."""
+    return f"error of {metric.upper()}, p50 / p99, ms"
+
+
 def _figure(
     case: Case, log: Log, result: Result, metric: str, error: Error | None
 ) -> Finding:
-    name = metric.upper()
     if error is None:
-        return silent(name, "")
+        return silent(metric.upper(), "")
 
     bound = log.bound_ms or 0.0
     p50_limit = case.limits.get(f"{metric}_p50_ms", case.limits["p50_ms"]) + bound
@@ -31,7 +35,7 @@ def _figure(
 
     star = "" if error.matched else " (distributions)"
     return Finding(
-        figure=f"error of {name}, p50 / p99, ms",
+        figure=error_of(metric),
         truth=f"{number(error.server[0])} / {number(error.server[1])}",
         seen=f"{number(error.p50)} / {number(error.p99)}{star}",
         limit=f"{number(p50_limit)} / {number(p99_limit)}",
