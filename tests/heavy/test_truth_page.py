@@ -11,7 +11,7 @@ from tests.conftest import REPOSITORY
 from tests.heavy.browser import chromium, opened
 
 pytestmark = pytest.mark.heavy
-PAGE = REPOSITORY / "truth" / "results" / "index.html"
+PAGE = REPOSITORY / "truth" / "results" / "page.html"
 
 
 @pytest.fixture(scope="module")

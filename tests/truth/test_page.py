@@ -139,7 +139,7 @@ def test_where_another_is_better_is_said_first() -> None:
     assert said == "Better than a 1: T1 a < b (b 1)."
 
 
-@pytest.mark.parametrize("name", ["index.html", "README.md"])
+@pytest.mark.parametrize("name", ["page.html", "README.md"])
 def test_what_is_kept_is_made_of_the_kept_results(name: str, tmp_path: Path) -> None:
     files = [str(file) for client in CLIENTS for file in files_of(client)]
     assert len(files) >= 2 * len(CLIENTS)
