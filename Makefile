@@ -97,10 +97,10 @@ referee-clients: $(VENV)/.dev
 	@$(foreach client,vllm aiperf guidellm genai_bench k6,$(call install_client,$(client),$(PYTHON)))
 	@$(foreach client,inference_perf endpoints,$(call install_client,$(client),$(PYTHON312)))
 
-# 20 minutes on a machine that does nothing else; the same command continues. At the end it writes docs/comparison.md.
+# 20 minutes for each of RUNS on a machine that does nothing else; the same command continues. The table is in build/referee.
+RUNS ?= 1
 referee: referee-clients
-	$(BIN)/python -m benchmarks.referee
-	$(BIN)/python -m benchmarks.referee --render
+	$(BIN)/python -m benchmarks.referee --runs $(RUNS)
 
 # The documentation as a site, in build/site. A link that leads nowhere is an error.
 site: $(VENV)/.dev

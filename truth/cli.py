@@ -115,6 +115,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--badge", type=Path, metavar="FILE", help="write a badge for shields.io"
     )
+    parser.add_argument("--client-name", default="", help="for the report")
     parser.add_argument("--client-version", default="", help="for the report")
 
 
@@ -311,7 +312,8 @@ def conclude(
     verdicts: Sequence[Verdict], client: str, arguments: argparse.Namespace
 ) -> int:
     """Print and write what was asked for: the exit code."""
-    whole = as_object(verdicts, client, arguments.client_version)
+    name = arguments.client_name or client
+    whole = as_object(verdicts, name, arguments.client_version)
     text = escaped_json(json.dumps(whole, indent=1, ensure_ascii=False)) + "\n"
     if arguments.output == "json":
         print(text, end="")

@@ -12,6 +12,7 @@ from truth.problem import Problem
 from truth.result import Doubt, Result
 from truth.rules import RULES
 from truth.server.shapes import CHAT_ONLY
+from truth.usage import Cost
 
 CHAT = "/chat/completions"
 
@@ -20,7 +21,8 @@ CHAT = "/chat/completions"
 class Verdict:
     """`void`: why nothing is concluded. `failed`: why the client has no result. With neither,
     `level` is the lowest of the figures that the client reports, SILENT without any. `bound_ms` and
-    `late_ms` are the server's own errors, p99. `runs` were judged, `void_runs` were void."""
+    `late_ms` are the server's own errors, p99. `runs` were judged, `void_runs` were void. `costs`:
+    of each run that could be counted."""
 
     case: Case
     findings: Sequence[Finding] = ()
@@ -32,6 +34,7 @@ class Verdict:
     doubts: Sequence[Doubt] = ()
     runs: int = 1
     void_runs: int = 0
+    costs: Sequence[Cost] = ()
 
     @property
     def word(self) -> str:

@@ -33,6 +33,7 @@ def merged(verdicts: Sequence[Verdict]) -> Verdict:
         late_ms=max(verdict.late_ms for verdict in judged),
         runs=len(judged),
         void_runs=void_runs,
+        costs=[cost for verdict in judged for cost in verdict.costs],
     )
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from truth import __version__
@@ -151,6 +152,7 @@ def case_object(verdict: Verdict) -> dict[str, Any]:
         "not_reported": verdict.missing,
         "doubts": [doubt.text for doubt in verdict.doubts[:MOST_DOUBTS]],
         "findings": [_finding_object(each) for each in _shown(verdict)],
+        "costs": [asdict(cost) for cost in verdict.costs],
     }
 
 

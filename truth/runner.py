@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from truth.cases import Answers, Case, Load, Machine
@@ -23,6 +23,7 @@ from truth.result import Result
 from truth.server.serving import serving
 from truth.tokenizer import make_tokenizer
 from truth.tools import READING_FAILED, Tool
+from truth.usage import Cost, ProcessGroup, Usage
 from truth.work import Work, work_of
 
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
@@ -52,11 +53,12 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a run of a client left: the server's log and the client's result; or why the client was
-    not run (`void`), or has no result (`failed`)."""
+    """What a run of a client left: the server's log, the client's result and what it cost; or why
+    the client was not run (`void`), or has no result (`failed`)."""
 
     log: Log | None = None
     result: Result | None = None
+    cost: Cost | None = None
     void: str = ""
     failed: str = ""
 
@@ -79,7 +81,9 @@ class Runner:
         observed = self._runs[run]
         if observed.log is None or observed.result is None:
             return Verdict(case, void=observed.void, failed=observed.failed)
-        return judge(case, observed.log, observed.result)
+        verdict = judge(case, observed.log, observed.result)
+        costs = (observed.cost,) if observed.cost else ()
+        return replace(verdict, costs=costs)
 
 
 def observe(client: Client, case: Case, folder: Path) -> Observed:
@@ -97,7 +101,7 @@ def observe(client: Client, case: Case, folder: Path) -> Observed:
     with serving(case.server, folder / LOG, case=case.id) as url:
         work = work_of(case, url, tokenizer, prompts)
         commands = commands_of(client, work, folder)
-        problem = run_commands(client, work, commands, folder, case.machine)
+        usage, problem = run_commands(client, work, commands, folder, case.machine)
 
     log = read_log(folder / LOG)
     try:
@@ -106,7 +110,7 @@ def observe(client: Client, case: Case, folder: Path) -> Observed:
         why = problem or f"no result ({type(error).__name__}: {error})"
         output = (folder / OUTPUT).read_text(errors="replace")[-TAIL:]
         return Observed(failed=f"{why}: {output.strip()}")
-    return Observed(log, result)
+    return Observed(log, result, usage.cost(log))
 
 
 def unable(client: Client, work: Work) -> str:
@@ -207,27 +211,36 @@ def run_commands(
     commands: Sequence[list[str]],
     folder: Path,
     machine: Machine,
-) -> str:
+) -> tuple[Usage, str]:
     """Run them to their end; the first one, which is the load, with what the machine does to it. A
-    command of the user's runs where he is, a tool's own in `folder`. What went wrong, empty if
-    nothing did."""
+    command of the user's runs where he is, a tool's own in `folder`. What the first one used, and
+    what went wrong, empty if nothing did."""
     environment = {**os.environ, **client.tool.env(work), **client.env}
+    where = None if client.command else folder
+    usages: list[Usage] = []
     problem = ""
     with (folder / OUTPUT).open("wb") as output:
         for place, command in enumerate(commands):
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=None if client.command else folder,
-                start_new_session=True,
-            )
             conditions = machine if place == 0 else Machine()
-            with busy(conditions.busy), paused(process.pid, conditions):
-                problem = _wait(process, client.timeout_s) or problem
-    return problem
+            with ProcessGroup() as group:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=where,
+                    start_new_session=True,
+                    preexec_fn=group.join,
+                )
+                with (
+                    group.measure(process.pid) as usage,
+                    busy(conditions.busy),
+                    paused(process.pid, conditions),
+                ):
+                    problem = _wait(process, client.timeout_s) or problem
+            usages.append(usage)
+    return usages[0], problem
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> str:

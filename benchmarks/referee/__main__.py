@@ -1,139 +1,101 @@
-"""The referee: load generators on a server with a known schedule, and the errors of what they
-report.
+"""The referee: load generators in truth's suite of times, and what each of them costs.
 
-    # installs the clients, measures for 20 minutes, writes docs/comparison.md
+    # installs the clients, runs each, and writes build/referee/README.md
     make referee
 
-    .venv/bin/python -m benchmarks.referee --scenarios 64 400 --clients llama-load aiperf
+    # one client, five runs of each case, on a machine that does nothing else
+    .venv/bin/python -m benchmarks.referee --clients aiperf --runs 5
 
-    # only the page and the charts, from the results that there are
+    # the pages of the results that are kept in truth/results
     .venv/bin/python -m benchmarks.referee --render
 
-A cell (a scenario with a client) takes 10 to 60 s. Those that are in the results are skipped, so
-that the same command continues; --again measures them once more. No new cell is begun after
---minutes.
+A run of a client takes 1 to 3 minutes. A client that has its file is skipped, so that the same
+command continues.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
+import os
+import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.referee.clients import CLIENTS, Client
-from benchmarks.referee.measure import Cell, measure
-from benchmarks.referee.page import write_page
-from benchmarks.referee.process_group import quota_possible
-from benchmarks.referee.results import RESULTS, Results
-from benchmarks.referee.scenarios import SCENARIOS, Scenario
+from benchmarks.referee.clients import CLIENTS, NAMES, REPOSITORY, Client
+from benchmarks.referee.pages import write_pages
+
+FOLDER = REPOSITORY / "build" / "referee"
+TABLE = "README.md"
+# Our own tests set it; a Locust client without its patches sleeps as a whole.
+NOT_PATCHED = "LOCUST_SKIP_MONKEY_PATCH"
 
 
 def main() -> int:
-    """Measure what is missing, then write the page."""
+    """Run what is missing, then write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--clients", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument(
-        "--scenarios",
-        nargs="+",
-        choices=[each.name for each in SCENARIOS],
-        default=[each.name for each in SCENARIOS],
+        "--runs", type=int, default=1, metavar="N", help="of each case (default 1)"
     )
     parser.add_argument(
-        "--clients",
-        nargs="+",
-        choices=[each.name for each in CLIENTS],
-        default=[each.name for each in CLIENTS],
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=20.0,
-        help="no new cell after this time (default 20)",
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="measure cells that the results have"
-    )
-    parser.add_argument(
-        "--results",
+        "--folder",
         type=Path,
-        default=RESULTS,
-        help="file of the results (default: the one in this folder)",
+        default=FOLDER,
+        help="of the results (default build/referee)",
     )
     parser.add_argument(
         "--render",
         action="store_true",
-        help="measure nothing: write docs/comparison.md and its charts",
+        help="run nothing: write docs/comparison.md and its charts from truth/results",
     )
     arguments = parser.parse_args()
-    results = Results(arguments.results)
     if arguments.render:
-        write_page(results)
+        write_pages()
         return 0
-    # so that clients, server and control groups are cleaned up
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    deadline = time.monotonic() + arguments.minutes * 60
-    scenarios = [each for each in SCENARIOS if each.name in arguments.scenarios]
-    clients = [each for each in CLIENTS if each.name in arguments.clients]
-    left = [
-        cell
-        for cell in cells(scenarios, clients)
-        if arguments.again or results.cell(*cell) is None
-    ]
-    for number, (scenario, client) in enumerate(left):
-        if time.monotonic() > deadline:
-            print(
-                f"{len(left) - number} cells are left; the same command continues (without --again)"
-            )
-            break
-        print(
-            f"[{number + 1}/{len(left)}] {scenario.title}: {client.name} … ",
-            end="",
-            flush=True,
-        )
-        results.add(scenario, client, cell := measure(client, scenario))
-        print(line(cell), flush=True)
-    return 0
+
+    folder: Path = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for client in CLIENTS:
+        if client.name in arguments.clients:
+            measure(client, arguments.runs, folder)
+    return write_table(folder)
 
 
-def cells(
-    scenarios: list[Scenario], clients: list[Client]
-) -> Iterator[tuple[Scenario, Client]]:
-    """Those that can be measured here; the reasons of the others go to stderr."""
-    missing = [client.name for client in clients if not client.installed()]
-    if missing:
-        print(
-            f"not installed, so not tested: {', '.join(missing)} (make referee-clients installs them)",
-            file=sys.stderr,
-        )
-    for scenario in scenarios:
-        if scenario.quota is not None and not quota_possible():
-            print(
-                f"{scenario.title}: not tested, because control groups cannot be made here (run it as root)",
-                file=sys.stderr,
-            )
-            continue
-        for client in clients:
-            if client.installed() and not client.unable(scenario):
-                yield scenario, client
+def measure(client: Client, runs: int, folder: Path) -> None:
+    """Unless it has its file."""
+    result = result_of(client, folder)
+    if result.exists():
+        print(f"{client.title}: {result} is there", file=sys.stderr)
+        return
+    if not client.installed:
+        print(f"{client.title}: make referee-clients installs it", file=sys.stderr)
+        return
+
+    print(f"{client.title} {client.version}", file=sys.stderr)
+    environment = {**os.environ, **client.env}
+    environment.pop(NOT_PATCHED, None)
+    command = client.command(runs, result)
+    subprocess.run(command, cwd=REPOSITORY, env=environment, check=False)
 
 
-def line(cell: Cell) -> str:
-    """A cell in a line, for the terminal."""
-    if "failed" in cell:
-        return f"FAILED: {cell['failed']}"
-    parts = [
-        f"{name} error {error['p50']:.2f} / {error['p99']:.2f} ms"
-        for name, error in cell["errors"].items()
-    ]
-    parts += [
-        f"lost {cell['requests']['lost']}",
-        f"{cell.get('cpu_us_per_token', 0):.1f} us CPU/token",
-    ]
-    return ", ".join(parts)
+def write_table(folder: Path) -> int:
+    """Of the results that there are: the exit code."""
+    results = [result_of(client, folder) for client in CLIENTS]
+    files = [str(result) for result in results if result.exists()]
+    if not files:
+        print("there are no results", file=sys.stderr)
+        return 1
+    target = folder / TABLE
+    words = [sys.executable, "-m", "truth", "page", *files, "--to", str(target)]
+    print(target)
+    return subprocess.run(words, cwd=REPOSITORY, check=False).returncode
+
+
+def result_of(client: Client, folder: Path) -> Path:
+    """The file of its verdicts."""
+    return folder / f"{client.name}-times.json"
 
 
 if __name__ == "__main__":

@@ -1,111 +1,105 @@
-"""In which cells another client is better than ours: it stands before all tables."""
+"""In which cases another client is better than ours: it stands before all tables."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.referee.clients import CLIENTS
-from benchmarks.referee.measure import Cell
-from benchmarks.referee.results import Results
-from benchmarks.referee.scenarios import Scenario
-from benchmarks.referee.tables import LINE, measured, milliseconds, rows
+from benchmarks.referee.kept import LATENCIES, OURS, Cell, Runs, cells_of
+from benchmarks.referee.tables import LINE
+from truth.columns import Column
+from truth.finding import number
+from truth.repeats import interval
+from truth.units import percentile
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure of which less is better. `value`: None where a client has none."""
+    """A figure of which less is better, of each run. `runs`: empty where a client has none."""
 
     title: str
     unit: str
-    value: Callable[[Cell], float | None]
-    text: Callable[[float], str]
+    runs: Callable[[Cell], Runs]
 
 
-def p99_of(metric: str) -> Callable[[Cell], float | None]:
-    """Of the error, request by request; None where only distributions are compared."""
+def p99_of(latency: str) -> Callable[[Cell], Runs]:
+    """Of the error, request by request; none where only distributions are compared."""
 
-    def value(cell: Cell) -> float | None:
-        found = cell["errors"].get(metric)
-        if not found or not found["matched"]:
-            return None
-        return abs(float(found["p99"]))
+    def runs(cell: Cell) -> Runs:
+        if not cell.is_matched(latency):
+            return []
+        _, p99s = cell.errors_of(latency)
+        return [abs(p99) for p99 in p99s]
 
-    return value
+    return runs
+
+
+def cost_of(name: str) -> Callable[[Cell], Runs]:
+    """A field of truth's costs."""
+    return lambda cell: cell.cost(name)
 
 
 FIGURES = (
-    *(
-        Compared(f"p99 of the {name} error", "ms", p99_of(name.lower()), milliseconds)
-        for name in ("TTFT", "ITL", "TPOT", "E2EL")
-    ),
-    Compared(
-        "CPU",
-        "us/token",
-        lambda cell: cell.get("cpu_us_per_token"),
-        lambda value: f"{value:.1f}",
-    ),
+    *(Compared(f"p99 of the {name} error", "ms", p99_of(name)) for name in LATENCIES),
+    Compared("CPU", "us/token", cost_of("cpu_us_per_token")),
 )
-# In one line for all scenarios: a client of one process always has less than one of several.
-MEMORY = Compared(
-    "memory",
-    "MiB",
-    lambda cell: cell.get("memory_mib"),
-    lambda value: f"{value:.0f}",
-)
+# In one line for all cases: a client of one process always has less than one of several.
+MEMORY = Compared("memory", "MiB", cost_of("memory_mib"))
 
 
-def where_others_are_better(results: Results) -> str:
-    """A line of Markdown for each scenario in which a client beats the first of `CLIENTS`."""
+def where_others_are_better(
+    columns: Mapping[str, Column], titles: Mapping[str, str]
+) -> list[str]:
+    """Lines of Markdown: for each case (`titles` by their numbers) the clients whose median is below
+    ours."""
     lines: list[str] = []
-    thrifty: set[str] = set()
-    for scenario in measured(results):
-        parts = [_part(results, scenario, figure) for figure in FIGURES]
-        known = [part for part in parts if part]
+    thrifty: dict[str, None] = {}
+    for case, title in titles.items():
+        cells = cells_of(columns, case)
+        known = [part for figure in FIGURES if (part := _part(cells, figure))]
         if known:
-            text = f"- {scenario.title}: {'; '.join(known)}"
+            text = f"- {title}: {'; '.join(known)}"
             lines += textwrap.wrap(text, LINE, subsequent_indent="  ")
-        thrifty |= set(_better(results, scenario, MEMORY))
+        thrifty |= dict.fromkeys(cell.client for cell in _better(cells, MEMORY))
 
     if thrifty:
-        names = [client.name for client in CLIENTS if client.name in thrifty]
-        lines.append(f"- memory, in at least one scenario: {', '.join(names)}")
+        lines.append(f"- memory, in at least one case: {', '.join(thrifty)}")
     if not lines:
-        return f"No other client is better than {CLIENTS[0].name} in any figure.\n"
-    return "\n".join(["Where another client is better:", "", *lines, ""])
+        return [f"No other client is better than {OURS} in any figure."]
+    return ["Where another client is better:", "", *lines]
 
 
-def _part(results: Results, scenario: Scenario, figure: Compared) -> str:
+def _part(cells: Sequence[Cell], figure: Compared) -> str:
     """The clients that have less, beside ours; empty if there are none."""
-    names = _better(results, scenario, figure)
-    if not names:
+    better = _better(cells, figure)
+    if not better:
         return ""
-    others = [f"{name} {figure.text(value)}" for name, value in names.items()]
-    ours = results.cell(scenario, CLIENTS[0]) or {}
-    own = figure.text(figure.value(ours) or 0.0)
-    return (
-        f"{figure.title} ({figure.unit}): {', '.join(others)}, {CLIENTS[0].name} {own}"
-    )
+    shown = [*better, _ours(cells)]
+    texts = [f"{cell.client} {interval(figure.runs(cell))}" for cell in shown if cell]
+    return f"{figure.title} ({figure.unit}): {', '.join(texts)}"
 
 
-def _better(results: Results, scenario: Scenario, figure: Compared) -> dict[str, float]:
-    """What the clients have that have less than ours, and do not round to the same."""
-    ours = results.cell(scenario, CLIENTS[0])
-    if ours is None or "failed" in ours:
-        return {}
-    own = figure.value(ours)
-    if own is None:
-        return {}
+def _better(cells: Sequence[Cell], figure: Compared) -> list[Cell]:
+    """Those whose median is less than ours, and does not round to the same."""
+    ours = _ours(cells)
+    if ours is None or not figure.runs(ours):
+        return []
 
-    found: dict[str, float] = {}
-    for client, cell in rows(results, scenario):
-        is_ours = client.name.startswith(CLIENTS[0].name)
-        if is_ours or "failed" in cell:
+    own = percentile(figure.runs(ours), 50)
+    found: list[Cell] = []
+    for cell in cells:
+        runs = figure.runs(cell)
+        if cell.is_ours or not runs:
             continue
-        value = figure.value(cell)
-        if value is None or value >= own:
-            continue
-        if figure.text(value) != figure.text(own):
-            found[client.name] = value
+        middle = percentile(runs, 50)
+        if middle < own and number(middle) != number(own):
+            found.append(cell)
     return found
+
+
+def _ours(cells: Sequence[Cell]) -> Cell | None:
+    for cell in cells:
+        if cell.client == OURS and not cell.case["failed"]:
+            return cell
+    return None

@@ -7,55 +7,53 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 
-from benchmarks.referee.results import Results
-from benchmarks.referee.scenarios import Scenario
-from benchmarks.referee.tables import milliseconds, rows
+from benchmarks.referee.kept import Cell
+from truth.finding import number
+from truth.units import percentile
 
 LEFT, RIGHT, ROW, HEAD, GAP = 190, 30, 20, 30, 16  # pixels
 WIDTH = 860
 LEAST_MS, MOST_MS = 0.001, 10_000.0
 OURS, OTHERS, GRID, TEXT = "#1a7f52", "#b3262d", "#dddddd", "#1c2127"
+LEGEND = (
+    "error in ms, logarithmic: ● p50  ◆ p99 of the absolute difference from the server's log, medians"
+    " of the runs"
+)
 HEADING = 'font-weight="600" font-size="14"'
 FONT = "system-ui, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif"
 
 
 def chart(
-    results: Results, scenarios: Sequence[Scenario], metric: str, title: str
+    blocks: Sequence[tuple[str, Sequence[Cell]]], latency: str, title: str
 ) -> str:
-    """Errors of `metric` in ms, a block per scenario. Clients that report none are left out."""
-    blocks = [(scenario, _values(results, scenario, metric)) for scenario in scenarios]
-    blocks = [(scenario, values) for scenario, values in blocks if values]
-    height = HEAD + sum(HEAD + ROW * len(values) + GAP for _, values in blocks) + HEAD
+    """Errors of a latency in ms, a block per case, by its title. Clients that report none are left
+    out."""
+    drawn = [(name, _values(cells, latency)) for name, cells in blocks]
+    drawn = [(name, values) for name, values in drawn if values]
+    height = HEAD + sum(HEAD + ROW * len(values) + GAP for _, values in drawn) + HEAD
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="{FONT}" font-size="12" fill="{TEXT}"><title>{html.escape(title)}</title>'
         f'<rect width="100%" height="100%" fill="#ffffff"/>{_text(10, 20, title, HEADING)}'
     ]
     top = HEAD
-    for scenario, values in blocks:
-        parts += _block(top, scenario.title, values)
+    for name, values in drawn:
+        parts += _block(top, name, values)
         top += HEAD + ROW * len(values) + GAP
-    parts.append(
-        _text(
-            LEFT,
-            top + 14,
-            "error in ms, logarithmic: ● p50  ◆ p99 of the absolute difference from the server's log",
-        )
-    )
+    parts.append(_text(LEFT, top + 14, LEGEND))
     return "".join(parts) + "</svg>\n"
 
 
-def _values(
-    results: Results, scenario: Scenario, metric: str
-) -> list[tuple[str, float, float]]:
-    found = [
-        (client.name, cell["errors"].get(metric))
-        for client, cell in rows(results, scenario)
-        if "errors" in cell
-    ]
-    return [
-        (name, abs(error["p50"]), abs(error["p99"])) for name, error in found if error
-    ]
+def _values(cells: Sequence[Cell], latency: str) -> list[tuple[str, float, float]]:
+    """The medians of p50 and p99 of each client."""
+    values: list[tuple[str, float, float]] = []
+    for cell in cells:
+        p50s, p99s = cell.errors_of(latency)
+        if p50s:
+            p50 = abs(percentile(p50s, 50))
+            p99 = abs(percentile(p99s, 50))
+            values.append((cell.client, p50, p99))
+    return values
 
 
 def _block(
@@ -86,7 +84,7 @@ def _block(
         yield _text(
             right - 10 if end else right + 9,
             y + 4,
-            milliseconds(p99),
+            number(p99),
             f'{end} fill="#59636e"',
         )
 

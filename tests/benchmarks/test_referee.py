@@ -1,207 +1,190 @@
-"""The referee's server, its accounts of processes, its page and its command."""
+"""The referee's clients, its pages, charts and command."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
-from benchmarks.referee.clients import CLIENTS, caches
-from benchmarks.referee.page import (
+from benchmarks.referee.clients import CLIENTS, Client
+from benchmarks.referee.kept import Cell, cells_of, kept_columns
+from benchmarks.referee.pages import (
     CHARTS,
     between_marks,
     drawn,
-    generated,
     parts_of_pages,
     picture,
 )
-from benchmarks.referee.process_group import ProcessGroup, Usage
-from benchmarks.referee.results import RESULTS, Results
-from benchmarks.referee.scenarios import SCENARIOS
+from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, table
 from tests.conftest import REPOSITORY
-from truth.tokenizer import make_tokenizer
+from truth.cases import read_cases
+from truth.columns import Column
+from truth.tools import tool_named
+from truth.work import work_of
+
+MATCHED = "1.0 / 2.0"
+Case = dict[str, Any]
 
 
-def results_of(folder: Path, date: str) -> Results:
-    """Without cells, of a measurement on this day."""
-    results = Results(folder / "r.json")
-    results.machine = {
-        "date": date,
-        "system": "s",
-        "cores": 2,
-        "python": "p",
-        "server": "server.c",
+def case_of(
+    latency: str = "E2EL",
+    p99s: tuple[float, ...] = (),
+    cpu_us: tuple[float, ...] = (),
+    seen: str = MATCHED,
+    failed: str = "",
+) -> Case:
+    """A case of a file of truth's --save, with the figures of each run."""
+    error = {
+        "figure": f"error of {latency}, p50 / p99, ms",
+        "seen": seen,
+        "values": [[0.5, p99] for p99 in p99s],
     }
-    return results
+    costs = [{"cpu_us_per_token": each, "memory_mib": 90.0} for each in cpu_us]
+    return {
+        "verdict": "failed" if failed else "reports",
+        "failed": failed,
+        "void": "",
+        "findings": [error] if p99s else [],
+        "costs": costs,
+    }
 
 
-def test_cpu_time_between_two_instants_is_interpolated() -> None:
-    """A second of CPU in 2 s, then none: half a second in the first of them."""
-    usage = Usage(
-        [(0, 0), (2_000_000_000, 1_000_000_000), (4_000_000_000, 1_000_000_000)]
-    )
-    assert usage.cpu_s() == 1
-    assert usage.cpu_s(0, 1_000_000_000) == 0.5
-    assert usage.cpu_s(2_000_000_000, 3_000_000_000) == 0
+def columns_with(**cases: Case) -> dict[str, Column]:
+    """Clients (their names with underscores) with their case T3."""
+    titles = {name.replace("_", " "): {"T3": case} for name, case in cases.items()}
+    return {title: Column(title, [], found) for title, found in titles.items()}
 
 
-def test_the_cpu_time_of_a_child_that_its_parent_left_is_counted(
-    tmp_path: Path,
-) -> None:
-    """Only with control groups; without, at least that of the process itself is."""
-    burn = "import os, time\nif os.fork() == 0: os.setsid()\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.3: pass\n"
-    group = ProcessGroup()
-    try:
-        process = subprocess.Popen([sys.executable, "-c", burn], preexec_fn=group.join)
-        with group.measure(process.pid) as usage:
-            process.wait(20)
-            while group.counted and group.pids(process.pid):
-                pass
-    finally:
-        group.close()
-    assert usage.cpu_s() > (0.55 if group.counted else 0.1)
-    assert not [
-        path
-        for path in Path("/sys/fs/cgroup").glob("*/llama-load-referee-*")
-        if str(os.getpid()) in path.name
-    ]
-
-
-def test_every_word_is_a_token() -> None:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(
-        str(make_tokenizer(caches() / "referee-tokenizer") / "tokenizer.json")
-    )
-    assert len(tokenizer.encode(" 17" + " tok" * 99).ids) == 100
-    words = tokenizer.decode([9, 8, 7])
-    assert tokenizer.encode(words).ids == [9, 8, 7]
-
-
-def test_a_tokenizer_of_other_words_is_made_anew(tmp_path: Path) -> None:
-    """A cache may have one of an earlier version."""
-    whole = (make_tokenizer(tmp_path) / "tokenizer.json").read_text()
-    (tmp_path / "tokenizer.json").write_text("kept")
-    assert (make_tokenizer(tmp_path) / "tokenizer.json").read_text() == "kept"
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 4000}')
-    assert (make_tokenizer(tmp_path) / "tokenizer.json").read_text() == whole
-
-
-def test_the_page_the_charts_and_the_short_table_are_those_of_the_results() -> None:
+def test_pages_and_charts_are_those_of_the_kept_results() -> None:
     """After a measurement: python -m benchmarks.referee --render"""
-    results = Results(RESULTS)
-    for page, new in parts_of_pages(results).items():
+    columns = kept_columns()
+    for page, new in parts_of_pages(columns).items():
         text = page.read_text(encoding="utf-8")
         assert text == between_marks(text, new)
-    for metric in CHARTS:
-        assert picture(metric).read_text(encoding="utf-8") == drawn(results, metric)
+    for latency in CHARTS:
+        assert picture(latency).read_text(encoding="utf-8") == drawn(columns, latency)
 
 
-def test_a_chart_has_a_row_per_client_and_its_p99(tmp_path: Path) -> None:
-    """On the logarithmic axis; a value beyond its end is drawn at the end, with its number."""
-    error = {"matched": True, "p50": 0.03, "p99": 144.0}
-    cells = {
-        "64/llama-load": {"errors": {"ttft": error}},
-        "64/aiperf": {"errors": {"ttft": error | {"p99": 1e6}}},
-        "64/k6": {"errors": {}},
+def test_a_row_has_medians_with_the_lowest_and_highest_run() -> None:
+    """Without a figure a cell is empty; a star where only distributions are compared."""
+    cases = {
+        "aiperf": case_of("TTFT", (9.0, 1.0, 2.0), (40.0,)),
+        "k6": case_of("TTFT", (3.0,), seen="1 / 2 (distributions)"),
     }
-    (tmp_path / "r.json").write_text(json.dumps({"cells": cells}))
-    svg = chart(Results(tmp_path / "r.json"), SCENARIOS, "ttft", "a < b")
-    assert (
-        svg.count("<circle") == 2
-        and "144.0" in svg
-        and "1,000,000" in svg
-        and ">k6<" not in svg
-        and "a &lt; b" in svg
-    )
+    cells = cells_of(columns_with(**cases), "T3")
+    assert table(cells, ERRORS)[2:] == [
+        "| aiperf | 0.50 / 2.0 (1.0 to 9.0) |  |  |  |",
+        "| k6 | 0.50 / 3.0\\* |  |  |  |",
+    ]
+    assert table(cells[:1], COSTS[:1])[2:] == ["| aiperf | 40.0 |"]
+
+
+def test_the_process_of_arrivals_has_its_sign() -> None:
+    case = case_of()
+    values = {"rate error": -0.01, "gap cv": 0.99, "gap autocorrelation": 0.5}
+    case["findings"] = [
+        {"figure": name, "seen": "", "values": [[value]]}
+        for name, value in values.items()
+    ]
+    (row,) = table([Cell("aiperf", case)], ARRIVALS)[2:]
+    assert row == "| aiperf | -1.00% | +0.99 | +0.50 |  | reports |"
+
+
+def test_a_failed_client_stands_in_the_table_with_its_reason() -> None:
+    cells = [Cell("guidellm", case_of(failed="exit code 3 | no\nresult"))]
+    assert "| guidellm | FAILED: exit code 3 / no result |" in table(cells, ERRORS)[2]
+
+
+def test_a_chart_has_a_row_per_client_and_its_p99() -> None:
+    """On the logarithmic axis; a value beyond its end is drawn at the end, with its number."""
+    cells = [
+        Cell("llama-load", case_of("TTFT", (144.0,))),
+        Cell("aiperf", case_of("TTFT", (1e6,))),
+        Cell("k6", case_of()),
+    ]
+    svg = chart([("64 streams", cells), ("none", cells[2:])], "TTFT", "a < b")
+    assert svg.count("<circle") == 2
+    assert "144" in svg
+    assert "1,000,000" in svg
+    assert ">k6<" not in svg
+    assert ">none<" not in svg
+    assert "a &lt; b" in svg
     assert max(float(x) for x in re.findall(r'cx="([\d.]+)"', svg)) < 860
 
 
-def test_a_failed_client_stands_in_the_table_with_its_reason(tmp_path: Path) -> None:
-    results = results_of(tmp_path, "d")
-    results.cells = {"400/guidellm": {"failed": "exit code 3 | no\nresult"}}
-    assert "| guidellm | FAILED: exit code 3 / no result |" in generated(results)
+def test_where_another_client_is_better_stands_first() -> None:
+    """A median of less error or cost than ours; not what is only compared as a distribution, rounds
+    to the same, or is ours with another flag."""
+    columns = columns_with(
+        **{"llama-load": case_of(p99s=(-0.5,), cpu_us=(16.9, 18.0, 10.0))},
+        **{"llama-load at normal priority": case_of(p99s=(0.1,), cpu_us=(1.0,))},
+        guidellm=case_of(p99s=(0.1,), cpu_us=(90.0,), seen="(distributions)"),
+        aiperf=case_of(p99s=(0.503,), cpu_us=(16.91,)),
+        k6=case_of(p99s=(-0.2,), cpu_us=(15.4,)),
+    )
+    assert where_others_are_better(columns, {"T3": "400 streams"})[2:] == [
+        "- 400 streams: p99 of the E2EL error (ms): k6 0.20, llama-load 0.50; CPU (us/token):"
+        " k6 15.4, llama-load 16.9 (10.0 to",
+        "  18.0)",
+    ]
+    del columns["k6"]
+    (text,) = where_others_are_better(columns, {"T3": "400 streams"})
+    assert text.startswith("No other client is better than llama-load")
 
 
-def test_cells_that_were_measured_are_skipped_and_names_are_checked(
+def test_a_void_case_says_nothing_of_its_client() -> None:
+    columns = columns_with(aiperf=case_of() | {"void": "the server was late"})
+    assert cells_of(columns, "T3") == []
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_client_is_known_to_truth_and_has_a_place_in_the_results(
+    client: Client,
+) -> None:
+    """Each case that it is to run can be asked of it, or has a reason."""
+    command = client.command(5, Path("r.json"))
+    assert command[command.index("--client-name") + 1] == client.title
+    assert command[command.index("--runs") + 1] == "5"
+    assert ("{load}" in command) == (client.tool == "csv")
+    tool = tool_named(client.tool)
+    for case in read_cases():
+        work = work_of(case, "http://127.0.0.1:1", "folder")
+        if client.tool != "csv" and not tool.unable(work):
+            (first, *_) = tool.commands(work, Path("/tmp"))
+            assert str(case.load.requests) in " ".join(first) or case.load.seconds
+
+
+def test_a_client_that_has_its_file_is_not_run_again_and_names_are_checked(
     tmp_path: Path,
 ) -> None:
-    """Every client of this scenario has a cell, so there is nothing to do."""
-    path = tmp_path / "r.json"
-    path.write_text(
-        json.dumps(
-            {"cells": {f"1/{client.name}": {"failed": "x"} for client in CLIENTS}}
-        )
+    """The table is made of the files that there are."""
+    file = REPOSITORY / "truth" / "results" / "aiperf-times.json"
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    done = referee("--folder", str(tmp_path), "--clients", "aiperf")
+    assert done.returncode == 0, done.stderr
+    assert "is there" in done.stderr
+    assert (
+        "| T3 400 synchronous streams | reports |"
+        in (tmp_path / "README.md").read_text()
     )
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.referee",
-        "--results",
-        str(path),
-        "--scenarios",
-    ]
-    before = path.read_bytes()
-    done = subprocess.run(
-        [*command, "1"],
+
+    wrong = referee("--clients", "aipref")
+    assert wrong.returncode == 2
+    assert "invalid choice: 'aipref'" in wrong.stderr
+
+
+def referee(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.referee", *words],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
         check=False,
         timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (0, "") and path.read_bytes() == before
-    wrong = subprocess.run(
-        [*command, "65"],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        check=False,
-        timeout=60,
-    )
-    assert wrong.returncode == 2 and "invalid choice: '65'" in wrong.stderr
-
-
-def test_clients_that_were_measured_on_other_days_are_named(tmp_path: Path) -> None:
-    results = results_of(tmp_path, "2026-11-27")
-    dates = {"llama-load": "2026-11-27", "guidellm": "2026-11-22", "k6": "2026-11-22"}
-    for client, date in dates.items():
-        results.cells[f"400/{client}"] = {"failed": "x", "date": date}
-    text = generated(results)
-    assert "2026-11-22 (the others), 2026-11-27 (llama-load), s, 2 cores" in text
-    for cell in results.cells.values():
-        cell["date"] = "2026-11-27"
-    assert "\nMeasured 2026-11-27, s, 2 cores" in generated(results)
-
-
-def test_where_another_client_is_better_stands_first(tmp_path: Path) -> None:
-    """Less error or cost than ours; not what is only compared as a distribution, rounds to the same,
-    or is ours with another flag."""
-    results = results_of(tmp_path, "2026-11-27")
-
-    def cell(p99_ms: float, cpu_us: float, matched: bool = True) -> dict[str, object]:
-        error = {"p50": 0, "p99": p99_ms, "matched": matched}
-        return {"errors": {"e2el": error}, "cpu_us_per_token": cpu_us}
-
-    results.cells = {
-        "400/llama-load": cell(-0.5, 16.9),
-        "400/llama-load --client-priority normal": cell(0.1, 1),
-        "400/guidellm": cell(0.1, 90, matched=False),
-        "400/aiperf": cell(0.5, 16.91),
-        "400/k6": cell(-0.2, 15.4),
-        "64/llama-load": cell(0.1, 20),
-        "64/k6": cell(0.2, 30),
-    }
-    text = where_others_are_better(results)
-    assert text.splitlines()[2:] == [
-        "- 400 streams: p99 of the E2EL error (ms): k6 0.20, llama-load 0.50; CPU (us/token): k6 15.4, llama-load 16.9"
-    ]
-    del results.cells["400/k6"]
-    assert "No other client is better than llama-load" in where_others_are_better(
-        results
     )

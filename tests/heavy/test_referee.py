@@ -1,30 +1,42 @@
-"""The referee with the real clients: those that are installed (make referee-clients) do eight
-requests."""
+"""The referee with the real clients: those that are installed (make referee-clients) do the shortest
+case of truth's timing."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from benchmarks.referee.__main__ import NOT_PATCHED
 from benchmarks.referee.clients import CLIENTS, Client
-from benchmarks.referee.measure import measure
-from benchmarks.referee.scenarios import Scenario
+from benchmarks.referee.kept import Cell
+from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
-FEW = Scenario("few", "four streams", 8, tokens=20, streams=4)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_client_is_measured(client: Client) -> None:
-    """All its requests are in the log, and it reports them with the figures that it has; its
-    processes cost something."""
-    if not client.installed():
+def test_a_client_is_measured(client: Client, tmp_path: Path) -> None:
+    """It has figures of E2EL, and its processes cost something."""
+    if not client.installed:
         pytest.skip("make referee-clients installs it")
-    if client.unable(FEW):
-        pytest.skip(client.unable(FEW))
-    cell = measure(client, FEW)
-    assert "failed" not in cell, cell
-    counts = cell["requests"]
-    assert (counts["lost"], counts["invented"]) == (0, 0) and counts["reported"] >= 8
-    assert "e2el" in cell["errors"] and cell["errors"]["e2el"]["count"] >= 8
-    assert cell["cpu_us_per_token"] > 0 and cell["memory_mib"] > 1
-    assert cell["server"].get("late_p50_ms", 1) > 0
+    result = tmp_path / "result.json"
+    environment = {**os.environ, **client.env}
+    environment.pop(NOT_PATCHED, None)
+    command = replace(client, suite="T8").command(1, result)
+    subprocess.run(
+        command, cwd=REPOSITORY, env=environment, check=False, capture_output=True
+    )
+    saved = json.loads(result.read_text())
+    assert (saved["client"], saved["client_version"]) == (client.title, client.version)
+    (case,) = saved["cases"]
+    assert not case["failed"], case
+    cell = Cell(client.title, case)
+    p50s, _ = cell.errors_of("E2EL")
+    assert len(p50s) == 1
+    assert cell.cost("cpu_us_per_token")[0] > 0
+    assert cell.cost("memory_mib")[0] > 1

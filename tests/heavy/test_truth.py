@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.referee.clients import CLIENTS, ToolClient
+from benchmarks.referee.clients import CLIENTS
 from tests.conftest import REPOSITORY
 from tests.truth.test_run import run
 from truth.cases import Answers, read_cases
@@ -98,15 +98,9 @@ def test_a_client_without_flaws_counts_and_fails_as_the_log_has_it(
 
 def programs_of(name: str) -> Path | None:
     """Where a client's program lies; None if it is not installed."""
-    if name == "llama-load":
-        return PROGRAMS_HERE
     for client in CLIENTS:
-        if (
-            isinstance(client, ToolClient)
-            and client.tool.name == name
-            and client.installed()
-        ):
-            return client.venv / "bin"
+        if client.name == name and client.installed:
+            return client.programs
     return None
 
 

@@ -1,5 +1,5 @@
-"""Readers that the referee does not use: CSV, OpenTelemetry, llama-load's run folder. Those of other
-clients are tested on their recorded results in tests/benchmarks/test_clients.py."""
+"""Readers of CSV, OpenTelemetry and llama-load's run folder, and what other clients write when
+something fails. What they write otherwise is read in test_recorded.py."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_failed_sample_of_endpoints_is_not_completed(tmp_path: Path) -> None:
     """One of three was answered with status 500: it has no first token. Without a first token of any
     there are no percentiles of TTFT."""
     report = tmp_path / "report"
-    shutil.copytree(RECORDED / "mlcommons_endpoints" / "report", report)
+    shutil.copytree(RECORDED / "endpoints" / "report", report)
     events = [json.loads(line) for line in (report / "events.jsonl").open()]
     refused = next(event["sample_uuid"] for event in events if event["sample_uuid"])
     kept = [
