@@ -15,7 +15,7 @@ OTHERS = {
     "terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
     "reports/formats.py": "stdout as bytes, of redacted texts and of tables",
     "record/private_lines.py": "redacted lines, for the owner alone",
-    "record/relay.py": "what passed, for the recording process, which redacts what it writes",
+    "record/exchange_copies.py": "what passed, for the recording process, which redacts what it writes",
     "run_folder/journal.py": "records, whose foreign texts are printable",
     "telemetry/sampler.py": "signs for its parent",
     "lab/perplexity/binary.py": "the output of a program, not kept",

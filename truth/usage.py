@@ -112,9 +112,10 @@ class ProcessGroup:
         return self._folder is not None
 
     def join(self) -> None:
-        """In the child process, before it execs."""
+        """In the child process, before it execs. A group that it may not join counts nothing."""
         if self._folder is not None:
-            (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+            with suppress(OSError):
+                (self._folder / "cgroup.procs").write_text(str(os.getpid()))
 
     @contextmanager
     def measure(self, client: int) -> Iterator[Usage]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from llama_load.options.flag import Flag
-from llama_load.options.flags import FLAGS, MOST
+from llama_load.options.flag_limits import MOST
+from llama_load.options.flags import FLAGS
 
 Parsed = TypeVar("Parsed")
 BY_DEST = {flag.dest: flag for flag in FLAGS}

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_load.options.flag import BASICS, GROUPS, TEXTS, Flag, Role
-from llama_load.options.flags import FLAGS, OF_LOCUST
+from llama_load.options.flags import FLAGS
+from llama_load.options.sections.locust import OF_LOCUST
 
 TEXT = "text"
 CHOICE = "choice"

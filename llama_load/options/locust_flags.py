@@ -9,8 +9,9 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.load.segments import LONGEST_S
-from llama_load.options.flags import MOST_USERS, OF_LOCUST
+from llama_load.options.flag_limits import MOST_USERS
 from llama_load.options.options import RunOptions
+from llama_load.options.sections.locust import OF_LOCUST
 
 _TIME = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?|(\d+)")
 

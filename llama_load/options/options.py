@@ -16,9 +16,7 @@ from llama_load.foreign_text import keep_secret
 from llama_load.languages import ENGLISH
 from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag import Kind, Role
-from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import (
-    FLAGS,
+from llama_load.options.flag_limits import (
     LONGEST_PROBE_GAP_S,
     LONGEST_WAIT_S,
     LOOPBACK,
@@ -27,15 +25,17 @@ from llama_load.options.flags import (
     MOST_TOKENS,
     MOST_USERS,
 )
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import FLAGS
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
-from llama_load.options.result_flags import AUTO, WAIT
 from llama_load.options.secret_flags import (
     is_header_name,
     read_headers,
     redact_json,
     secret_values,
 )
+from llama_load.options.sections.results import AUTO, WAIT
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name

@@ -14,7 +14,7 @@ from typing import Any
 from llama_load.bound_headers import AUTHORIZATION
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
-from llama_load.options.result_flags import AUTO
+from llama_load.options.sections.results import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
 from llama_load.targets.apis import Api
 from llama_load.targets.target import TRAITS, Target

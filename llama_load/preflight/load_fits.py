@@ -26,7 +26,7 @@ from llama_load.load.segments import (
     total_requests,
 )
 from llama_load.observed.record import OK
-from llama_load.options.flags import DEFAULT_NUM_PROMPTS
+from llama_load.options.flag_limits import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
 from llama_load.run_folder import PreflightRow, load_run
 from llama_load.units import quantity

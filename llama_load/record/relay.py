@@ -1,50 +1,38 @@
 """The relay between clients and a server: bytes go on as they come, unchanged and unbuffered.
 
 Each client's connection has one connection to the server. Whatever one side does (keep-alive, the
-end of its stream, a reset) the other side sees. Copies of what passed are
-understood later, in another process; here they are cut into exchanges.
-
-Two things are changed, and only where they must be: `Host`, for a server on another machine, and
-the client's key, if the relay has a key of its own (it then listens to other machines).
+end of its stream, a reset) the other side sees. Copies of what passed are understood later, in
+another process; here they are cut into exchanges.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import selectors
 import socket
 import ssl
 import struct
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import msgspec
 
-from llama_load.bound_headers import (
-    COOKIE_OF_PAGES,
-    NO_HEADERS,
-    BoundHeaders,
-    bearer,
-    is_bearer,
-)
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders
+from llama_load.record.connection_pair import ConnectionPair, Handler
 from llama_load.record.delay_counts import DelayCounts
-from llama_load.record.exchange_keys import MOST_CHARS_OF_FORMS, keys_of_head
-from llama_load.record.foreign_pages import page_of
+from llama_load.record.exchange_copies import ExchangeCopies
 from llama_load.record.http_framing import (
     BadMessageError,
     Body,
     Head,
     HeadTooLargeError,
-    MessageReader,
     Part,
 )
-from llama_load.record.passed_exchange import PassedExchange, RelayFigures, encoded
-from llama_load.secret_forms import pattern_of
+from llama_load.record.passed_exchange import RelayFigures, encoded
+from llama_load.record.request_gate import RequestGate
 from llama_load.units import ns_to_ms
 from llama_load.wire.address import Address
 from llama_load.wire.clock import (
@@ -54,7 +42,6 @@ from llama_load.wire.clock import (
     wall_minus_mono_ns,
 )
 from llama_load.wire.limits import open_files
-from llama_load.wire.local_ports import is_loopback
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.tls import TlsLayer, TlsOptions
 
@@ -69,96 +56,10 @@ MOST_PIPELINED = 64
 # Two descriptors a client, and half of them stay for the rest of the process.
 SHARE_OF_FILES = 4
 MOST_CLIENTS = 2048
-# Larger bodies pass as all others do, and are not recorded. A prompt of a million tokens has 5 MiB.
-MOST_BODY_BYTES = 64 << 20
-# Of copies in the relay, those on their way to the recording process included.
-MOST_KEPT_BYTES = 256 << 20
-# What a piece takes beside its bytes, which may be one.
-BYTES_OF_PIECE = 128
 # What a refused client still sends is read so long, so that it sees the answer.
 DISCARD_WITHIN_S = 2.0
-SINK_WRITE_BYTES = 64 << 10
 _TICK_S = 0.5
 _RESET = struct.pack("ii", 1, 0)  # linger for 0 s: closing sends a reset
-Handler = Callable[[int], None]
-PAGE_COOKIE = COOKIE_OF_PAGES.encode()
-_KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
-
-
-@dataclass(slots=True)
-class _Copy:
-    """The copy of an exchange, while it goes on."""
-
-    passed: PassedExchange
-    body: list[bytes] = field(default_factory=list)
-    body_bytes: int = 0
-    bytes_kept: int = 0  # in memory
-    request_delay_ms: float = 0.0
-    answer_delay_ms: float = 0.0
-
-
-def _nothing(_: int) -> None:
-    """Before a connection is there."""
-
-
-class _Pair:
-    """A client's connection, and the one to the server that belongs to it."""
-
-    def __init__(
-        self, client: socket.socket, now_s: float, *, drops_additions: bool
-    ) -> None:
-        self.client = client
-        self.on_client: Handler = _nothing
-        self.on_server: Handler = _nothing
-        self.server: socket.socket | None = None
-        self.tls: TlsLayer | None = None
-        self.is_connected = False
-        self.endpoints_left: list[tuple[int, tuple[object, ...]]] = []
-        # A client that does not send the rest of a head or of a body, or a server that does not
-        # connect, until then.
-        self.rest_by_s: float | None = now_s + HEAD_WITHIN_S
-        self.connect_by_s: float | None = None
-        self.to_server = bytearray()
-        self.plain = bytearray()  # to the server, once its TLS handshake is done
-        self.to_client = bytearray()
-        self.client_ended = False
-        self.server_ended = False
-        self.end_to_server_is_sent = False
-        self.end_to_client_is_sent = False
-        self.server_takes_nothing = False
-        self.resets_when_sent = False
-        # The relay has answered itself: what the client still sends is thrown away.
-        self.discards = False
-        self.requests = MessageReader(
-            reads_answers=False, drops_additions=drops_additions
-        )
-        self.answers = MessageReader(reads_answers=True)
-        self.answers_are_read = True
-        self.open: deque[_Copy] = deque()  # the oldest first, which is being answered
-        self.asking: _Copy | None = None  # its request is not complete
-        self.request_came_ns: int | None = None
-        # What came before these instants waited for the other side, not for the relay.
-        self.client_is_slow = False
-        self.server_is_slow = False
-        self.client_held_until_ns = 0
-        self.server_held_until_ns = 0
-
-
-def _without_page_cookies(line: bytes) -> list[bytes]:
-    """The field Cookie without the keys of pages of ours: browsers send cookies to all ports of a
-    host. No line where none is left."""
-    name, _, value = line.partition(b":")
-    others = []
-    for cookie in value.split(b";"):
-        if not cookie.strip().startswith(PAGE_COOKIE):
-            others.append(cookie.strip())
-    return [name + b": " + b"; ".join(others)] if others else []
-
-
-def _forms_of(key: str) -> re.Pattern[str]:
-    if len(key) > MOST_CHARS_OF_FORMS:
-        return re.compile(re.escape(key))
-    return re.compile(pattern_of(key))
 
 
 class Relay:
@@ -181,25 +82,18 @@ class Relay:
         OSError if it cannot listen there."""
         self._priority = priority
         self._to = to
-        self._key = key
-        self._forms_of_key = None if key is None else _forms_of(key)
-        self._server_keys = server_keys
+        self._has_key = key is not None
+        self._gate = RequestGate(to, key, server_keys)
         self._context: ssl.SSLContext | None = None
         if to.scheme == "https":
             self._context = (tls or TlsOptions()).context()
-        self._sink = sink
-        os.set_blocking(sink, False)
-        self._unsent: deque[memoryview] = deque()  # to the recording process
-        self._kept_bytes = 0
-        self._sink_is_open = True
         self._delays = DelayCounts()
-        self._count = 0
         self._refused = 0
-        self._not_recorded = 0
-        self._pairs: OrderedDict[_Pair, None] = OrderedDict()
+        self._pairs: OrderedDict[ConnectionPair, None] = OrderedDict()
         self._stops = False
         self._offset_ns = wall_minus_mono_ns()
         self._selector = selectors.DefaultSelector()
+        self._copies = ExchangeCopies(sink, self._selector)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=128)
         self._listener.setblocking(False)
@@ -212,7 +106,6 @@ class Relay:
         self._selector.register(
             self._wake_reads, selectors.EVENT_READ, lambda _: self._woken()
         )
-        self._keeps_host = to.scheme == "http" and is_loopback(to.host)
 
     @property
     def port(self) -> int:
@@ -272,10 +165,8 @@ class Relay:
         self._listener.close()
         for pair in list(self._pairs):
             self._close(pair, ended_by="stopped")
-        self._hand_over(encoded(self._figures()))
-        if self._sink_is_open:
-            os.set_blocking(self._sink, True)
-            self._write_to_sink()
+        self._copies.hand_over(encoded(self._figures()))
+        self._copies.write_all()
         self._selector.close()
         self._wake_reads.close()
         self._wake_writes.close()
@@ -287,7 +178,7 @@ class Relay:
             p99_delay_ms=self._delays.percentile_ms(99),
             most_delay_ms=self._delays.most_ms,
             refused=self._refused,
-            not_recorded=self._not_recorded,
+            not_recorded=self._copies.not_recorded,
         )
 
     # ------------------------------------------------------------------ connections
@@ -305,13 +196,14 @@ class Relay:
                 return
             self._close(oldest, ended_by="client")
         self._set_up(client)
-        pair = _Pair(client, time.monotonic(), drops_additions=self._key is not None)
+        head_by_s = time.monotonic() + HEAD_WITHIN_S
+        pair = ConnectionPair(client, head_by_s, drops_additions=self._has_key)
         pair.on_client = lambda events: self._on_client(pair, events)
         pair.on_server = lambda events: self._on_server(pair, events)
         self._pairs[pair] = None
         self._watch(pair)
 
-    def _oldest_that_waits(self) -> _Pair | None:
+    def _oldest_that_waits(self) -> ConnectionPair | None:
         """The first client to make room: without a request, else with a part of one."""
         for pair in self._pairs:
             if not pair.open:
@@ -327,11 +219,11 @@ class Relay:
         if SO_TIMESTAMPNS is not None:
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
-    def _connect(self, pair: _Pair) -> None:
+    def _connect(self, pair: ConnectionPair) -> None:
         pair.endpoints_left = list(self._to.endpoints)
         self._try_next_endpoint(pair, "has no address")
 
-    def _try_next_endpoint(self, pair: _Pair, why: str) -> None:
+    def _try_next_endpoint(self, pair: ConnectionPair, why: str) -> None:
         """Connect to the server's next address; without one the client gets 502."""
         self._drop_server(pair)
         while pair.endpoints_left:
@@ -359,7 +251,7 @@ class Relay:
             return
         self._refuse(pair, 502, f"{self._to.url}: {why}")
 
-    def _drop_server(self, pair: _Pair) -> None:
+    def _drop_server(self, pair: ConnectionPair) -> None:
         server = pair.server
         pair.server = None
         pair.tls = None
@@ -371,13 +263,15 @@ class Relay:
             self._selector.unregister(server)
         server.close()
 
-    def _close(self, pair: _Pair, *, ended_by: str = "", reset: bool = False) -> None:
+    def _close(
+        self, pair: ConnectionPair, *, ended_by: str = "", reset: bool = False
+    ) -> None:
         """Close both connections. `reset`: both sides see a reset, as one of them has sent."""
         if pair not in self._pairs:
             return
         del self._pairs[pair]
         for copy in pair.open:
-            self._end_copy(copy, ended_by)
+            self._copies.end(copy, ended_by)
         pair.open.clear()
         for sock in (pair.client, pair.server):
             if sock is None:
@@ -389,7 +283,7 @@ class Relay:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 
-    def _watch(self, pair: _Pair) -> None:
+    def _watch(self, pair: ConnectionPair) -> None:
         """Wait for what can be done next. A side is not read while the other one takes nothing."""
         if pair not in self._pairs:
             return
@@ -437,14 +331,14 @@ class Relay:
 
     # ------------------------------------------------------------------ the client's side
 
-    def _on_client(self, pair: _Pair, events: int) -> None:
+    def _on_client(self, pair: ConnectionPair, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._flush_client(pair)
         if events & selectors.EVENT_READ and pair in self._pairs:
             self._read_client(pair)
         self._watch(pair)
 
-    def _read_client(self, pair: _Pair) -> None:
+    def _read_client(self, pair: ConnectionPair) -> None:
         try:
             data, came_ns = self._received(pair.client)
         except BlockingIOError:
@@ -479,7 +373,7 @@ class Relay:
             pair.rest_by_s = time.monotonic() + HEAD_WITHIN_S
         self._flush_server(pair)
 
-    def _end_of_client(self, pair: _Pair) -> None:
+    def _end_of_client(self, pair: ConnectionPair) -> None:
         """The client sends nothing more: so the server is told, which decides what that means."""
         pair.client_ended = True
         if pair.server is None or pair.tls is not None:
@@ -487,101 +381,29 @@ class Relay:
             return
         self._flush_server(pair)
 
-    def _take_request_part(self, pair: _Pair, part: Part, came_ns: int) -> bool:
+    def _take_request_part(
+        self, pair: ConnectionPair, part: Part, came_ns: int
+    ) -> bool:
         """False: it was refused."""
         if isinstance(part, Head):
-            fault = self._fault_of(part)
+            fault = self._gate.fault_of(part)
             if fault is not None:
                 self._refuse(pair, *fault)
                 return False
-            self._begin_copy(pair, part, came_ns)
-            self._send_to_server(pair, self._as_sent(part))
+            copy = self._copies.begin(part, came_ns, self._offset_ns)
+            pair.ask(copy, part)
+            pair.send_to_server(self._gate.as_sent(part))
             if pair.server is None and not pair.discards:
                 self._connect(pair)
         elif isinstance(part, Body):
-            self._send_to_server(pair, part.raw)
-            copy = pair.asking
-            if copy is not None and part.data and self._may_keep(copy, part.data):
-                copy.body.append(part.data)
+            pair.send_to_server(part.raw)
+            if pair.asking is not None:
+                self._copies.keep_request(pair.asking, part.data)
         else:
             pair.asking = None
         return pair in self._pairs
 
-    def _fault_of(self, head: Head) -> tuple[int, str] | None:
-        """Why a request is not passed on: status and sentence."""
-        if self._key is None:
-            page = page_of(head)
-            if page is not None:
-                return 403, (
-                    f"{page} may be a page of others: set a key in LLAMA_LOAD_RECORD_KEY, which "
-                    "clients send as their API key"
-                )
-        elif not self._has_key(head, self._key):
-            return 401, "send the key of llama-load record as your API key"
-        if self._has_form_of_key(head.first_line):
-            return (
-                400,
-                "the key of llama-load record belongs into a header, not into the URL",
-            )
-        if head.values(b"upgrade") or head.method == "CONNECT":
-            return 501, "llama-load record passes on no upgrade of the protocol"
-        if not head.path.startswith(("/", "*")):
-            return (
-                400,
-                "llama-load record is no proxy to set in HTTP_PROXY: it is the base URL",
-            )
-        return None
-
-    def _has_key(self, head: Head, key: str) -> bool:
-        for name in _KEY_FIELDS:
-            for value in head.values(name):
-                text = value.decode("latin-1")
-                (_, as_bearer), *_ = bearer(text) or (("", ""),)
-                if is_bearer(text, key) or is_bearer(as_bearer, key):
-                    return True
-        return False
-
-    def _has_form_of_key(self, line: bytes) -> bool:
-        """Whether it contains the key of the relay, as it is or encoded."""
-        pattern = self._forms_of_key
-        return pattern is not None and bool(pattern.search(line.decode("latin-1")))
-
-    def _as_sent(self, head: Head) -> bytes:
-        """The head's bytes, unchanged unless the server needs another Host or key, or a browser has
-        sent the key of another page of ours."""
-        has_cookie = PAGE_COOKIE in head.raw
-        if self._key is None and self._keeps_host and not has_cookie:
-            return head.raw
-        lines = head.raw.removesuffix(b"\r\n\r\n").split(b"\r\n")
-        kept = [lines[0]]
-        for line in lines[1:]:
-            name = line.partition(b":")[0].lower()
-            if name == b"host" and not self._keeps_host:
-                kept.append(b"Host: " + self._to.host_header.encode("latin-1"))
-            elif self._key is not None and (
-                name in _KEY_FIELDS or self._has_form_of_key(line)
-            ):
-                continue
-            elif has_cookie and name == b"cookie":
-                kept += _without_page_cookies(line)
-            else:
-                kept.append(line)
-        if self._key is not None:
-            for field_name, value in self._server_keys.for_origin(self._to.origin):
-                kept.append(f"{field_name}: {value}".encode("latin-1"))
-        return b"\r\n".join(kept) + b"\r\n\r\n"
-
-    def _send_to_server(self, pair: _Pair, data: bytes) -> None:
-        if pair.server_takes_nothing:
-            return
-        if pair.tls is None:
-            pair.to_server += data
-        elif pair.tls.ready:
-            pair.to_server += pair.tls.encrypt(data)
-        else:
-            pair.plain += data
-
-    def _flush_client(self, pair: _Pair) -> None:
+    def _flush_client(self, pair: ConnectionPair) -> None:
         if pair.to_client:
             try:
                 sent = pair.client.send(pair.to_client)
@@ -605,7 +427,7 @@ class Relay:
             with suppress(OSError):
                 pair.client.shutdown(socket.SHUT_WR)
 
-    def _refuse(self, pair: _Pair, status: int, sentence: str) -> None:
+    def _refuse(self, pair: ConnectionPair, status: int, sentence: str) -> None:
         """Answer a request instead of the server, and read no further one."""
         self._refused += 1
         is_answering = len(pair.open) > 1 or not pair.answers.is_between
@@ -614,7 +436,7 @@ class Relay:
             return
         for copy in pair.open:
             copy.passed.status = status
-            self._end_copy(copy, "relay")
+            self._copies.end(copy, "relay")
         pair.open.clear()
         self._drop_server(pair)
         pair.to_server.clear()
@@ -634,7 +456,7 @@ class Relay:
 
     # ------------------------------------------------------------------ the server's side
 
-    def _on_server(self, pair: _Pair, events: int) -> None:
+    def _on_server(self, pair: ConnectionPair, events: int) -> None:
         server = pair.server
         if server is None or pair not in self._pairs:
             return
@@ -654,7 +476,7 @@ class Relay:
             self._read_server(pair, server)
         self._watch(pair)
 
-    def _flush_server(self, pair: _Pair) -> None:
+    def _flush_server(self, pair: ConnectionPair) -> None:
         server = pair.server
         if server is None or not pair.is_connected:
             return
@@ -679,7 +501,7 @@ class Relay:
             with suppress(OSError):
                 server.shutdown(socket.SHUT_WR)
 
-    def _count_request_delay(self, pair: _Pair) -> None:
+    def _count_request_delay(self, pair: ConnectionPair) -> None:
         """All that came from the client is sent."""
         now_ns = time.monotonic_ns()
         came_ns = pair.request_came_ns
@@ -694,7 +516,7 @@ class Relay:
                 copy = pair.open[-1]
                 copy.request_delay_ms = max(copy.request_delay_ms, delay_ms)
 
-    def _read_server(self, pair: _Pair, server: socket.socket) -> None:
+    def _read_server(self, pair: ConnectionPair, server: socket.socket) -> None:
         try:
             data, came_ns = self._received(server)
             is_end = not data
@@ -723,7 +545,7 @@ class Relay:
                 copy.answer_delay_ms = max(copy.answer_delay_ms, delay_ms)
         self._copy_answer(pair, data, came_ns)
 
-    def _decrypted(self, pair: _Pair, tls: TlsLayer, data: bytes) -> bytes:
+    def _decrypted(self, pair: ConnectionPair, tls: TlsLayer, data: bytes) -> bytes:
         was_ready = tls.ready
         reply, plain = tls.received(data)
         pair.to_server += reply
@@ -734,7 +556,7 @@ class Relay:
             self._flush_server(pair)
         return plain
 
-    def _end_of_answers(self, pair: _Pair, *, was_reset: bool) -> None:
+    def _end_of_answers(self, pair: ConnectionPair, *, was_reset: bool) -> None:
         """The server's side ended: the client sees the same, once it has what came before."""
         pair.server_ended = True
         if pair.tls is not None and not pair.tls.ready:
@@ -743,33 +565,14 @@ class Relay:
         ended_by = "client" if pair.client_ended else "server"
         is_complete = pair.answers.end_completes_a_message() and not was_reset
         if pair.open and is_complete and not pair.client_ended:
-            self._end_copy(pair.open.popleft(), "complete")
+            self._copies.end(pair.open.popleft(), "complete")
         while pair.open:
-            self._end_copy(pair.open.popleft(), ended_by)
+            self._copies.end(pair.open.popleft(), ended_by)
         pair.asking = None
         pair.resets_when_sent = was_reset
         self._flush_client(pair)
 
-    # ------------------------------------------------------------------ copies
-
-    def _begin_copy(self, pair: _Pair, head: Head, came_ns: int) -> None:
-        self._count += 1
-        passed = PassedExchange(
-            number=self._count,
-            method=head.method,
-            path=head.path,
-            started_ns=came_ns,
-            started_wall_ns=came_ns + self._offset_ns,
-            ended_ns=came_ns,
-            request_encoding=head.text(b"content-encoding"),
-            secrets=keys_of_head(head),
-        )
-        copy = _Copy(passed)
-        pair.open.append(copy)
-        pair.asking = copy
-        pair.answers.without_body.append(head.method == "HEAD")
-
-    def _copy_answer(self, pair: _Pair, data: bytes, came_ns: int) -> None:
+    def _copy_answer(self, pair: ConnectionPair, data: bytes, came_ns: int) -> None:
         """What has just been sent to the client, cut into answers."""
         if not pair.answers_are_read:
             return
@@ -779,7 +582,7 @@ class Relay:
             # It is passed on all the same, and not understood any more.
             pair.answers_are_read = False
             while pair.open:
-                self._end_copy(pair.open.popleft(), "unread")
+                self._copies.end(pair.open.popleft(), "unread")
             return
         is_preliminary = False
         for part in parts:
@@ -795,76 +598,8 @@ class Relay:
                     passed.content_type = part.text(b"content-type")
                     passed.content_encoding = part.text(b"content-encoding")
             elif isinstance(part, Body):
-                if part.data and self._may_keep(copy, part.data):
-                    passed.pieces.append((came_ns, part.data))
+                self._copies.keep_answer(copy, part.data, came_ns)
             elif is_preliminary:
                 is_preliminary = False
             else:
-                self._end_copy(pair.open.popleft(), "complete")
-
-    def _may_keep(self, copy: _Copy, data: bytes) -> bool:
-        passed = copy.passed
-        if passed.not_kept:
-            return False
-        size = len(data) + BYTES_OF_PIECE
-        if copy.body_bytes + len(data) > MOST_BODY_BYTES:
-            passed.not_kept = f"larger than {MOST_BODY_BYTES >> 20} MiB"
-        elif self._kept_bytes + size > MOST_KEPT_BYTES:
-            passed.not_kept = "too much passed at the same time"
-        if passed.not_kept:
-            self._kept_bytes -= copy.bytes_kept
-            copy.bytes_kept = 0
-            copy.body.clear()
-            passed.pieces.clear()
-            return False
-        copy.body_bytes += len(data)
-        copy.bytes_kept += size
-        self._kept_bytes += size
-        return True
-
-    def _end_copy(self, copy: _Copy, end: str) -> None:
-        passed = copy.passed
-        passed.end = end
-        passed.request = b"".join(copy.body)
-        passed.delay_ms = copy.request_delay_ms + copy.answer_delay_ms
-        if end != "complete":
-            passed.ended_ns = time.monotonic_ns()
-        self._kept_bytes -= copy.bytes_kept
-        self._hand_over(encoded(passed))
-
-    def _hand_over(self, message: bytes) -> None:
-        """Queue a message for the recording process."""
-        if (
-            not self._sink_is_open
-            or self._kept_bytes + len(message) > MOST_KEPT_BYTES + MOST_BODY_BYTES
-        ):
-            self._not_recorded += 1
-            return
-        self._kept_bytes += len(message)
-        self._unsent.append(memoryview(message))
-        if self._sink not in self._selector.get_map():
-            self._selector.register(
-                self._sink, selectors.EVENT_WRITE, lambda _: self._write_to_sink()
-            )
-
-    def _write_to_sink(self) -> None:
-        while self._unsent:
-            message = self._unsent[0]
-            try:
-                sent = os.write(self._sink, message[:SINK_WRITE_BYTES])
-            except BlockingIOError:
-                return
-            except OSError:  # the recording process has ended: traffic goes on
-                self._sink_is_open = False
-                self._not_recorded += len(self._unsent)
-                self._unsent.clear()
-                break
-            self._kept_bytes -= sent
-            if sent == len(message):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = message[sent:]
-            if not os.get_blocking(self._sink):
-                return  # connections come first
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(self._sink)
+                self._copies.end(pair.open.popleft(), "complete")

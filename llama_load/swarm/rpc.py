@@ -11,7 +11,7 @@ from typing import Any
 from locust import argument_parser, runners
 
 from llama_load.errors import UsageError
-from llama_load.options.flags import LOOPBACK
+from llama_load.options.flag_limits import LOOPBACK
 from llama_load.swarm import message_guard
 from llama_load.swarm.sockets import Client, Server
 from llama_load.swarm.swarm_key import CurveKeys, curve_keys, refuse_open_network

@@ -21,9 +21,11 @@ from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable, redacted
 from llama_load.options.flag import PAGE_PATHS, Flag, Kind
+from llama_load.options.flag_limits import MOST_USERS
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import FLAGS, MOST_USERS, OF_LOCUST
+from llama_load.options.flags import FLAGS
 from llama_load.options.secret_flags import secret_values
+from llama_load.options.sections.locust import OF_LOCUST
 from llama_load.run_folder import MANIFEST
 from llama_load.terminal import print_token
 from llama_load.web.own_names import host_name, is_own_name, own_names

@@ -10,7 +10,7 @@ from llama_load.bound_headers import is_bearer
 from llama_load.errors import UsageError
 from llama_load.live.exposition import CONTENT_TYPE
 from llama_load.live.run_metrics import RunMetrics
-from llama_load.options.flags import LOOPBACK
+from llama_load.options.flag_limits import LOOPBACK
 from llama_load.web.bounded_server import BoundedServer
 from llama_load.web.own_names import is_own_name
 from llama_load.web.page_token import check_token

@@ -20,7 +20,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import MASK, is_secret_name, redacted
 from llama_load.options.flag import GROUPS, LOAD, PAGE_PATHS, Flag, Kind
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import FLAGS, OF_LOCUST, declare
+from llama_load.options.flags import FLAGS, declare
 from llama_load.options.form import fields
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import (
@@ -28,6 +28,7 @@ from llama_load.options.secret_flags import (
     redact_options,
     secret_values,
 )
+from llama_load.options.sections.locust import OF_LOCUST
 
 PATHS = {*PAGE_PATHS, Kind.FOLDER}
 # Flags that take no file although their help names one.

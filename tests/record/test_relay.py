@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llama_load.record import exchange_copies
 from llama_load.record import relay as module
 from llama_load.wire.local_ports import free_port
 from tests.record.relayed import (
@@ -267,7 +268,7 @@ def test_a_slow_client_slows_the_server_down() -> None:
 def test_bodies_that_are_too_large_pass_unrecorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_BODY_BYTES", 1 << 16)
+    monkeypatch.setattr(exchange_copies, "MOST_BODY_BYTES", 1 << 16)
     body = b"x" * (1 << 20)
 
     def serve(sock: socket.socket) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from llama_load import foreign_text
-from llama_load.record import joined_conversations
+from llama_load.record import exchange_copies, joined_conversations
 from llama_load.record import relay as relay_module
 from llama_load.record.exchange_keys import keys_of_head
 from llama_load.record.http_framing import Head, MessageReader
@@ -428,18 +428,18 @@ def test_a_connection_has_a_few_unanswered_requests(
     ):
         for number in range(1, 5):
             client.sendall(POST + b"\r\n")
-            wait_for(lambda number=number: running.relay._count == number)
+            wait_for(lambda number=number: running.relay._copies.count == number)
         client.sendall((POST + b"\r\n") * 6)
         time.sleep(0.2)
-        assert running.relay._count == 4
+        assert running.relay._copies.count == 4
         may_answer.set()
-        wait_for(lambda: running.relay._count == 10)
+        wait_for(lambda: running.relay._copies.count == 10)
 
 
 def test_small_pieces_are_counted_with_what_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_module, "MOST_KEPT_BYTES", 1000)
+    monkeypatch.setattr(exchange_copies, "MOST_KEPT_BYTES", 1000)
 
     def serve(sock: socket.socket) -> None:
         sock.recv(1 << 16)

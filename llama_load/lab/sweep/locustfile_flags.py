@@ -11,7 +11,8 @@ from llama_load.errors import did_you_mean
 from llama_load.foreign_files import begin_of
 from llama_load.lab.sweep.plan import FlagValues
 from llama_load.options.flag import Flag, Kind
-from llama_load.options.flags import FLAGS, OF_LOCUST
+from llama_load.options.flags import FLAGS
+from llama_load.options.sections.locust import OF_LOCUST
 
 # Locust's own flags that make sense in a cell.
 LETTERS: dict[str, Flag] = {}

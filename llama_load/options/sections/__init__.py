@@ -1,0 +1,1 @@
+"""The rows of the flags, a file per section of docs/flags.md."""
