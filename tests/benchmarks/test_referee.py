@@ -71,6 +71,16 @@ def test_pages_and_charts_are_those_of_the_kept_results() -> None:
         assert picture(latency).read_text(encoding="utf-8") == drawn(columns, latency)
 
 
+def test_what_the_page_says_first_is_true_of_every_run() -> None:
+    """At 400 streams: llama-load below 1 ms, all others that report a TTFT above 15 ms."""
+    ours, *others = cells_of(kept_columns(), "T3")
+    assert ours.is_ours
+    assert max(map(abs, ours.errors_of("TTFT")[1])) < 1
+    p99s = [p99 for cell in others for p99 in cell.errors_of("TTFT")[1]]
+    assert len(p99s) >= 5 * 5
+    assert min(map(abs, p99s)) > 15
+
+
 def test_a_row_has_medians_with_the_lowest_and_highest_run() -> None:
     """Without a figure a cell is empty; a star where only distributions are compared."""
     cases = {
