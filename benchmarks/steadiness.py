@@ -23,7 +23,8 @@ from benchmarks.harness import heading
 from benchmarks.two_groups import KINDS, LOADS
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.constancy import Observed, constancy, moved_in_a_third
+from llama_load.metrics.constancy import constancy, moved_in_a_third
+from llama_load.metrics.constant_load import Observed
 from llama_load.metrics.detection import least_detected
 from llama_load.metrics.second_group import by_ttft
 from llama_load.metrics.trend import ranked, slope_interval

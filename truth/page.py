@@ -14,6 +14,7 @@ from truth.columns import (
     better_than_first,
 )
 from truth.foreign import printable
+from truth.repeats import interval
 
 STYLE = """
 body { font: 15px system-ui, sans-serif; margin: 1.5rem; color: #1c2127; }
@@ -103,9 +104,22 @@ def _cell(case: CaseResult | None) -> str:
         lines.append(f"not reported: {_escaped(', '.join(case['not_reported']))}")
     if case["bound_ms"] is not None:
         lines.append(f"bound of the server's instants: {case['bound_ms']:.3f} ms")
+    lines += _costs(case)
     word = _escaped(case["verdict"])
     details = "<br>".join(lines)
     return f"<td class='{word}'>{word}<details><summary>figures</summary>{details}</details></td>"
+
+
+def _costs(case: CaseResult) -> list[str]:
+    """What the runs cost; nothing in a file without costs."""
+    costs = case.get("costs", ())
+    if not costs:
+        return []
+    per_token = interval([float(cost["cpu_us_per_token"]) for cost in costs])
+    in_all = interval([float(cost["cpu_s"]) for cost in costs])
+    memory = interval([float(cost["memory_mib"]) for cost in costs])
+    text = f"CPU: {per_token} us per token, {in_all} s in all; memory: {memory} MiB"
+    return [_escaped(text)]
 
 
 def _figure(finding: Mapping[str, str]) -> str:

@@ -62,7 +62,13 @@ def _wrapped(text: str) -> list[str]:
     indent = "  " if text.startswith("- ") else ""
     mark = "- " if indent else ""
     shown = mark + markdown(text.removeprefix("- "))
-    return textwrap.wrap(shown, LINE, subsequent_indent=indent, break_long_words=False)
+    return textwrap.wrap(
+        shown,
+        LINE,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _head(first: str, columns: Sequence[Column]) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.referee.kept import LATENCIES, OURS, Cell, Runs, cells_of
-from benchmarks.referee.tables import LINE
+from benchmarks.referee.tables import wrapped
 from truth.columns import Column
 from truth.finding import number
 from truth.repeats import interval
@@ -60,7 +59,7 @@ def where_others_are_better(
         known = [part for figure in FIGURES if (part := _part(cells, figure))]
         if known:
             text = f"- {title}: {'; '.join(known)}"
-            lines += textwrap.wrap(text, LINE, subsequent_indent="  ")
+            lines += wrapped(text)
         thrifty |= dict.fromkeys(cell.client for cell in _better(cells, MEMORY))
 
     if thrifty:

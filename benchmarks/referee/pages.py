@@ -3,7 +3,6 @@ results: tables between two marks, and the charts. Also truth's own table and pa
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import REPOSITORY
 from benchmarks.referee.kept import Cell, cells_of, kept_columns
-from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, LINE, error, table
+from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, error, table, wrapped
 from truth.cases import CLOSED, Case, read_cases
 from truth.columns import Column
 from truth.finding import number
@@ -143,7 +142,7 @@ def _about(case: Case, cells: Sequence[Cell]) -> list[str]:
     others = [cores for cell in cells for cores in cell.cost("other_cores")]
     if others and not case.machine.busy:
         text += f". Other programs used {percentile(others, 50):.1f} cores"
-    return textwrap.wrap(f"{text}.", LINE)
+    return wrapped(f"{text}.")
 
 
 def _not_run(columns: Columns, number_of_case: str) -> list[str]:
@@ -152,5 +151,5 @@ def _not_run(columns: Columns, number_of_case: str) -> list[str]:
     for client, column in columns.items():
         case = column.cases.get(number_of_case)
         if case and case["void"]:
-            lines += textwrap.wrap(f"- {client}: {case['void']}", LINE)
+            lines += wrapped(f"- {client}: {case['void']}")
     return lines

@@ -223,7 +223,7 @@ def _datasets_fetch(arguments: argparse.Namespace) -> int:
 def _datasets_inspect(arguments: argparse.Namespace) -> int:
 
     from llama_load.lab.dataset_tools.inspection import CONTEXTS, inspect, report
-    from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
+    from llama_load.preflight.slot_budget import GUESSED_TEMPLATE_TOKENS
     from llama_load.workloads.counting import EstimatedCounter, LocalCounter
 
     contexts: Sequence[int] = (
@@ -253,7 +253,7 @@ def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
     """From the server: context of a slot (None: not reported), tokens of the chat template, token
     counter."""
     from llama_load.options.server_keys import environment_key_for
-    from llama_load.preflight.checks import slot_budget
+    from llama_load.preflight.slot_budget import slot_budget
     from llama_load.targets.apis import CHAT
     from llama_load.targets.probe import Probe, ProbeSettings
 

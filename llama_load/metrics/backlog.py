@@ -18,6 +18,8 @@ SURELY = 1.645  # the standard normal quantile of 95 %
 Z_GROWTH = 2.6
 # Fewer arrivals show nothing.
 FEWEST = 32
+# Times in the system that grow by so many standard errors grow by no chance.
+Z_LONGER = 2.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,12 @@ def backlog(
     scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0
 ) -> Backlog | None:
     """The growth of the backlog from when the first requests had been answered to the last arrival;
-    None: too few arrivals.
+    None: too few arrivals, or too short a run.
 
     It counts from twice the 90th percentile of the first tenth's time in the system, at most from
     half of the time: a run starts on an idle server, and until then the requests in flight grow at
-    any rate. The standard deviation of the growth is estimated from 16 windows of equal time,
+    any rate. Where half of the time is not enough for that, they may grow to the end; a backlog is
+    then only what makes later requests take longer. The standard deviation of the growth is estimated from 16 windows of equal time,
     sqrt(16) s with s the standard deviation of (arrivals - completions) of a window, because
     neighbours in a queue are correlated; chance is 2.6 of them and 2 requests. `unsent`: arrivals
     before the end that were never sent.
@@ -88,7 +91,11 @@ def backlog(
     order = np.argsort(scheduled_ns, kind="stable")
     early = order[: max(10, n // 10)]
     in_system = float(np.percentile((ended_ns - scheduled_ns)[early], 90))
-    since = begun + round(min(2 * in_system, (until - begun) / 2))
+    half = (until - begun) / 2
+    if 2 * in_system > half and not _take_longer((ended_ns - scheduled_ns)[order]):
+        return None
+
+    since = begun + round(min(2 * in_system, half))
     edges = np.linspace(since, until, WINDOWS + 1)
     arrived = np.searchsorted(scheduled_ns[order], edges, side="right")
     completed = np.searchsorted(np.sort(ended_ns), edges, side="right")
@@ -102,3 +109,16 @@ def backlog(
         completions=int(completed[-1] - completed[0]),
         chance=Z_GROWTH * math.sqrt(WINDOWS) * float(np.std(steps, ddof=1)) + 2,
     )
+
+
+def _take_longer(in_system_ns: Instants) -> bool:
+    """Whether the last third of the arrivals were longer in the system than the first: Mann and
+    Whitney's test."""
+    size = len(in_system_ns) // 3
+    first = np.sort(in_system_ns[:size])
+    last = in_system_ns[-size:]
+    shorter = np.searchsorted(first, last, side="left")
+    not_longer = np.searchsorted(first, last, side="right")
+    wins = float(np.sum(shorter + not_longer)) / 2
+    error = size * math.sqrt((2 * size + 1) / 12)
+    return wins - size * size / 2 > Z_LONGER * error

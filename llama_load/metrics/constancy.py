@@ -8,24 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llama_load.metrics.changes import (
-    MOST_SLICES,
-    REQUESTS_A_SLICE,
     Change,
     find_change,
     find_trend,
     is_confirmed,
     slices_of,
 )
+from llama_load.metrics.cold_start import ColdStart, cold_start
+from llama_load.metrics.constant_load import Flags, Observed
 from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
+from llama_load.metrics.failure_change import failure_change
 from llama_load.metrics.slices import Instants, Slices, Values
 from llama_load.metrics.statistics import log_chosen
-from llama_load.units import NS_PER_MS
-
-Flags = NDArray[np.bool_]
 
 TTFT = "TTFT"
 TPOT = "TPOT"
@@ -40,19 +37,8 @@ EQUAL_WORK = f"{TTFT} at equal work"
 EQUAL_TURN = f"{TTFT} at equal turn"
 LEAST_SIZE_OF_TURNS = 2.0
 
-# A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000
-# for the most unlikely of 276.
-LEAST_LOG_RATIO = 12.5
 # A part of the time with another throughput has at least this many requests.
 FEWEST_REQUESTS = 4
-# The first requests are a cold start if the slowest of them took this many times as long as the
-# slowest later one.
-COLD = 3.0
-# The slowest later one differs from run to run: cold starts of this many times the least are named
-# in 58 of 60 simulated closed loops of 8 users with lognormal answers, in all with 1 and 4 users.
-COLD_MARGIN = 2.0
-# A request that more of the later ones overtook than this was left waiting, while the server worked.
-LEFT_WAITING = 0.5
 # Longer answers explain a longer E2EL up to this many times their change, which scatters.
 LENGTH_MARGIN = 1.1
 # Medians of few requests, each of which waited for others, scatter more.
@@ -66,79 +52,12 @@ LEAST_LOG_WAYS = 14.0
 INSTANT_NS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """The requests of a run or stage under constant load, as columns. A latency is NaN where there
-    is none."""
-
-    started_ns: Instants
-    first_ns: Instants  # -1 where there is none
-    ended_ns: Instants
-    is_ok: Flags
-    is_failed: Flags
-    ttft_ms: Values
-    tpot_ms: Values  # requests that were cut may have one
-    e2el_ms: Values
-    tokens: Values  # output tokens, or 1 a request where they are not known of all
-    prompt_tokens: Values
-    begin_ns: int
-    end_ns: int
-    scheduled_ns: Instants | None = None  # None in a closed loop
-    # each is a draw from the same work, so that throughput should not change (not where
-    # conversations grow)
-    is_even: bool = True
-    # TTFT without its wait for a slot / what prompts and load explain (`metrics.equal_work`); None:
-    # not computed
-    ttft_quotients: Values | None = None
-    # of all turns, where the cached part of later ones is not known; else None
-    turn_quotients: Values | None = None
-    # those of a part of the requests, which are few among others: only what no queue makes alike
-    is_part: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests were sent by a schedule."""
-        return self.scheduled_ns is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Named:
     """A series and the part of the time in which it changed."""
 
     name: str
     change: Change
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """The slowest first token of the requests that met the server at its start, and later ones,
-    ms."""
-
-    first_ms: float
-    slowest_ms: float  # of the later ones, as the median
-    median_ms: float
-    requests: int
-    later: int
-    is_cold: bool
-    least_ms: (
-        float  # from which on the slowest of the first would be called a cold start
-    )
-    overtook: int = 0  # later ones with a first token before the slowest had its own
-
-    @property
-    def was_left_waiting(self) -> bool:
-        """Whether most of the later ones were served while the slowest waited."""
-        return self.overtook > LEFT_WAITING * self.later
-
-    @property
-    def detects(self) -> float:
-        """The detection limit: the ratio that would be named with 95 %."""
-        return COLD_MARGIN * self.least_ms / self.slowest_ms
-
-    @property
-    def ratio(self) -> float:
-        """First / slowest later one."""
-        return self.first_ms / self.slowest_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,113 +441,3 @@ def _at_start(seen: Observed) -> Flags:
         return np.zeros(len(seen.started_ns), dtype=np.bool_)
     early = np.asarray(seen.started_ns < seen.ended_ns[seen.is_ok].min())
     return early if int(early.sum()) > 1 else np.zeros_like(early)
-
-
-def failure_change(seen: Observed) -> Change | None:
-    """The part of the time whose share of failed requests is most unlike the rest's, if chance does
-    not explain it.
-
-    Its log likelihood ratio against one share for all the time must exceed 12.5. `inside` and
-    `outside` are shares, 0 to 1.
-    """
-    ended = seen.is_ok | seen.is_failed
-    count = min(MOST_SLICES, int(ended.sum()) // REQUESTS_A_SLICE)
-    if count < 2 or not seen.is_failed.any():
-        return None
-    slices = Slices(
-        int(seen.ended_ns[ended].min()), int(seen.ended_ns[ended].max()) + 1, count
-    )
-    failures = np.concatenate(
-        ([0.0], np.cumsum(slices.number(seen.ended_ns[seen.is_failed])))
-    )
-    requests = np.concatenate(([0.0], np.cumsum(slices.number(seen.ended_ns[ended]))))
-    first, last = np.triu_indices(count + 1, 1)
-    is_part = last - first < count
-    first = first[is_part]
-    last = last[is_part]
-    failed = failures[last] - failures[first]
-    of = requests[last] - requests[first]
-    rest_failed = failures[-1] - failed
-    rest = requests[-1] - of
-    ratio = (
-        _likelihood(failed, of)
-        + _likelihood(rest_failed, rest)
-        - _likelihood(failures[-1:], requests[-1:])
-    )
-    ratio[(of == 0) | (rest == 0) | (failed * rest < rest_failed * of)] = 0.0
-    best = int(np.argmax(ratio)) if len(ratio) else 0
-    if not len(ratio) or ratio[best] < LEAST_LOG_RATIO:
-        return None
-    return Change(
-        slices.edge_ns(int(first[best])),
-        slices.edge_ns(int(last[best])),
-        float(failed[best] / of[best]),
-        float(rest_failed[best] / rest[best]),
-        at_begin=bool(first[best] == 0),
-        at_end=bool(last[best] == count),
-    )
-
-
-def _likelihood(failed: Values, of: Values) -> Values:
-    """k ln(k / n) + (n - k) ln((n - k) / n), with 0 ln 0 = 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = [
-            np.where(number > 0, number * np.log(number / of), 0.0)
-            for number in (failed, of - failed)
-        ]
-    return np.asarray(parts[0] + parts[1])
-
-
-def cold_start(seen: Observed) -> ColdStart | None:
-    """The first tokens of the requests that met the server at its start against those of later ones;
-    None where later ones are too few.
-
-    They are a cold start if the slowest exceeds 3 x (the slowest later one + their number x the
-    later median), because they are prefilled all at once, and does so per prompt token, too,
-    because a long prompt is no cold start. Those that waited for a slot of the others are left out.
-    """
-    values = seen.e2el_ms if np.isnan(seen.ttft_ms[seen.is_ok]).all() else seen.ttft_ms
-    ok = seen.is_ok & (values > 0)
-    if not ok.any():
-        return None
-    at_start = ok & (seen.started_ns < seen.ended_ns[ok].min())
-    later = ok & ~at_start
-    first_ns = seen.started_ns + values * NS_PER_MS
-    early = at_start & ~_waited_for_a_slot(seen, first_ns, at_start, later)
-    # none is early where requests took no time
-    if not early.any() or later.sum() < max(8, early.sum()):
-        return None
-    tokens = np.maximum(np.nan_to_num(seen.prompt_tokens, nan=1.0), 1.0)
-    least_ms = _least_cold(values, early, later)
-    least_per_token = _least_cold(values / tokens, early, later)
-    is_cold = values[early].max() > least_ms
-    is_cold &= (values / tokens)[early].max() > least_per_token
-    overtook = first_ns[later] < first_ns[early].max()
-    return ColdStart(
-        float(values[early].max()),
-        float(values[later].max()),
-        float(np.median(values[later])),
-        int(early.sum()),
-        int(later.sum()),
-        bool(is_cold),
-        max(least_ms, least_per_token * float(np.median(tokens[early]))),
-        int(overtook.sum()),
-    )
-
-
-def _waited_for_a_slot(
-    seen: Observed, first_ns: Values, at_start: Flags, later: Flags
-) -> Flags:
-    """The first requests whose first token came when another one's text had ended, in their turn:
-    no later request overtook them."""
-    text_ns = (seen.tokens - 1) * seen.tpot_ms * NS_PER_MS
-    text_end_ns = np.fmin(first_ns + text_ns, seen.ended_ns)
-    behind_one = first_ns > text_end_ns[at_start].min(initial=np.inf)
-    overtaken = first_ns > first_ns[later].min(initial=np.inf)
-    return np.asarray(at_start & behind_one & ~overtaken)
-
-
-def _least_cold(waits: Values, early: Flags, later: Flags) -> float:
-    """From which wait on the slowest first request is a cold start."""
-    together = (int(early.sum()) - 1) * float(np.median(waits[later]))
-    return COLD * (float(waits[later].max()) + together)

@@ -19,27 +19,23 @@ from llama_load.observed.slot_context import slot_context_of
 from llama_load.options.options import RunOptions
 from llama_load.preflight.answer_form_file import read_answer_form
 from llama_load.preflight.calibration import client_rows, last_calibration
-from llama_load.preflight.checks import (
-    Budget,
-    cache_rows,
-    change_rows,
-    choice_rows,
-    machine_rows,
-    plan_rows,
-    pool_rows,
-    priority_rows,
-    refuse_probes,
-    refuse_unseen,
-    target_rows,
-    tool_rows,
-)
+from llama_load.preflight.change_rows import change_rows
 from llama_load.preflight.load_fits import (
     PlannedLoad,
     load_rows,
     planned_load,
     with_conversations,
 )
+from llama_load.preflight.machine_rows import machine_rows, priority_rows
 from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
+from llama_load.preflight.plan_rows import (
+    cache_rows,
+    plan_rows,
+    pool_rows,
+    refuse_probes,
+    refuse_unseen,
+    tool_rows,
+)
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.server_rows import server_rows
 from llama_load.preflight.servers import (
@@ -50,6 +46,8 @@ from llama_load.preflight.servers import (
     refuse_unserved,
     token_counter,
 )
+from llama_load.preflight.slot_budget import Budget
+from llama_load.preflight.target_rows import choice_rows, target_rows
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.serving.local_server import (
     LocalServer,

@@ -13,8 +13,8 @@ from gevent.threadpool import ThreadPoolExecutor
 from llama_load.errors import UsageError
 from llama_load.load.segments import stage_counts
 from llama_load.options.options import RunOptions
-from llama_load.preflight.checks import Budget
 from llama_load.preflight.load_fits import PlannedLoad
+from llama_load.preflight.slot_budget import Budget
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload

@@ -10,7 +10,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import secrets_in
 from llama_load.options.options import RunOptions
 from llama_load.options.server_keys import KEYS_FOR, headers_for, may_have_keys
-from llama_load.preflight.checks import Budget, slot_budget
+from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.targets.adapters import adapter_fields, check_adapters
 from llama_load.targets.apis import APIS, CHAT, EMBEDDINGS, RERANK
 from llama_load.targets.apis.api import Api

@@ -12,7 +12,7 @@ import gevent
 from llama_load.errors import UsageError
 from llama_load.observed.server_counters import RESTARTED, SAME_START_S, ServerCounters
 from llama_load.observed.server_description import NO_ANSWER
-from llama_load.preflight.checks import differences
+from llama_load.preflight.change_rows import differences
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import Manifest, RunWriter, StageRecord
 from llama_load.targets.counters import read_counters

@@ -17,7 +17,8 @@ from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change, is_confirmed
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.same import _cold_start
-from llama_load.metrics.constancy import TPOT, TTFT, Constancy, Observed, constancy
+from llama_load.metrics.constancy import TPOT, TTFT, Constancy, constancy
+from llama_load.metrics.constant_load import Observed
 from llama_load.metrics.detection import least_change, least_detected
 from llama_load.topics.steady.steady_part import steady_part
 from tests.queue_runs import (
@@ -296,6 +297,19 @@ def test_a_backlog_counts_arrivals_and_completions() -> None:
     assert grown.deficit == pytest.approx(0.2, abs=0.03)
     assert grown.deficit > grown.limit
     assert backlog(arrivals[:20], arrivals[:20]) is None
+
+
+def test_a_run_that_is_shorter_than_its_answers_need_has_no_backlog() -> None:
+    """60 arrivals in 0.6 s, answered 0.51 s later each: from half of the time on 30 arrive and 9 are
+    completed, because the run began on an idle server. With answers that take longer and longer, it
+    is a backlog."""
+    arrivals = (np.arange(60) * 0.01 * S).astype(np.int64)
+    took = np.random.default_rng(5).normal(0.51, 0.02, 60)
+    assert backlog(arrivals, arrivals + (took * S).astype(np.int64)) is None
+    longer = took + np.arange(60) * 0.02
+    grown = backlog(arrivals, arrivals + (longer * S).astype(np.int64))
+    assert grown is not None
+    assert grown.deficit > grown.limit
 
 
 def test_arrivals_that_were_never_sent_are_backlog() -> None:

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
-from llama_load.preflight.checks import slot_budget, target_rows
 from llama_load.preflight.prepare import print_table
+from llama_load.preflight.slot_budget import slot_budget
+from llama_load.preflight.target_rows import target_rows
 from llama_load.targets.apis import CHAT
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.json_server import json_server

@@ -10,18 +10,13 @@ from pathlib import Path
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.preflight.checks import (
-    Budget,
-    change_rows,
-    machine_rows,
-    plan_rows,
-    pool_rows,
-    priority_rows,
-    slot_budget,
-    target_rows,
-)
+from llama_load.preflight.change_rows import change_rows
 from llama_load.preflight.load_fits import sending_users
+from llama_load.preflight.machine_rows import machine_rows, priority_rows
+from llama_load.preflight.plan_rows import plan_rows, pool_rows
 from llama_load.preflight.prepare import print_table
+from llama_load.preflight.slot_budget import Budget, slot_budget
+from llama_load.preflight.target_rows import target_rows
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import ServerFacts, Target

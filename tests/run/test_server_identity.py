@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from llama_load.preflight.checks import target_rows
+from llama_load.preflight.target_rows import target_rows
 from llama_load.run.server_facts import NO_ANSWER, changes_since
 from llama_load.serving.launch import Server
 from llama_load.targets.probe import Probe, ProbeSettings

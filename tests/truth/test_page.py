@@ -23,6 +23,8 @@ CLIENTS = (
     "inference-perf",
     "endpoints",
     "genai-bench",
+    "http-user",
+    "k6",
     "earlier",
 )
 
@@ -81,7 +83,11 @@ def written(folder: Path, *results: dict[str, Any]) -> list[str]:
 def test_a_page_of_two_clients(tmp_path: Path) -> None:
     """One file without a network; text of a client is escaped."""
     finding = {"figure": "TTFT", "right": "1", "seen": "<b>", "limit": "2"}
-    wrong = case("T1", "reports", findings=[finding])
+    costs = [
+        {"cpu_us_per_token": used, "cpu_s": 2.5, "memory_mib": 90.0}
+        for used in (3.0, 1.0, 2.0)
+    ]
+    wrong = case("T1", "reports", findings=[finding], costs=costs)
     target = tmp_path / "page.html"
     files = written(tmp_path, result("x", wrong), result("y", wrong))
     done = truth("page", *files, "--to", str(target))
@@ -91,6 +97,7 @@ def test_a_page_of_two_clients(tmp_path: Path) -> None:
         assert text.count(f"<th>{client} 1") == 1
         assert text.count(f"<li>{client} 1: 0 of 1 passed (1 reports)</li>") == 1
     assert "Better than x 1: in no case." in text
+    assert "CPU: 2.0 (1.0 to 3.0) us per token, 2.5 (2.5 to 2.5) s in all" in text
     assert "&lt;b&gt;" in text and "<b>" not in text and "http" not in text
 
 

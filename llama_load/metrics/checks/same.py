@@ -15,20 +15,19 @@ from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks.answer_sources import ttft_quotients, turn_quotients
 from llama_load.metrics.checks.client import late
+from llama_load.metrics.cold_start import ColdStart
 from llama_load.metrics.constancy import (
     EQUAL_TURN,
     EQUAL_WORK,
     THROUGHPUT,
     TPOT,
-    ColdStart,
     Constancy,
-    Flags,
     Named,
-    Observed,
     constancy,
     moved_in_a_third,
     of_part,
 )
+from llama_load.metrics.constant_load import Flags, Observed
 from llama_load.metrics.detection import least_detected
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.gap_changes import LEAST_SIZE, gap_change, gap_slices, pieces_of
@@ -184,7 +183,8 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
         yield limited(
             "backlog_ratio",
             None,
-            "too few arrivals to see whether the server keeps up with the rate",
+            "too few arrivals, or too short a run, to see whether the server keeps up with "
+            "the rate",
         )
         return
     seconds = ns_to_s(grown.until_ns - grown.since_ns)

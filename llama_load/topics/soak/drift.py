@@ -10,15 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from llama_load.metrics.changes import Change
-from llama_load.metrics.constancy import (
-    E2EL,
-    THROUGHPUT,
-    TPOT,
-    TTFT,
-    Observed,
-    failure_change,
-    tokens_per_s,
-)
+from llama_load.metrics.constancy import E2EL, THROUGHPUT, TPOT, TTFT, tokens_per_s
+from llama_load.metrics.constant_load import Observed
+from llama_load.metrics.failure_change import failure_change
 from llama_load.metrics.slices import Slices, Values
 from llama_load.metrics.trend import slope_interval, theil_sen
 from llama_load.observed.telemetry_series import Series
