@@ -61,8 +61,8 @@ OF_OTHER_JOBS = (
     "llama_load.reports.comparison.",
     "llama_load.reports.exports.",
 )
-# Of 668 today: 467 with report.html.
-MOST_MODULES = 480
+# Of 720 today: 484 with report.html.
+MOST_MODULES = 490
 
 PAGE = """
 import sys

@@ -151,7 +151,10 @@ def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) ->
     """Its row, its value and the place that uses it: here it comes to the server, from the command
     line and the environment."""
     touched = follow(recipe(FLAG), package)
-    assert touched[0] == "llama_load/options/sections/server.py" and len(touched) <= 3
+    assert (
+        touched[0] == "llama_load/options/sections/servers_section.py"
+        and len(touched) <= 3
+    )
     with openai_server() as server:
         arguments = ["-u", "1", "--num-prompts", "2", "--warmup", "0"]
         done = run_locust(

@@ -16,7 +16,7 @@ from llama_load.metrics.changes import (
     is_confirmed,
     slices_of,
 )
-from llama_load.metrics.cold_start import ColdStart, cold_start
+from llama_load.metrics.cold_requests import ColdStart, cold_start
 from llama_load.metrics.constant_load import Flags, Observed
 from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight

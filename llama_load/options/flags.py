@@ -10,12 +10,12 @@ from typing import Any
 
 from llama_load.options.flag import Flag, Role
 from llama_load.options.flag_limits import LOOPBACK
-from llama_load.options.sections.access import ACCESS_FLAGS
-from llama_load.options.sections.load import LOAD_FLAGS
-from llama_load.options.sections.locust import OF_LOCUST
-from llama_load.options.sections.prompts import PROMPT_FLAGS
-from llama_load.options.sections.results import RESULT_FLAGS
-from llama_load.options.sections.server import SERVER_FLAGS
+from llama_load.options.sections.access_section import ACCESS_FLAGS
+from llama_load.options.sections.load_section import LOAD_FLAGS
+from llama_load.options.sections.locust_section import OF_LOCUST
+from llama_load.options.sections.prompt_section import PROMPT_FLAGS
+from llama_load.options.sections.result_section import RESULT_FLAGS
+from llama_load.options.sections.servers_section import SERVER_FLAGS
 
 FLAGS = (
     *LOAD_FLAGS,

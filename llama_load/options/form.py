@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llama_load.options.flag import BASICS, GROUPS, TEXTS, Flag, Role
 from llama_load.options.flags import FLAGS
-from llama_load.options.sections.locust import OF_LOCUST
+from llama_load.options.sections.locust_section import OF_LOCUST
 
 TEXT = "text"
 CHOICE = "choice"

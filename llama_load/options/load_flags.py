@@ -9,7 +9,7 @@ from llama_load.load.segments import CONSTANT, DROP, GAMMA, POISSON, TRACE, Load
 from llama_load.load.stages import Stage, parse_stages
 from llama_load.options.flag_limits import MOST_USERS
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.sections.load import SAME
+from llama_load.options.sections.load_section import SAME
 
 
 def read_load(flags: FlagReader, seed: int) -> LoadModel:

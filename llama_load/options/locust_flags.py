@@ -11,7 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.load.segments import LONGEST_S
 from llama_load.options.flag_limits import MOST_USERS
 from llama_load.options.options import RunOptions
-from llama_load.options.sections.locust import OF_LOCUST
+from llama_load.options.sections.locust_section import OF_LOCUST
 
 _TIME = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?|(\d+)")
 

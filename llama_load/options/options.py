@@ -35,7 +35,7 @@ from llama_load.options.secret_flags import (
     redact_json,
     secret_values,
 )
-from llama_load.options.sections.results import AUTO, WAIT
+from llama_load.options.sections.result_section import AUTO, WAIT
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llama_load.errors import UsageError
 from llama_load.options.flag_limits import MOST_PARTS, MOST_REQUESTS, MOST_TOKENS
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.sections.prompts import ALL, DEFAULT_SIZE, RECORDED
+from llama_load.options.sections.prompt_section import ALL, DEFAULT_SIZE, RECORDED
 from llama_load.workloads.agent import MOST_TOOLS
 from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
 from llama_load.workloads.prompt import AgentShape, Traffic

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from llama_load.errors import UsageError
-from llama_load.options.sections.results import AUTO
+from llama_load.options.sections.result_section import AUTO
 from llama_load.run_folder import PreflightRow
 from llama_load.targets.target import Target
 from llama_load.wire.limits import Limits

@@ -12,7 +12,7 @@ import gevent
 
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.options.sections.results import AUTO
+from llama_load.options.sections.result_section import AUTO
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient

@@ -25,7 +25,7 @@ from llama_load.options.flag_limits import MOST_USERS
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS
 from llama_load.options.secret_flags import secret_values
-from llama_load.options.sections.locust import OF_LOCUST
+from llama_load.options.sections.locust_section import OF_LOCUST
 from llama_load.run_folder import MANIFEST
 from llama_load.terminal import print_token
 from llama_load.web.own_names import host_name, is_own_name, own_names

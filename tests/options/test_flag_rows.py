@@ -28,7 +28,7 @@ from llama_load.options.secret_flags import (
     redact_options,
     secret_values,
 )
-from llama_load.options.sections.locust import OF_LOCUST
+from llama_load.options.sections.locust_section import OF_LOCUST
 
 PATHS = {*PAGE_PATHS, Kind.FOLDER}
 # Flags that take no file although their help names one.

@@ -12,7 +12,7 @@ from llama_load.foreign_files import begin_of
 from llama_load.lab.sweep.plan import FlagValues
 from llama_load.options.flag import Flag, Kind
 from llama_load.options.flags import FLAGS
-from llama_load.options.sections.locust import OF_LOCUST
+from llama_load.options.sections.locust_section import OF_LOCUST
 
 # Locust's own flags that make sense in a cell.
 LETTERS: dict[str, Flag] = {}

@@ -15,7 +15,7 @@ from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks.answer_sources import ttft_quotients, turn_quotients
 from llama_load.metrics.checks.client import late
-from llama_load.metrics.cold_start import ColdStart
+from llama_load.metrics.cold_requests import ColdStart
 from llama_load.metrics.constancy import (
     EQUAL_TURN,
     EQUAL_WORK,
