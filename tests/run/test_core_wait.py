@@ -51,6 +51,7 @@ def test_what_a_busy_thread_does_not_get_it_has_waited_for() -> None:
     assert 0 < longest_ms <= total_ms
 
 
+@pytest.mark.timing
 def test_a_thread_that_sleeps_waits_for_nothing() -> None:
     wait = CoreWait()
     wait.start()
