@@ -375,6 +375,23 @@ def test_what_the_client_sends_too_late_is_no_backlog_of_the_server() -> None:
     assert "backlog_ratio" not in bad(verdict(*sent, gap_ms=10.0, unsent=50))
 
 
+def test_what_a_client_in_time_never_sent_is_a_backlog_of_the_server() -> None:
+    """It waits for a place among the requests in flight when the run ends."""
+    sent = [
+        record(
+            i,
+            start_ms=10 * i,
+            gaps_ms=(1, 1),
+            scheduled_mono_ns=10 * i * MS,
+            client_queue_ms=0.0,
+            late_ms=0.0,
+        )
+        for i in range(200)
+    ]
+    assert "backlog_ratio" not in bad(verdict(*sent, gap_ms=10.0))
+    assert "backlog_ratio" in bad(verdict(*sent, gap_ms=10.0, unsent=100))
+
+
 def cancelled(
     index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None
 ) -> RequestRecord:

@@ -151,6 +151,34 @@ def test_a_failed_sample_of_endpoints_is_not_completed(tmp_path: Path) -> None:
     assert "p99_e2el_ms" in result.reported
 
 
+def test_only_samples_of_endpoints_that_were_answered_whole_have_times(
+    tmp_path: Path,
+) -> None:
+    """One of three failed after its first token, and one never ended."""
+    report = tmp_path / "report"
+    shutil.copytree(RECORDED / "endpoints" / "report", report)
+    events = [json.loads(line) for line in (report / "events.jsonl").open()]
+    issued = [each for each in events if each["event_type"] == "sample.issued"]
+    cut, open_one, whole = (event["sample_uuid"] for event in issued)
+    kept = [
+        event
+        for event in events
+        if (event["sample_uuid"], event["event_type"]) != (open_one, "sample.complete")
+    ]
+    kept.append({"event_type": "error.generic", "sample_uuid": cut, "data": []})
+    lines = [json.dumps(event) + "\n" for event in kept]
+    (report / "events.jsonl").write_text("".join(lines))
+
+    times = {
+        event["event_type"]: event["timestamp_ns"]
+        for event in events
+        if event["sample_uuid"] == whole
+    }
+    ttft_ns = times["sample.recv_first"] - times["sample.issued"]
+    (seen,) = tool_named("endpoints").read(report).requests
+    assert seen.ttft_ms == ttft_ns / 1e6
+
+
 def test_a_check_of_an_earlier_version_spoils_all_figures() -> None:
     """Its summary does not say which."""
     assert _topics({"name": "first_merged_shift"}) == TOPICS
