@@ -24,6 +24,7 @@ from llama_load.units import ns_to_ms
 from llama_load.wire.sse import EventStream, EventTooLarge
 from llama_load.workloads.openai_messages import SAMPLING
 
+WENT_AWAY = "the client went away"
 # A compressed body may not grow beyond this.
 MOST_DECODED_BYTES = 256 << 20
 # Of a request, each of which takes a microsecond or more: any client that can connect holds up the
@@ -196,7 +197,7 @@ def _decompressed(data: bytes, encoding: str) -> bytes:
 def _read_answer(passed: PassedExchange, seen: SeenRequest) -> None:
     if passed.end != "complete":
         names = {
-            "client": "the client went away",
+            "client": WENT_AWAY,
             "server": "the server ended it",
             "relay": "the server could not be reached",
             "unread": "its answer is no HTTP",
@@ -241,6 +242,9 @@ def _read_stream(
     _take_counts(reader, seen)
     if has_times:
         _take_times(reader, seen)
+    # The OpenAI package hangs up at [DONE], which may be before the end of the body has come.
+    if reader.done and seen.failure == WENT_AWAY:
+        seen.failure = "" if 200 <= seen.status < 300 else f"HTTP {seen.status}"
     if reader.error:
         seen.failure = seen.failure or "an error in the stream"
     elif not (reader.done or reader.finish_reason):

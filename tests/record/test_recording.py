@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from llama_load.errors import UsageError
 from llama_load.plain_http import Session
 from llama_load.record.passed_exchange import PassedExchange
+from llama_load.record.read_exchange import read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.token_blocks import ServerTokens
 from tests.foreign_readers import ANSWERED_CHAT
@@ -37,6 +38,31 @@ def passed(number: int, path: str, body: dict[str, object]) -> PassedExchange:
         content_type="application/json",
         pieces=[(number * 10**9 + 10**7, ANSWERED_CHAT)],
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "last", "status", "failure"),
+    [
+        ("client", b"data: [DONE]\n\n", 200, ""),
+        ("client", b"", 200, "the client went away"),
+        ("client", b"data: [DONE]\n\n", 500, "HTTP 500"),
+        ("server", b"data: [DONE]\n\n", 200, "the server ended it"),
+    ],
+)
+def test_a_client_that_hangs_up_at_the_end_of_a_stream_has_its_answer(
+    end: str, last: bytes, status: int, failure: str
+) -> None:
+    """As the OpenAI package does: the end of the body may come after it."""
+    exchange = passed(1, "/v1/chat/completions", CHAT | {"stream": True})
+    exchange.content_type = "text/event-stream"
+    exchange.end = end
+    exchange.status = status
+    event = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n'
+    exchange.pieces = [(1, event), (2, last)]
+    seen = read_exchange(exchange)
+    assert seen is not None
+    assert seen.failure == failure
+    assert seen.reply_text == "Hi"
 
 
 def kept_bytes(recording: Recording, bodies: Iterable[dict[str, object]]) -> int:
