@@ -11,7 +11,8 @@ from benchmarks.referee.kept import Cell
 from truth.finding import number
 from truth.units import percentile
 
-LEFT, RIGHT, ROW, HEAD, GAP = 190, 30, 20, 30, 16  # pixels
+LEFT, RIGHT, ROW, HEAD, GAP = 190, 70, 20, 30, 16  # pixels
+BLOCK_HEAD = 44  # its title, and the axis below it
 WIDTH = 860
 LEAST_MS, MOST_MS = 0.001, 10_000.0
 OURS, OTHERS, GRID, TEXT = "#1a7f52", "#b3262d", "#dddddd", "#1c2127"
@@ -30,7 +31,9 @@ def chart(
     out."""
     drawn = [(name, _values(cells, latency)) for name, cells in blocks]
     drawn = [(name, values) for name, values in drawn if values]
-    height = HEAD + sum(HEAD + ROW * len(values) + GAP for _, values in drawn) + HEAD
+    height = (
+        HEAD + sum(BLOCK_HEAD + ROW * len(values) + GAP for _, values in drawn) + HEAD
+    )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="{FONT}" font-size="12" fill="{TEXT}"><title>{html.escape(title)}</title>'
@@ -39,7 +42,7 @@ def chart(
     top = HEAD
     for name, values in drawn:
         parts += _block(top, name, values)
-        top += HEAD + ROW * len(values) + GAP
+        top += BLOCK_HEAD + ROW * len(values) + GAP
     parts.append(_text(LEFT, top + 14, LEGEND))
     return "".join(parts) + "</svg>\n"
 
@@ -59,16 +62,16 @@ def _values(cells: Sequence[Cell], latency: str) -> list[tuple[str, float, float
 def _block(
     top: float, title: str, values: Sequence[tuple[str, float, float]]
 ) -> Iterator[str]:
-    bottom = top + HEAD + ROW * len(values)
-    yield _text(10, top + 20, title, 'font-weight="600"')
+    bottom = top + BLOCK_HEAD + ROW * len(values)
+    yield _text(10, top + 16, title, 'font-weight="600"')
     for power in range(round(math.log10(LEAST_MS)), round(math.log10(MOST_MS)) + 1):
         x = _x(10.0**power)
-        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + HEAD - 4}" y2="{bottom}" stroke="{GRID}"/>'
+        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + BLOCK_HEAD - 4}" y2="{bottom}" stroke="{GRID}"/>'
         yield _text(
-            x, top + 20, f"{10.0**power:g}", 'text-anchor="middle" fill="#59636e"'
+            x, top + 36, f"{10.0**power:g}", 'text-anchor="middle" fill="#59636e"'
         )
     for place, (name, p50, p99) in enumerate(values):
-        y = top + HEAD + ROW * place + ROW / 2
+        y = top + BLOCK_HEAD + ROW * place + ROW / 2
         colour = OURS if name.startswith("llama-load") else OTHERS
         left, right = _x(p50), _x(p99)
         yield _text(
@@ -80,13 +83,7 @@ def _block(
         yield f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"/>'
         yield f'<circle cx="{left:.1f}" cy="{y}" r="4" fill="{colour}"/>'
         yield f'<path d="M{right:.1f} {y - 5}l5 5l-5 5l-5 -5z" fill="{colour}"/>'
-        end = 'text-anchor="end"' if right > WIDTH - RIGHT - 60 else ""
-        yield _text(
-            right - 10 if end else right + 9,
-            y + 4,
-            number(p99),
-            f'{end} fill="#59636e"',
-        )
+        yield _text(right + 9, y + 4, number(p99), 'fill="#59636e"')
 
 
 def _x(value_ms: float) -> float:
