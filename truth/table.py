@@ -17,7 +17,7 @@ from truth.columns import (
 from truth.foreign import markdown
 from truth.repeats import interval
 from truth.report import one_line
-from truth.rules.times import error_of
+from truth.rules.times import DISTRIBUTIONS, error_of
 
 TITLE = "# What load generators report, against a server's log"
 LINE = 118  # characters of a line of Markdown
@@ -31,15 +31,15 @@ OF_TTFT = (
 def table(columns: Sequence[Column]) -> str:
     """Verdicts, errors of TTFT where a column has them, and where and when it was run."""
     cases = all_cases(columns)
-    lines = [TITLE, "", *_wrapped(better_than_first(columns)), ""]
+    lines = [TITLE, "", *wrapped(better_than_first(columns)), ""]
     for column in columns:
-        lines += _wrapped(f"- {column.summary}")
+        lines += wrapped(f"- {column.summary}")
     lines += ["", *_head("case", columns)]
     for case in cases:
         lines.append(_row(case, [_word(column, case) for column in columns]))
     lines += [
         "",
-        *_wrapped(f"{WORDS_MEAN} A blank was not run."),
+        *wrapped(f"{WORDS_MEAN} A blank was not run."),
         "",
         *_reasons(columns),
         "",
@@ -47,18 +47,18 @@ def table(columns: Sequence[Column]) -> str:
 
     timed = [case for case in cases if _errors(case)]
     if timed:
-        lines += [*_wrapped(OF_TTFT), "", *_head("case", columns)]
+        lines += [*wrapped(OF_TTFT), "", *_head("case", columns)]
     for case in timed:
         lines.append(_row(case, [_error(column, case) for column in columns]))
 
     lines.append("")
     for column in columns:
-        lines += _wrapped(f"- {column.title}: {'; '.join(column.runs_on)}")
+        lines += wrapped(f"- {column.title}: {'; '.join(column.runs_on)}")
     return "\n".join([*lines, ""])
 
 
-def _wrapped(text: str) -> list[str]:
-    """As text of Markdown; an item of a list is indented."""
+def wrapped(text: str) -> list[str]:
+    """As lines of Markdown, which break no name at its hyphen; those of an item are indented."""
     indent = "  " if text.startswith("- ") else ""
     mark = "- " if indent else ""
     shown = mark + markdown(text.removeprefix("- "))
@@ -98,7 +98,7 @@ def _reasons(columns: Sequence[Column]) -> list[str]:
 
     lines: list[str] = []
     for (title, reason), cases in numbers.items():
-        lines += _wrapped(f"- {title}, {', '.join(cases)}: {reason}")
+        lines += wrapped(f"- {title}, {', '.join(cases)}: {reason}")
     return lines
 
 
@@ -119,7 +119,7 @@ def _errors(case: CaseResult) -> list[float]:
 
 def _star(case: CaseResult) -> str:
     return (
-        "\\*" if any("distributions" in each["seen"] for each in _of_ttft(case)) else ""
+        "\\*" if any(DISTRIBUTIONS in each["seen"] for each in _of_ttft(case)) else ""
     )
 
 

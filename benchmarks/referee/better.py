@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.referee.kept import LATENCIES, OURS, Cell, Runs, cells_of
-from benchmarks.referee.tables import wrapped
 from truth.columns import Column
 from truth.finding import number
 from truth.repeats import interval
+from truth.table import wrapped
 from truth.units import percentile
 
 

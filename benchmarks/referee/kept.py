@@ -9,10 +9,11 @@ from typing import Any
 
 from benchmarks.referee.clients import CLIENTS, REPOSITORY
 from truth.columns import CaseResult, Column, columns_of
+from truth.matching import METRICS
+from truth.rules.times import DISTRIBUTIONS, error_of
 
 FOLDER = REPOSITORY / "truth" / "results"
-LATENCIES = ("TTFT", "ITL", "TPOT", "E2EL")
-DISTRIBUTIONS = "(distributions)"
+LATENCIES = tuple(map(str.upper, METRICS))
 OURS = CLIENTS[0].title
 Runs = Sequence[float]
 
@@ -36,12 +37,12 @@ class Cell:
 
     def errors_of(self, latency: str) -> tuple[Runs, Runs]:
         """P50 and p99 of |client - server|, ms. Empty: the client reports none."""
-        rows = self._values(f"error of {latency},")
+        rows = self._values(error_of(latency))
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def is_matched(self, latency: str) -> bool:
         """Whether requests were compared one by one, and not distributions."""
-        seen: str = self._finding(f"error of {latency},").get("seen", "")
+        seen: str = self._finding(error_of(latency)).get("seen", "")
         return DISTRIBUTIONS not in seen
 
     def figure(self, name: str) -> Runs:
@@ -54,7 +55,7 @@ class Cell:
 
     def _finding(self, name: str) -> dict[str, Any]:
         for each in self.case["findings"]:
-            if each["figure"].startswith(name):
+            if each["figure"] == name:
                 return dict(each)
         return {}
 

@@ -1,19 +1,21 @@
 """Writes what docs/comparison.md, docs/why.md and results.md of this folder have from the kept
-results: tables between two marks, and the charts. Also truth's own table and page of them."""
+results: tables between two marks, and the charts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import REPOSITORY
 from benchmarks.referee.kept import Cell, cells_of, kept_columns
-from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, error, table, wrapped
+from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, error, table
 from truth.cases import CLOSED, Case, read_cases
 from truth.columns import Column
 from truth.finding import number
+from truth.table import wrapped
 from truth.units import percentile
 
 PAGE = REPOSITORY / "docs" / "comparison.md"
@@ -76,17 +78,11 @@ def short_table(columns: Columns) -> str:
     titles = [cases[number_of_case].title for number_of_case in IN_SHORT]
     lines = [f"| | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for client, column in columns.items():
-        texts = [_short(column, number_of_case) for number_of_case in IN_SHORT]
+        found = [cells_of({client: column}, each) for each in IN_SHORT]
+        texts = ["".join(map(error("TTFT"), cells)) for cells in found]
         if any(texts):
             lines.append(f"| {client} | {' | '.join(texts)} |")
     return _text(lines)
-
-
-def _short(column: Column, number_of_case: str) -> str:
-    case = column.cases.get(number_of_case)
-    if case is None or case["void"]:
-        return ""
-    return error("TTFT")(Cell(column.title, case))
 
 
 def generated(columns: Columns) -> str:
@@ -123,6 +119,7 @@ def _tables(columns: Columns, numbers: Sequence[str]) -> list[str]:
     return lines
 
 
+@cache
 def _cases() -> Mapping[str, Case]:
     return {case.id: case for case in read_cases()}
 

@@ -3,7 +3,6 @@ highest."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 
 from benchmarks.referee.kept import LATENCIES, Cell
@@ -13,14 +12,7 @@ from truth.report import one_line
 from truth.units import percentile
 
 NOTHING = ""
-LINE = 118  # characters of a line of Markdown
 Figure = tuple[str, Callable[[Cell], str]]
-
-
-def wrapped(text: str) -> list[str]:
-    """Lines of Markdown, which break no name at its hyphen; those of an item are indented."""
-    indent = "  " if text.startswith("- ") else ""
-    return textwrap.wrap(text, LINE, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def error(latency: str) -> Callable[[Cell], str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.trend import rank_sum_z
+
 Instants = NDArray[np.int64]
 
 # Windows for the variance of the growth.
@@ -75,10 +77,10 @@ def backlog(
     It counts from twice the 90th percentile of the first tenth's time in the system, at most from
     half of the time: a run starts on an idle server, and until then the requests in flight grow at
     any rate. Where half of the time is not enough for that, they may grow to the end; a backlog is
-    then only what makes later requests take longer. The standard deviation of the growth is estimated from 16 windows of equal time,
-    sqrt(16) s with s the standard deviation of (arrivals - completions) of a window, because
-    neighbours in a queue are correlated; chance is 2.6 of them and 2 requests. `unsent`: arrivals
-    before the end that were never sent.
+    then only what makes later requests take longer. The standard deviation of the growth is
+    estimated from 16 windows of equal time, sqrt(16) s with s the standard deviation of (arrivals -
+    completions) of a window, because neighbours in a queue are correlated; chance is 2.6 of them
+    and 2 requests. `unsent`: arrivals before the end that were never sent.
 
     At exactly 100 % load a backlog grows like the root of the time; it is then not called too high.
     Source: D. Iglehart, W. Whitt, "Multiple channel queues in heavy traffic", 1970.
@@ -89,13 +91,13 @@ def backlog(
     begun = int(scheduled_ns.min())
     until = int(scheduled_ns.max())
     order = np.argsort(scheduled_ns, kind="stable")
-    early = order[: max(10, n // 10)]
-    in_system = float(np.percentile((ended_ns - scheduled_ns)[early], 90))
-    half = (until - begun) / 2
-    if 2 * in_system > half and not _take_longer((ended_ns - scheduled_ns)[order]):
+    in_system_ns = (ended_ns - scheduled_ns)[order]
+    until_answered_ns = 2 * float(np.percentile(in_system_ns[: max(10, n // 10)], 90))
+    half_ns = (until - begun) / 2
+    if until_answered_ns > half_ns and not _take_longer(in_system_ns):
         return None
 
-    since = begun + round(min(2 * in_system, half))
+    since = begun + round(min(until_answered_ns, half_ns))
     edges = np.linspace(since, until, WINDOWS + 1)
     arrived = np.searchsorted(scheduled_ns[order], edges, side="right")
     completed = np.searchsorted(np.sort(ended_ns), edges, side="right")
@@ -112,13 +114,8 @@ def backlog(
 
 
 def _take_longer(in_system_ns: Instants) -> bool:
-    """Whether the last third of the arrivals were longer in the system than the first: Mann and
-    Whitney's test."""
-    size = len(in_system_ns) // 3
-    first = np.sort(in_system_ns[:size])
-    last = in_system_ns[-size:]
-    shorter = np.searchsorted(first, last, side="left")
-    not_longer = np.searchsorted(first, last, side="right")
-    wins = float(np.sum(shorter + not_longer)) / 2
-    error = size * math.sqrt((2 * size + 1) / 12)
-    return wins - size * size / 2 > Z_LONGER * error
+    """Whether the last third of the arrivals were longer in the system than the first."""
+    third = len(in_system_ns) // 3
+    first = in_system_ns[:third].astype(np.float64)
+    last = in_system_ns[-third:].astype(np.float64)
+    return rank_sum_z(last, first) > Z_LONGER

@@ -204,8 +204,8 @@ def _read_answer(passed: PassedExchange, seen: SeenRequest) -> None:
             "stopped": "the recording was stopped",
         }
         seen.failure = names.get(passed.end, passed.end)
-    elif not 200 <= passed.status < 300:
-        seen.failure = f"HTTP {passed.status}"
+    else:
+        seen.failure = _failure_of(passed.status)
     whole = b"".join(piece for _, piece in passed.pieces)
     try:
         content = _decompressed(whole, passed.content_encoding)
@@ -220,6 +220,11 @@ def _read_answer(passed: PassedExchange, seen: SeenRequest) -> None:
         _read_stream(pieces, seen, has_times=not is_compressed)
     else:
         _read_document(passed, content, seen)
+
+
+def _failure_of(status: int) -> str:
+    """Of an answer that came whole; empty where it is good."""
+    return "" if 200 <= status < 300 else f"HTTP {status}"
 
 
 def _read_stream(
@@ -244,7 +249,7 @@ def _read_stream(
         _take_times(reader, seen)
     # The OpenAI package hangs up at [DONE], which may be before the end of the body has come.
     if reader.done and seen.failure == WENT_AWAY:
-        seen.failure = "" if 200 <= seen.status < 300 else f"HTTP {seen.status}"
+        seen.failure = _failure_of(seen.status)
     if reader.error:
         seen.failure = seen.failure or "an error in the stream"
     elif not (reader.done or reader.finish_reason):

@@ -4,17 +4,14 @@ case of truth's timing."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.referee.__main__ import NOT_PATCHED
+from benchmarks.referee.__main__ import measure, result_of
 from benchmarks.referee.clients import CLIENTS, Client
 from benchmarks.referee.kept import Cell
-from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
@@ -24,14 +21,9 @@ def test_a_client_is_measured(client: Client, tmp_path: Path) -> None:
     """It has figures of E2EL, and its processes cost something."""
     if not client.installed:
         pytest.skip("make referee-clients installs it")
-    result = tmp_path / "result.json"
-    environment = {**os.environ, **client.env}
-    environment.pop(NOT_PATCHED, None)
-    command = replace(client, suite="T8").command(1, result)
-    subprocess.run(
-        command, cwd=REPOSITORY, env=environment, check=False, capture_output=True
-    )
-    saved = json.loads(result.read_text())
+    short = replace(client, suite="T8")
+    measure(short, 1, tmp_path)
+    saved = json.loads(result_of(short, tmp_path).read_text())
     assert (saved["client"], saved["client_version"]) == (client.title, client.version)
     (case,) = saved["cases"]
     assert not case["failed"], case

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,21 +124,31 @@ def test_percentiles_of_few_values_are_doubts(tmp_path: Path) -> None:
     assert doubt.about == (PERCENTILES,) and "p99_ttft_ms" in doubt.text
 
 
+def copied_events(report: Path) -> list[dict[str, Any]]:
+    """Those of a recording of endpoints, of which `report` becomes a copy."""
+    shutil.copytree(RECORDED / "endpoints" / "report", report)
+    return [json.loads(line) for line in (report / "events.jsonl").open()]
+
+
+def write_changed(
+    report: Path, events: list[dict[str, Any]], lost: tuple[str, str], failed: str
+) -> None:
+    """Without the event of a sample and type, and with the error of a sample."""
+    kept = [
+        event for event in events if (event["sample_uuid"], event["event_type"]) != lost
+    ]
+    kept.append({"event_type": "error.generic", "sample_uuid": failed, "data": []})
+    lines = [json.dumps(event) + "\n" for event in kept]
+    (report / "events.jsonl").write_text("".join(lines))
+
+
 def test_a_failed_sample_of_endpoints_is_not_completed(tmp_path: Path) -> None:
     """One of three was answered with status 500: it has no first token. Without a first token of any
     there are no percentiles of TTFT."""
     report = tmp_path / "report"
-    shutil.copytree(RECORDED / "endpoints" / "report", report)
-    events = [json.loads(line) for line in (report / "events.jsonl").open()]
+    events = copied_events(report)
     refused = next(event["sample_uuid"] for event in events if event["sample_uuid"])
-    kept = [
-        event
-        for event in events
-        if (event["sample_uuid"], event["event_type"]) != (refused, "sample.recv_first")
-    ]
-    kept.append({"event_type": "error.generic", "sample_uuid": refused, "data": []})
-    lines = [json.dumps(event) + "\n" for event in kept]
-    (report / "events.jsonl").write_text("".join(lines))
+    write_changed(report, events, (refused, "sample.recv_first"), failed=refused)
 
     file = report / "performance" / "result_summary.json"
     summary = json.loads(file.read_text())
@@ -156,18 +167,10 @@ def test_only_samples_of_endpoints_that_were_answered_whole_have_times(
 ) -> None:
     """One of three failed after its first token, and one never ended."""
     report = tmp_path / "report"
-    shutil.copytree(RECORDED / "endpoints" / "report", report)
-    events = [json.loads(line) for line in (report / "events.jsonl").open()]
+    events = copied_events(report)
     issued = [each for each in events if each["event_type"] == "sample.issued"]
     cut, open_one, whole = (event["sample_uuid"] for event in issued)
-    kept = [
-        event
-        for event in events
-        if (event["sample_uuid"], event["event_type"]) != (open_one, "sample.complete")
-    ]
-    kept.append({"event_type": "error.generic", "sample_uuid": cut, "data": []})
-    lines = [json.dumps(event) + "\n" for event in kept]
-    (report / "events.jsonl").write_text("".join(lines))
+    write_changed(report, events, (open_one, "sample.complete"), failed=cut)
 
     times = {
         event["event_type"]: event["timestamp_ns"]

@@ -9,6 +9,9 @@ from truth.log import Log
 from truth.matching import METRICS, Error, errors, rate_errors
 from truth.result import LOAD, RATES, TIMES, Result
 
+# Stands behind errors that are not those of each request.
+DISTRIBUTIONS = "(distributions)"
+
 
 def times(case: Case, log: Log, result: Result) -> list[Finding]:
     """Errors of TTFT, ITL, TPOT and E2EL, request by request. Limits: `p50_ms`, `p99_ms`, or those
@@ -33,7 +36,7 @@ def _figure(
     p99_limit = case.limits.get(f"{metric}_p99_ms", case.limits["p99_ms"]) + bound
     right = abs(error.p50) <= p50_limit and abs(error.p99) <= p99_limit
 
-    star = "" if error.matched else " (distributions)"
+    star = "" if error.matched else f" {DISTRIBUTIONS}"
     return Finding(
         figure=error_of(metric),
         truth=f"{number(error.server[0])} / {number(error.server[1])}",
