@@ -67,7 +67,6 @@ from llama_load.record.recording import Recording
 from llama_load.record.relay import Relay
 from llama_load.record.request_logs import RequestLog
 from llama_load.record.token_blocks import EstimatedTokens
-from llama_load.reports.conversation_prompts import kept_messages
 from llama_load.reports.run_list import run_row
 from llama_load.reports.verify import (
     REPORT,
@@ -97,6 +96,7 @@ from llama_load.serving.registry import _entry_in as read_registry
 from llama_load.swarm import messages, refusal
 from llama_load.swarm.sockets import _unpacked
 from llama_load.targets.apis import APIS
+from llama_load.targets.apis.prompt_content import kept_messages
 from llama_load.targets.counters import _date_s, parse_counters
 from llama_load.targets.server_errors import (
     context_numbers,

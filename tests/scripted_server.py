@@ -6,12 +6,16 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-# bytes to send, seconds to wait, or "reset" / "hold" / "read" (until something comes)
+# bytes to send, seconds to wait, or "reset" / "hold" / "read" (until something comes) / "taken"
+# (until the client has read all, on IPv4: what a busy one has not read comes together with what
+# follows)
 Step = bytes | float | str
 
 
@@ -82,12 +86,29 @@ class ScriptedServer:
                 self._over.wait(30)
             elif step == "read":
                 connection.recv(1)
+            elif step == "taken":
+                while not self._over.is_set() and _unread(connection):
+                    time.sleep(0.001)
             elif step == "reset":
                 connection.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
             else:
                 time.sleep(float(step))
+
+
+def _unread(connection: socket.socket) -> bool:
+    """Whether bytes wait at the other end of an IPv4 connection over loopback, where Linux says."""
+    if sys.platform != "linux":
+        return False
+    own = connection.getsockname()[1]
+    other = connection.getpeername()[1]
+    for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = row.split()
+        ports = (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16))
+        if ports == (other, own):
+            return int(queues.partition(":")[2], 16) > 0
+    return False
 
 
 def _whole_request(connection: socket.socket) -> bytes:

@@ -150,8 +150,10 @@ class RequestRecord:
     inputs: int | None = None
     prompt_sha256: str | None = None  # of the prompt's text
     output_sha256: str | None = None  # of the answer's text
-    prompt_text: str | None = None  # with --save-texts only
-    output_text: str | None = None  # with --save-texts only
+    # with --save-texts only: a user's message alone as it is, else the messages as JSON; the first
+    # text begins with the prefix of --bust-prefix-cache
+    prompt_text: str | None = None
+    output_text: str | None = None  # with --save-texts only: reasoning, then the answer
 
     # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from llama_load.analysis.keys import spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
+from llama_load.languages import IN_ENGLISH
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import (
     ANSWER,
@@ -172,7 +173,7 @@ def own_sections(results: Results) -> list[str]:
     lines += section("Telemetry", telemetry_lines(results))
     lines += _workloads(results)
     for found in results.topics.values():
-        lines += table_section(found.tables(str))
+        lines += table_section(found.tables(IN_ENGLISH))
 
     lines += section("Replicas", _replicas(results))
     if len(results.by_model) > 1:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from llama_load.errors import UsageError
-from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.observed.records import Records
 from llama_load.record.differing_token import TokenPlace, differing_token
@@ -21,7 +20,7 @@ from llama_load.run_folder import Run
 from llama_load.tables import LEFT, Column, Row, Table, figure, text_lines, whole
 from llama_load.targets.apis import APIS
 from llama_load.targets.apis.changed_prompts import common_length, excerpt
-from llama_load.targets.apis.prompt_content import as_messages, as_text
+from llama_load.targets.apis.prompt_content import kept_as_messages, kept_messages
 from llama_load.topics.reprocessing.causes import REMEDIES
 from llama_load.topics.reprocessing.reprocessed_turns import ReprocessedTurn
 from llama_load.topics.reprocessing.reprocessing_figures import turn_table
@@ -193,8 +192,8 @@ def _texts_of(
     texts = rows.strings("prompt_text")
     if None in texts:
         return TurnTexts()
-    before = _as_messages(texts[0])
-    now = _as_messages(texts[1])
+    before = kept_as_messages(texts[0])
+    now = kept_as_messages(texts[1])
     common = common_length(before, now)
     differing = (excerpt(before, common), excerpt(now, common))
     if server is None:
@@ -226,15 +225,6 @@ def _with_token(
     return TurnTexts(texts, found.place, without)
 
 
-def kept_messages(text: str) -> list[dict[str, Any]] | None:
-    """The messages of a prompt that was kept as a text; None: it is no such text."""
-    encoded = (_as_messages(text) + "]").encode("utf-8", "surrogatepass")
-    try:
-        return decode_foreign(encoded, list[dict[str, Any]])
-    except ValueError:
-        return None
-
-
 def _body(rows: Records, row: int) -> dict[str, Any] | None:
     """The prompt of a record, as far as its text has it; None: it is no such text."""
     text = str(rows.strings("prompt_text")[row])
@@ -246,13 +236,6 @@ def _body(rows: Records, row: int) -> dict[str, Any] | None:
     if messages is None:
         return None
     return {"model": rows.strings("model")[row], "messages": messages}
-
-
-def _as_messages(text: str) -> str:
-    """A prompt as JSON of its messages: a first question alone is kept as a text."""
-    if text.startswith('[{"role"'):
-        return text.removesuffix("]")
-    return as_text(as_messages(text)).removesuffix("]")
 
 
 def _shown(text: str) -> str:

@@ -12,27 +12,18 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from llama_load.languages import CHINESE, Translate
-from llama_load.topics import topics
+from llama_load.languages import Translator
 
 CHINESE_WORDS = Path(__file__).with_name("chinese.json")
 
 
-def translator(language: str) -> Translate:
-    """A function from an English heading to the same in this language.
-
-    What the table lacks stays English.
-    """
-    if language != CHINESE:
-        return str
-    words = chinese_words()
-    return lambda text: words.get(text, text)
+def translator(language: str) -> Translator:
+    """Of headings in this language, without those of topics."""
+    return Translator(language, chinese_words())
 
 
 @cache
 def chinese_words() -> Mapping[str, str]:
-    """The words of the reports and of all topics."""
+    """The words of the reports; topics have their own."""
     words: dict[str, str] = json.loads(CHINESE_WORDS.read_text(encoding="utf-8"))
-    for topic in topics():
-        words.update(topic.chinese)
     return words

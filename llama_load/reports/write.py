@@ -13,7 +13,7 @@ import msgspec
 
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
-from llama_load.languages import Translate
+from llama_load.languages import Translator
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_table, preflight_table
 from llama_load.reports.failure_lines import failure_table
@@ -137,7 +137,7 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
     )
 
 
-def _tables(results: Results, t: Translate) -> Iterator[Table | None]:
+def _tables(results: Results, t: Translator) -> Iterator[Table | None]:
     """The tables of report.md; None for those that the run has not."""
     yield stage_table(results, t)
     if results.stages:

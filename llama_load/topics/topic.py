@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from llama_load.languages import Translate
+from llama_load.languages import Translate, Translator
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.slo import Slo
@@ -44,8 +44,7 @@ class TopicInput:
 
 @dataclass(frozen=True, slots=True)
 class RequestChart:
-    """A chart of report.html: the TTFT of these requests over the time of the run. The heading is
-    translated where it is drawn."""
+    """A chart of report.html: the TTFT of these requests over the time of the run."""
 
     heading: str
     requests: Records
@@ -74,7 +73,8 @@ class Topic(Generic[F]):
     it; `tables`: draws them, with a translator for headings, for the block, report.md and
     report.html; `plain`: the figures as summary.json has them; `empty`: what it has where the run
     has nothing; `charts`: what report.html draws over the time of the run; `headline`: a sentence
-    for the first screen, None where there is nothing to do; `chinese`: its headings.
+    for the first screen, None where there is nothing to do; `chinese`: its headings, where the
+    reports have none (reports/chinese.json) or others.
     """
 
     key: str
@@ -94,13 +94,16 @@ class Found(Generic[F]):
     topic: Topic[F]
     figures: F
 
-    def tables(self, t: Translate) -> list[Table]:
+    def tables(self, t: Translator) -> list[Table]:
         """Its tables, with headings in the language of `t`."""
-        return list(self.topic.tables(self.figures, t))
+        own = t.with_words(self.topic.chinese)
+        return list(self.topic.tables(self.figures, own))
 
-    def charts(self, run: Run) -> Sequence[RequestChart]:
-        """Its charts over the time of the run."""
-        return self.topic.charts(self.figures, run)
+    def charts(self, run: Run, t: Translator) -> list[RequestChart]:
+        """Its charts over the time of the run, with headings in the language of `t`."""
+        own = t.with_words(self.topic.chinese)
+        charts = self.topic.charts(self.figures, run)
+        return [replace(chart, heading=own(chart.heading)) for chart in charts]
 
     def headline(self) -> str | None:
         """Its sentence on the first screen, if it has one."""

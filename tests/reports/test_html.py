@@ -6,6 +6,7 @@ import ast
 import base64
 import hashlib
 import html.parser
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.languages import CHINESE, IN_ENGLISH
 from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import ecdf
 from llama_load.metrics.summary import summarize
@@ -44,6 +46,7 @@ from llama_load.reports.html.time_bars import COLOURS
 from llama_load.reports.translations import chinese_words, translator
 from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.run_folder import Manifest, PreflightRow, Run, StageRecord
+from llama_load.topics import Topic, topics
 from tests.conftest import REPOSITORY
 from tests.make_records import MS, failed, manifest, record, table
 
@@ -526,19 +529,37 @@ def test_every_heading_has_a_translation() -> None:
     """What the templates and the charts give to t(…)."""
     words = chinese_words()
     folder = REPOSITORY / "llama_load" / "reports"
-    topics = REPOSITORY / "llama_load" / "topics"
     for file in folder.glob("templates/report.*"):
         for single, double in re.findall(
             r"""\bt\(\s*(?:'([^']+)'|"([^"]+)")""", file.read_text(encoding="utf-8")
         ):
             assert (single or double) in words, file.name
-    for file in (
-        *folder.glob("*.py"),
-        *folder.glob("html/*.py"),
-        *topics.rglob("*.py"),
-    ):
+    for file in (*folder.glob("*.py"), *folder.glob("html/*.py")):
         for text in given_to_t(file.read_text(encoding="utf-8")):
             assert text in words, file.name
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.key)
+def test_every_heading_of_a_topic_has_a_translation(topic: Topic[Any]) -> None:
+    """Among its own words, or those of the reports, which it does not repeat."""
+    words = chinese_words()
+    assert not topic.chinese.items() & words.items()
+    folder = Path(inspect.getfile(topic.figures)).parent
+    for file in folder.glob("*.py"):
+        for text in given_to_t(file.read_text(encoding="utf-8")):
+            assert text in {**words, **topic.chinese}, file.name
+
+
+def test_the_words_of_a_topic_change_no_heading_outside_it() -> None:
+    t = translator(CHINESE)
+    own = t.with_words({"Requests": "提问"})
+    assert (own("Requests"), own("Failed"), own("no such")) == (
+        "提问",
+        t("Failed"),
+        "no such",
+    )
+    assert t("Requests") != "提问"
+    assert IN_ENGLISH.with_words({"Requests": "提问"})("Requests") == "Requests"
 
 
 def given_to_t(source: str) -> Iterator[str]:
@@ -562,7 +583,10 @@ def test_every_part_of_the_time_has_a_colour_and_a_translation() -> None:
 
 
 def test_translations_keep_the_placeholders() -> None:
-    for english, chinese in chinese_words().items():
+    pairs = [*chinese_words().items()]
+    for topic in topics():
+        pairs += topic.chinese.items()
+    for english, chinese in pairs:
         assert sorted(re.findall(r"{\w+}", english)) == sorted(
             re.findall(r"{\w+}", chinese)
         ), english

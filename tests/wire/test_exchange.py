@@ -68,7 +68,7 @@ def test_a_good_stream_is_read_to_its_end_with_stamps_in_order() -> None:
     """Started, connected, sent, headers, first and last progress, ended: in this order, by the
     kernel's clock."""
     exchange, reader = answer(
-        STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END
+        STREAM, "taken", token("a"), "taken", 0.03, token("b"), FINISH, DONE, END
     )
     assert reader.failure(exchange) is None
     assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)

@@ -83,7 +83,8 @@ def test_a_stream_over_tls_is_stamped_by_the_kernel(
     """Connected, secured, sent, first token: in this order, and every read has its stamp."""
     transport.pool.trust(TlsOptions(ca_file))
     with ScriptedServer(
-        (STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END), tls=context
+        (STREAM, "taken", token("a"), "taken", 0.03, token("b"), FINISH, DONE, END),
+        tls=context,
     ) as server:
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange) is None

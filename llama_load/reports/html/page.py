@@ -17,7 +17,7 @@ import msgspec
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
-from llama_load.languages import Translate
+from llama_load.languages import Translator
 from llama_load.metrics.definitions import EVERY, TTFT, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.level import levels_of
@@ -141,7 +141,7 @@ def _curves(results: Results, ok: Records) -> dict[str, Ecdf]:
     return curves
 
 
-def _stages_with_note(results: Results, t: Translate) -> Table | None:
+def _stages_with_note(results: Results, t: Translator) -> Table | None:
     table = stage_table(results, t)
     if table is None:
         return None
@@ -162,7 +162,7 @@ def _sections(
     measured: Records,
     curves: dict[str, Ecdf],
     page: ChartPage,
-    t: Translate,
+    t: Translator,
 ) -> dict[str, list[tuple[int, Chart]]]:
     """The charts of the run, by the section to which they belong.
 
@@ -187,7 +187,7 @@ def _sections(
 
 
 def _distributions(
-    results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate
+    results: Results, measured: Records, curves: dict[str, Ecdf], t: Translator
 ) -> list[Chart | None]:
     ok = measured.ok()
     charts = []
@@ -225,7 +225,7 @@ def _curves_of_groups(
 
 
 def _over_time(
-    results: Results, measured: Records, axis: TimeAxis, t: Translate
+    results: Results, measured: Records, axis: TimeAxis, t: Translator
 ) -> list[Chart]:
     stages = results.run.manifest.stages
     x_range = shared_range(axis)
@@ -248,16 +248,16 @@ def _over_time(
 
 
 def _of_topics(
-    results: Results, axis: TimeAxis, x_range: Model, t: Translate
+    results: Results, axis: TimeAxis, x_range: Model, t: Translator
 ) -> Iterator[Chart]:
     """The charts of topics, without requests sent before the load or after it."""
     for found in results.topics.values():
-        for drawn in found.charts(results.run):
+        for drawn in found.charts(results.run, t):
             at_s = axis.at(drawn.requests.instants("started_mono_ns"))
             inside = drawn.requests.where((at_s >= 0) & (at_s <= axis.seconds))
             chart = over_time_chart(TTFT, inside, axis, x_range, t)
             if chart is not None:
-                yield replace(chart, title=t(drawn.heading))
+                yield replace(chart, title=drawn.heading)
 
 
 def rendered(

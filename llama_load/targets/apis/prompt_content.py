@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from llama_load.foreign_json import decode_foreign
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 # A JSON object of a request.
@@ -106,6 +107,23 @@ def as_text(content: Content) -> str:
     if all(isinstance(part, str) for part in content):
         return "\n".join(map(str, content))
     return msgspec.json.encode(content).decode()
+
+
+def kept_as_messages(text: str) -> str:
+    """A kept prompt (`prompt_text`) as JSON of its messages, without the last bracket: a first
+    question alone is kept as a text."""
+    if text.startswith('[{"role"'):
+        return text.removesuffix("]")
+    return as_text(as_messages(text)).removesuffix("]")
+
+
+def kept_messages(text: str) -> list[dict[str, Any]] | None:
+    """The messages of a kept prompt (`prompt_text`); None: it is no such text."""
+    encoded = (kept_as_messages(text) + "]").encode("utf-8", "surrogatepass")
+    try:
+        return decode_foreign(encoded, list[dict[str, Any]])
+    except ValueError:
+        return None
 
 
 def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:

@@ -36,7 +36,6 @@ CONVERSATIONS = Topic(
         CUT_OFF: "被截断的对话在时长中按截断处理（Kaplan-Meier）。",
         "turn": "轮次",
         "sub-agent": "子代理",
-        "cached": "缓存",
         "cached %": "缓存 %",
         TOKENS: "tokens 为每个请求的均值，TTFT 为中位数。",
     },

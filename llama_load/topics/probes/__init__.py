@@ -36,8 +36,6 @@ PROBES = Topic(
         "Probes by Stage": "各阶段的探测请求",
         "Probes over Time": "探测请求随时间变化",
         "neighbours": "同时进行的任务",
-        "stage": "阶段",
-        "time (s)": "时间 (s)",
         "probes": "探测请求",
         "x alone": "相对单独",
         "alone, before the load": "单独，负载之前",

@@ -14,7 +14,6 @@ from llama_load.topics.reprocessing.causes import (
     TAKEN,
     TEMPLATE,
     TEXT,
-    UNKNOWN,
     WINDOW,
 )
 from llama_load.topics.reprocessing.reprocessed_turns import (
@@ -57,7 +56,6 @@ REPROCESSING = Topic(
     chinese={
         "Prompts Processed Again": "被重新处理的提示词",
         "cause": "原因",
-        "requests": "请求",
         "of prefill": "占预填充",
         "first seen": "首次出现",
         CACHE_OFF: "缓存已关闭",
@@ -74,7 +72,6 @@ REPROCESSING = Topic(
         ROUNDED: "按块大小取整",
         CLEARED: "槽位已被清空",
         OTHER_SLOT: "选择了另一个槽位",
-        UNKNOWN: "未知",
         COULD: (
             "可缓存的是对话上一轮的提示词，否则是服务器之前已有的最长开头；"
             "耗时按该请求每个 token 的预填充时间计算。"

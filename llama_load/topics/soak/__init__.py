@@ -11,7 +11,6 @@ SOAK = Topic(
     soak_plain,
     chinese={
         "Drift over {hours} Hours": "{hours} 小时内的漂移",
-        "median": "中位数",
         "per hour": "每小时",
         "95 % interval": "95 % 区间",
         "* the interval leaves out zero: it drifts": "* 区间不含零：存在漂移",

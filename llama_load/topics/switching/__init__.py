@@ -11,7 +11,6 @@ SWITCHING = Topic(
     chinese={
         "Switching between Models": "模型之间的切换",
         "Switching between Adapters": "适配器之间的切换",
-        "model": "模型",
         "adapter": "适配器",
         "beside": "同时",
         "same {}": "相同{}",
