@@ -3,6 +3,7 @@ a subprocess."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
+from llama_load import foreign_text
 from llama_load.bundled import bundled
 from llama_load.observed.records import Records
 from llama_load.processes import PR_SET_PDEATHSIG
@@ -92,6 +94,20 @@ class Finished:
     @property
     def records(self) -> Records:
         return Records(pq.read_table(self.folder / "requests.parquet"))
+
+
+def pytest_collection_finish() -> None:
+    """What all tests together imported is never freed: without this, each of the many full
+    collections of a session looks through it for a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def forget_secrets() -> Iterator[None]:
+    """Secrets that a test makes known are not looked for in the texts of all later ones."""
+    yield
+    foreign_text._secrets = {}
 
 
 def beside(pid: int) -> list[psutil.Process]:

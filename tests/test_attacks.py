@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from llama_load import foreign_text
 from llama_load.analysis import results
 from llama_load.analysis.results import analyze
 from llama_load.bound_headers import OtherServerError, bearer, bound, origin_of
@@ -346,8 +345,7 @@ def test_no_link_leads_out_of_a_folder_of_documents(name: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def secret(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(foreign_text, "_secrets", foreign_text._secrets)
+def secret() -> str:
     keep_secret([KEY])
     return KEY
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,12 +57,6 @@ HOSTILE = st.text(st.characters(codec=None), max_size=80) | st.sampled_from(
         "\ud800",
     ]
 )
-
-
-@pytest.fixture(autouse=True)
-def no_secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(foreign_text, "_secrets", {})
-    yield
 
 
 def is_clean(text: str, *, lines: bool = True) -> bool:

@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument(
         "--render",
         action="store_true",
-        help="run nothing: write docs/comparison.md and its charts from truth/results",
+        help="run nothing: write docs/comparison.md, its charts and the pages of truth/results",
     )
     arguments = parser.parse_args()
     if arguments.render:

@@ -15,6 +15,8 @@ from truth.rules.times import DISTRIBUTIONS, error_of
 FOLDER = REPOSITORY / "truth" / "results"
 LATENCIES = tuple(map(str.upper, METRICS))
 OURS = CLIENTS[0].title
+# Files of earlier commits of llama-load: `earlier-COMMIT-….json`.
+EARLIER = "earlier"
 Runs = Sequence[float]
 
 
@@ -68,11 +70,25 @@ def kept_columns() -> dict[str, Column]:
     """The clients that have results, by their titles."""
     columns: dict[str, Column] = {}
     for client in CLIENTS:
-        files = sorted(FOLDER.glob(f"{client.name}-*.json"))
-        if files:
-            results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+        results = _results_of(client.name)
+        if results:
             (columns[client.title],) = columns_of(results)
     return columns
+
+
+def columns_of_truth() -> list[Column]:
+    """Those of truth's own table: each client with the flags that truth gives it, and earlier
+    commits of llama-load."""
+    results: list[dict[str, Any]] = []
+    for client in CLIENTS:
+        if not client.env:
+            results += _results_of(client.name)
+    return columns_of([*results, *_results_of(EARLIER)])
+
+
+def _results_of(name: str) -> list[dict[str, Any]]:
+    files = sorted(FOLDER.glob(f"{name}-*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in files]
 
 
 def cells_of(columns: Mapping[str, Column], number: str) -> list[Cell]:

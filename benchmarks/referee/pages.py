@@ -1,5 +1,5 @@
 """Writes what docs/comparison.md, docs/why.md and results.md of this folder have from the kept
-results: tables between two marks, and the charts."""
+results: tables between two marks, and the charts. Also truth's own table and page of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from pathlib import Path
 from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import REPOSITORY
-from benchmarks.referee.kept import Cell, cells_of, kept_columns
+from benchmarks.referee.kept import (
+    FOLDER,
+    Cell,
+    cells_of,
+    columns_of_truth,
+    kept_columns,
+)
 from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, error, table
 from truth.cases import CLOSED, Case, read_cases
 from truth.columns import Column
 from truth.finding import number
+from truth.page import page
+from truth.table import table as truth_table
 from truth.table import wrapped
 from truth.units import percentile
 
@@ -39,6 +47,14 @@ def write_pages() -> None:
         path.write_text(between_marks(text, new), encoding="utf-8")
     for latency in CHARTS:
         picture(latency).write_text(drawn(columns, latency), encoding="utf-8")
+    for name, text in pages_of_truth().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def pages_of_truth() -> Mapping[str, str]:
+    """The files in truth/results that show all cases of all clients."""
+    columns = columns_of_truth()
+    return {"README.md": truth_table(columns), "page.html": page(columns)}
 
 
 def between_marks(text: str, new: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.referee.pages import pages_of_truth
 from tests.conftest import REPOSITORY
 from tests.truth.test_run import truth
 from truth.columns import Column, better_than_first, columns_of
@@ -152,6 +153,7 @@ def test_what_is_kept_is_made_of_the_kept_results(name: str, tmp_path: Path) -> 
     assert len(files) >= 2 * len(CLIENTS)
     assert truth("page", *files, "--to", str(tmp_path / name)).returncode == 0
     assert (tmp_path / name).read_text() == (RESULTS / name).read_text()
+    assert pages_of_truth()[name] == (RESULTS / name).read_text()
 
 
 def files_of(client: str) -> list[Path]:
