@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from llama_load.wire.priority import waited_s
+from llama_load.wire.priority import WaitAccount
 
 
 class _Reading(NamedTuple):
@@ -24,8 +24,8 @@ class CoreWait:
     the kernel keeps no account. A sample that cannot be read (no descriptor is left) is left out:
     the account only grows, so the next one has all of it."""
 
-    def __init__(self, waited_s: Callable[[], float | None] = waited_s) -> None:
-        self._waited_s = waited_s
+    def __init__(self, waited_s: Callable[[], float | None] | None = None) -> None:
+        self._waited_s = waited_s or WaitAccount().waited_s
         self.start()
 
     def start(self) -> None:
@@ -36,7 +36,7 @@ class CoreWait:
         self.sample()
 
     def sample(self) -> None:
-        """Read the account, which takes 20 us; to be called a few times a second, so that the
+        """Read the account, which takes 2 us; to be called a few times a second, so that the
         longest wait shows."""
         waited = self._waited_s()
         self.is_current = waited is not None

@@ -8,7 +8,6 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import gevent
 import numpy as np
@@ -21,7 +20,7 @@ from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
-from llama_load.wire.priority import waited_s
+from llama_load.wire.priority import WaitAccount
 
 BUSY_WINDOW_S = 1.0
 # Lags above LATE_MS are kept with their instants: shorter ones exceed no limit (see
@@ -78,7 +77,7 @@ class HealthMonitor:
     def judge_thread(self, thread_id: int | None) -> None:
         """Whose waits for a core count: those of the thread that receives (None: of the main
         thread)."""
-        self._core_wait = CoreWait(partial(waited_s, thread_id))
+        self._core_wait = CoreWait(WaitAccount(thread_id).waited_s)
 
     def start(self) -> None:
         """Begin sampling (again)."""
