@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import sys
@@ -30,6 +31,7 @@ from truth.table import table
 from truth.tools import NAMES, READING_FAILED, as_read, tool_named
 
 PASSED, BELOW, WRONG_USAGE, VOID = 0, 1, 2, 3
+NOT_READ = 128 + 13  # as a shell says it of SIGPIPE
 RUN_EXAMPLES = """examples:
   A client that is known:
     truth run --tool vllm --suite quick
@@ -52,10 +54,16 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments.command = command
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return run(arguments)
+        code = run(arguments)
+        sys.stdout.flush()
+        return code
     except Problem as problem:
         print(f"truth: {printable(str(problem))}", file=sys.stderr)
         return WRONG_USAGE
+    except BrokenPipeError:
+        # Who reads has read enough, as `head` does. Python would write once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_READ
 
 
 def parser() -> argparse.ArgumentParser:

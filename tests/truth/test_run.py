@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -201,3 +202,13 @@ def test_serve_then_judge_by_hand(tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stdout
     wrong = truth("judge", log, "--client", log, "--format", "vllm")
     assert wrong.returncode == 2 and "has no result of vllm bench serve" in wrong.stderr
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
+    """As with `truth suites | head -1`: no traceback, and the exit code of SIGPIPE."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "truth", "suites"]
+    ended = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (141, b"")
