@@ -11,6 +11,7 @@ from truth.log import Log
 from truth.problem import Problem
 from truth.result import Doubt, Result
 from truth.rules import RULES
+from truth.rules.accounting import unaccounted
 from truth.server.shapes import CHAT_ONLY
 from truth.usage import Cost
 
@@ -65,6 +66,7 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
 
     void = void_reason(case, log)
     findings = RULES[case.rule](case, log, result)
+    findings += unaccounted(case, log, result)
     levels = [each.level for each in findings if each.level != Level.SILENT]
     return Verdict(
         case=case,
@@ -84,6 +86,9 @@ def void_reason(case: Case, log: Log) -> str:
     if log.late_p99_ms > case.late_ms:
         late = number(log.late_p99_ms)
         return f"the server was late: p99 is {late} ms, above {number(case.late_ms)}"
+    if log.bound_ms is not None and log.bound_ms > case.late_ms:
+        bound = number(log.bound_ms)
+        return f"the log's instants may be wrong by {bound} ms, above {number(case.late_ms)}"
     if not log.entries:
         return "the server received no request"
     chat = any(entry.path.endswith(CHAT) for entry in log.entries)

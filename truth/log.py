@@ -53,6 +53,11 @@ class Entry:
     tokens: int = 0
 
     @property
+    def is_failed(self) -> bool:
+        """A fault of the server ended it. What the client hung up has not failed."""
+        return self.outcome not in (OK, *BY_THE_CLIENT)
+
+    @property
     def output_tokens(self) -> int:
         """Tokens that were sent, of all choices."""
         if self.event_tokens:
@@ -71,12 +76,6 @@ class Log:
     def answered(self) -> list[Entry]:
         """The requests whose whole answer was sent."""
         return [entry for entry in self.entries if entry.outcome == OK]
-
-    @property
-    def failed(self) -> list[Entry]:
-        """The requests that a fault of the server ended. What the client hung up is none."""
-        ended = (OK, *BY_THE_CLIENT)
-        return [entry for entry in self.entries if entry.outcome not in ended]
 
     @property
     def late_p99_ms(self) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from truth.log import Entry
 from truth.result import Result, Seen
@@ -19,10 +20,11 @@ Values = list[float]
 class Error:
     """Percentiles in ms. `matched`: of the absolute differences, request by request (ITL: gap by
     gap), and `middle` of the signed ones; else the differences of the two distributions'
-    percentiles. `client` and `server`: (p50, p99) of both samples."""
+    percentiles. `client` and `server`: (p50, p99) of both samples. `compared`: requests with the
+    figure on both sides."""
 
     matched: bool
-    count: int
+    compared: int
     p50: float
     p99: float
     middle: float
@@ -30,7 +32,7 @@ class Error:
     server: tuple[float, float]
 
 
-def matched(requests: Sequence[Seen], entries: Iterable[Entry]) -> list[Pair]:
+def named(requests: Sequence[Seen], entries: Iterable[Entry]) -> list[Pair]:
     """Requests with their entries of the log; those that name none, or one that the log does not
     have, are left out."""
     log = list(entries)
@@ -44,9 +46,14 @@ def matched(requests: Sequence[Seen], entries: Iterable[Entry]) -> list[Pair]:
             entry = by_number.get(seen.number)
         elif seen.request_id:
             entry = by_id.get(seen.request_id)
-        if entry is not None and entry.sent_ns:
+        if entry is not None:
             pairs.append((seen, entry))
     return pairs
+
+
+def matched(requests: Sequence[Seen], entries: Iterable[Entry]) -> list[Pair]:
+    """Those of `named` that were answered with tokens."""
+    return [pair for pair in named(requests, entries) if pair[1].sent_ns]
 
 
 def own_entries(requests: Sequence[Seen], entries: Sequence[Entry]) -> list[Entry]:
@@ -87,7 +94,7 @@ def client_values(seen: Seen, metric: str) -> Values:
     if metric == "itl":
         return list(seen.itl_ms)
     value: float | None = getattr(seen, f"{metric}_ms")
-    if value is None:
+    if value is None or math.isnan(value):
         return []
     return [value]
 
@@ -102,52 +109,46 @@ def errors(requests: Sequence[Seen], entries: Sequence[Entry]) -> dict[str, Erro
         if pairs:
             client, server = _paired(pairs, metric)
         else:
-            client = _all_values(client_values(seen, metric) for seen in requests)
-            server = _all_values(true_values(entry, metric) for entry in answered)
-        if client and server:
+            client = [client_values(seen, metric) for seen in requests]
+            server = [true_values(entry, metric) for entry in answered]
+        if any(client) and any(server):
             results[metric] = _error(client, server, bool(pairs))
     return results
 
 
-def _paired(pairs: Sequence[Pair], metric: str) -> tuple[Values, Values]:
-    """Values of both sides, as many. A request is left out if the client has none, or gaps that are
-    not those of the tokens."""
-    client: Values = []
-    server: Values = []
+def _paired(pairs: Sequence[Pair], metric: str) -> tuple[list[Values], list[Values]]:
+    """Values of both sides, as many for each request. One is left out if the client has none, or
+    gaps that are not those of the tokens."""
+    client: list[Values] = []
+    server: list[Values] = []
     for seen, entry in pairs:
         reported = client_values(seen, metric)
         truth = true_values(entry, metric)
         if len(reported) == len(truth):
-            client += reported
-            server += truth
+            client.append(reported)
+            server.append(truth)
     return client, server
 
 
-def _all_values(parts: Iterable[Values]) -> Values:
-    values: Values = []
-    for part in parts:
-        values += part
-    return values
-
-
-def _error(client: Values, server: Values, paired: bool) -> Error:
+def _error(client: Sequence[Values], server: Sequence[Values], paired: bool) -> Error:
     of_client = _ends(client)
     of_server = _ends(server)
+    compared = sum(map(bool, client))
     if not paired:
         p50 = of_client[0] - of_server[0]
         p99 = of_client[1] - of_server[1]
-        return Error(False, len(client), p50, p99, p50, of_client, of_server)
+        return Error(False, compared, p50, p99, p50, of_client, of_server)
 
-    signed = [value - truth for value, truth in zip(client, server, strict=True)]
+    both = zip(chain(*client), chain(*server), strict=True)
+    signed = [value - truth for value, truth in both]
     sizes = [abs(difference) for difference in signed]
-    p50, p99 = _ends(sizes)
-    return Error(
-        True, len(client), p50, p99, percentile(signed, 50), of_client, of_server
-    )
+    p50, p99 = _ends([sizes])
+    middle = percentile(signed, 50)
+    return Error(True, compared, p50, p99, middle, of_client, of_server)
 
 
-def _ends(values: Values) -> tuple[float, float]:
-    ordered = sorted(values)
+def _ends(parts: Iterable[Values]) -> tuple[float, float]:
+    ordered = sorted(chain(*parts))
     return percentile(ordered, 50), percentile(ordered, 99)
 
 
@@ -168,23 +169,3 @@ def rate_errors(result: Result, entries: Sequence[Entry]) -> dict[str, float]:
     truth = {"request_rps": len(own) / seconds, "output_tok_per_s": tokens / seconds}
     known = [name for name in truth if name in result.reported]
     return {name: result.reported[name] / truth[name] - 1 for name in known}
-
-
-def lost(
-    asked: int, requests: Sequence[Seen], entries: Sequence[Entry]
-) -> dict[str, int]:
-    """Counts: requests that the client was to send, that the server answered, that the client
-    reports as completed, and those that the client should have but has not: answered (up to the
-    number asked for) and not reported, or reported and not in the log."""
-    served = sum(entry.outcome == "ok" for entry in entries)
-    reported = len(requests)
-    invented = 0
-    if any(seen.number is not None or seen.request_id for seen in requests):
-        invented = reported - len(matched(requests, entries))
-    return {
-        "asked": asked,
-        "served": served,
-        "reported": reported,
-        "lost": max(0, asked - reported),
-        "invented": invented,
-    }

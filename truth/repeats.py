@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from truth.finding import Finding, number
+from truth.finding import Finding, Level, number
 from truth.judge import Verdict
 from truth.units import percentile
 
@@ -24,7 +24,8 @@ def merged(verdicts: Sequence[Verdict]) -> Verdict:
     if failed:
         return replace(failed[0], runs=len(judged), void_runs=void_runs)
 
-    lowest = min(judged, key=lambda verdict: verdict.level)
+    told = [verdict for verdict in judged if verdict.level != Level.SILENT]
+    lowest = min(told or judged, key=lambda verdict: verdict.level)
     bounds = [each.bound_ms for each in judged if each.bound_ms is not None]
     return replace(
         lowest,

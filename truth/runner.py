@@ -81,7 +81,11 @@ class Runner:
         observed = self._runs[run]
         if observed.log is None or observed.result is None:
             return Verdict(case, void=observed.void, failed=observed.failed)
-        verdict = judge(case, observed.log, observed.result)
+        try:
+            verdict = judge(case, observed.log, observed.result)
+        except READING_FAILED as error:
+            reason = f"{type(error).__name__}: {error}"
+            return Verdict(case, failed=f"its result cannot be judged ({reason})")
         costs = (observed.cost,) if observed.cost else ()
         return replace(verdict, costs=costs)
 

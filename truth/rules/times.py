@@ -15,7 +15,8 @@ DISTRIBUTIONS = "(distributions)"
 
 def times(case: Case, log: Log, result: Result) -> list[Finding]:
     """Errors of TTFT, ITL, TPOT and E2EL, request by request. Limits: `p50_ms`, `p99_ms`, or those
-    of one figure, such as `itl_p99_ms`. The log's own bound is added to each."""
+    of one figure, such as `itl_p99_ms`. The log's own bound is added to each. A figure that fewer
+    than half of the requests have is not that of the run."""
     found = errors(result.requests, log.entries)
     return [_figure(case, log, result, metric, found.get(metric)) for metric in METRICS]
 
@@ -37,6 +38,9 @@ def _figure(
     right = abs(error.p50) <= p50_limit and abs(error.p99) <= p99_limit
 
     star = "" if error.matched else f" {DISTRIBUTIONS}"
+    if error.compared < len(result.requests) / 2:
+        right = False
+        star = f" ({error.compared} of {len(result.requests)} requests)"
     return Finding(
         figure=error_of(metric),
         truth=f"{number(error.server[0])} / {number(error.server[1])}",

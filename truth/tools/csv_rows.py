@@ -48,7 +48,7 @@ class CsvRows(Tool):
         requests: list[Seen] = []
         others = Counter[str]()
         for row in _rows(lines[len(notes) :]):
-            status = row.get("status", OK)
+            status = row.get("status", "").strip().lower() or OK
             if status == OK:
                 requests.append(_seen(row))
             else:
@@ -69,7 +69,7 @@ class CsvRows(Tool):
 def _rows(lines: Iterable[str]) -> Iterator[Row]:
     """Of each row the columns that are read, however many others the file names. NoResult: it has
     none of `NAMING`."""
-    rows = csv.reader(lines)
+    rows = csv.reader(lines, skipinitialspace=True)
     heads = next(rows, [])
     places = {name: heads.index(name) for name in COLUMNS if name in heads}
     for cells in filter(None, rows):
