@@ -150,8 +150,9 @@ class RequestRecord:
     inputs: int | None = None
     prompt_sha256: str | None = None  # of the prompt's text
     output_sha256: str | None = None  # of the answer's text
-    # with --save-texts only: a user's message alone as it is, else the messages as JSON; the first
-    # text begins with the prefix of --bust-prefix-cache
+    # with --save-texts only: a user's message alone as it is, else the messages as JSON. The first
+    # text begins with what the run puts there: 8 digits and a line break, with --bust-prefix-cache
+    # 24 hexadecimal ones and a blank, or nothing
     prompt_text: str | None = None
     output_text: str | None = None  # with --save-texts only: reasoning, then the answer
 
