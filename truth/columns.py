@@ -55,7 +55,8 @@ def _column(title: str, results: Sequence[Mapping[str, Any]]) -> Column:
     cases: dict[str, CaseResult] = {}
     dates: dict[str, list[str]] = {}
     for result in results:
-        system = f"{result['system']}, {result['cores']} cores"
+        version = result["truth_version"]
+        system = f"{result['system']}, {result['cores']} cores, truth {version}"
         dates.setdefault(system, []).append(str(result["date"]))
         for case in result["cases"]:
             cases.setdefault(case["id"], case)

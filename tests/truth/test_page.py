@@ -56,6 +56,7 @@ def result(client: str, *cases: dict[str, Any], date: str = "d") -> dict[str, An
         "date": date,
         "system": "s",
         "cores": 2,
+        "truth_version": "0.2.0",
         "cases": list(cases),
     }
 
@@ -112,7 +113,7 @@ def test_files_of_a_client_are_one_column_and_the_first_of_a_case_counts() -> No
     )
     assert [column.title for column in columns] == ["x 1", "y 1"]
     assert columns[0].summary == "x 1: 3 of 3 passed (3 true)"
-    assert columns[0].runs_on == ["monday to tuesday, s, 2 cores"]
+    assert columns[0].runs_on == ["monday to tuesday, s, 2 cores, truth 0.2.0"]
     text = table(columns)
     assert text.index("| A1 ") < text.index("| T2 ") < text.index("| T10 ")
 
