@@ -43,7 +43,7 @@ class Column:
 
 def columns_of(results: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Objects of `truth.report.as_object`, files of --save: a column per client and version, in the
-    order of their first files. A case that several files of a client have is that of the first."""
+    order of their first files. A case that several files of a client have is that of the newest."""
     files: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
         title = f"{result['client']} {result['client_version']}".strip()
@@ -58,8 +58,8 @@ def _column(title: str, results: Sequence[Mapping[str, Any]]) -> Column:
         version = result["truth_version"]
         system = f"{result['system']}, {result['cores']} cores, truth {version}"
         dates.setdefault(system, []).append(str(result["date"]))
-        for case in result["cases"]:
-            cases.setdefault(case["id"], case)
+    for result in sorted(results, key=lambda each: str(each["date"])):
+        cases |= {case["id"]: case for case in result["cases"]}
     runs_on = [f"{_from_to(times)}, {system}" for system, times in dates.items()]
     return Column(title, runs_on, cases)
 

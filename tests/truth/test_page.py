@@ -103,7 +103,7 @@ def test_a_page_of_two_clients(tmp_path: Path) -> None:
     assert "&lt;b&gt;" in text and "<b>" not in text and "http" not in text
 
 
-def test_files_of_a_client_are_one_column_and_the_first_of_a_case_counts() -> None:
+def test_files_of_a_client_are_one_column_and_the_newest_of_a_case_counts() -> None:
     columns = columns_of(
         [
             result("x", case("T10"), case("T2"), date="monday"),
@@ -112,7 +112,7 @@ def test_files_of_a_client_are_one_column_and_the_first_of_a_case_counts() -> No
         ]
     )
     assert [column.title for column in columns] == ["x 1", "y 1"]
-    assert columns[0].summary == "x 1: 3 of 3 passed (3 true)"
+    assert columns[0].summary == "x 1: 2 of 3 passed (2 true, 1 reports)"
     assert columns[0].runs_on == ["monday to tuesday, s, 2 cores, truth 0.2.0"]
     text = table(columns)
     assert text.index("| A1 ") < text.index("| T2 ") < text.index("| T10 ")
