@@ -86,6 +86,8 @@ def test_what_was_not_sent_and_what_is_reported_twice_or_never_existed() -> None
         "rows of completed requests",
     ]
     assert wrong("Q1", LOG[:8], ROWS[:8])[-1] == "requests sent"
+    log = [entry(number, number) for number in range(1, 81)]
+    assert wrong("P1", log, [seen(n) for n in range(1, 81, 2)]) == ["requests sent"]
     twice = [*ROWS[:30], *ROWS[:10]]
     assert wrong("S1", LOG, twice, completed=40) == ["requests reported twice"]
     invented = [*ROWS[:39], seen(999)]
