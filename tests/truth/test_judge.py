@@ -163,7 +163,7 @@ def test_failures(failed: int, completed: int, rows: int, expected: Level) -> No
 def test_concurrency_above_and_below_the_asked_one() -> None:
     """A request every 10 ms, each 180 ms long: 18 at a time, if all overlap."""
     log = entries(100)
-    asked = case("concurrency", {"short": 0.1}, streams=18)
+    asked = case("concurrency", {"short": 0.1}, requests=100, streams=18)
     assert level(asked, log, Result([])) == Level.TRUE
     assert (
         level(replace(asked, load=replace(asked.load, streams=16)), log, Result([]))

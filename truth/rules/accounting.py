@@ -17,9 +17,9 @@ SUMMARY_MS = 1.0  # by which a percentile may be rounded
 
 
 def unaccounted(case: Case, log: Log, result: Result) -> list[Finding]:
-    """Only what is wrong: fewer requests than asked for, or many more, one that is reported twice or that the log
-    does not have, rows that are not as many as the client says, answers that it does not report,
-    and percentiles of its summary that are not those of its rows."""
+    """Only what is wrong: fewer requests than asked for, or many more, one that is reported twice
+    or that the log does not have, rows that are not as many as the client says, answers that it
+    does not report, and percentiles of its summary that are not those of its rows."""
     found = [
         _other_load(case, log, result),
         _twice(log, result),
