@@ -23,6 +23,7 @@ VERDICTS: dict[str, Any] = {
     "date": "",
     "system": "",
     "cores": 1,
+    "truth_version": "0.2.0",
     "cases": [
         {
             "id": "T1",
