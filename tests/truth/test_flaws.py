@@ -6,14 +6,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.truth.test_judge import MS, SERVER
 from truth.cases import Case, read_cases
+from truth.finding import Level
 from truth.judge import Verdict, judge
 from truth.log import Entry, Log
+from truth.repeats import merged
 from truth.result import Result, Seen
+from truth.runner import Client, Observed, Runner
+from truth.tools import tool_named
 
 CASES = {case.id: case for case in read_cases()}
 FIRST_MS, GAP_MS, TOKENS = 100, 20, 5
@@ -134,6 +140,10 @@ def test_requests_that_the_client_hangs_up_in_a_pause_are_not_dropped() -> None:
     again = [entry(1, 0), cut, entry(3, 641)]
     rows = [seen(1), seen(3)]
     assert verdict(case, again, rows, completed=2, failed=0).word == "reports"
+    # At the end of a run, beyond what was asked for, it may hang up.
+    rest = entry(3, 0.5, sent=3, outcome="client closed", ended_ns=190 * MS)
+    log = [entry(1, 0), rest, entry(2, 1)]
+    assert verdict(case, log, [seen(1), seen(2)], completed=2, failed=0).passed
 
 
 def test_a_run_that_a_failure_ends_is_not_the_run_that_was_asked_for() -> None:
@@ -296,3 +306,21 @@ def wrong_arrivals(seed: int, gap_s: Gaps) -> list[str]:
         at_ms += 1e3 * gap_s(rng, number)
         log.append(entry(number + 1, at_ms))
     return wrong("A1", log, [seen(number + 1) for number in range(300)])
+
+
+def test_a_result_that_cannot_be_judged_fails_its_case_alone(tmp_path: Path) -> None:
+    """A summary with `null` for a rate, in a run that was made before."""
+    case = CASES["S1"]
+    nothing: Any = {"request_rps": None}
+    result = Result(ROWS, reported=nothing, completed=40)
+    runner = Runner(Client(tool_named("csv")), tmp_path)
+    run = (case.load, case.server, case.machine)
+    runner._runs[run] = Observed(log=Log(tuple(LOG), SERVER), result=result)
+    found = runner.verdict(case)
+    assert (found.word, found.passed) == ("failed", False)
+    assert found.failed.startswith("its result cannot be judged (TypeError")
+
+
+def test_of_several_runs_one_without_figures_does_not_hide_a_wrong_one() -> None:
+    wrong_one = Verdict(CASES["S1"], level=Level.REPORTS)
+    assert merged([Verdict(CASES["S1"]), wrong_one]).word == "reports"

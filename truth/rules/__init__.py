@@ -11,8 +11,9 @@ from truth.cases import Case
 from truth.finding import Finding
 from truth.log import Log
 from truth.result import Result
-from truth.rules.counts import counts, ended_by_time, failures, left_out
+from truth.rules.counts import counts
 from truth.rules.load import arrival_process, concurrency, lateness, order, workload
+from truth.rules.outcomes import ended_by_time, failures, left_out
 from truth.rules.percentiles import few_values, percentiles
 from truth.rules.times import rate_reached, times
 
