@@ -17,11 +17,13 @@ SUMMARY_MS = 1.0  # by which a percentile may be rounded
 
 
 def unaccounted(case: Case, log: Log, result: Result) -> list[Finding]:
-    """Only what is wrong: fewer requests than asked for, or many more, one that is reported twice
-    or that the log does not have, rows that are not as many as the client says, answers that it
-    does not report, and percentiles of its summary that are not those of its rows."""
+    """Only what is wrong: fewer requests than asked for, or many more than are counted, one that is
+    reported twice or that the log does not have, rows that are not as many as the client says,
+    answers that it does not report, and percentiles of its summary that are not those of its
+    rows."""
     found = [
-        _other_load(case, log, result),
+        _too_few(case, log, result),
+        _in_no_count(case, log, result),
         _twice(log, result),
         _unknown(log, result),
         _other_count(result),
@@ -46,15 +48,26 @@ def completed_of(result: Result) -> int | None:
     return len(result.requests) or None
 
 
-def _other_load(case: Case, log: Log, result: Result) -> Finding | None:
-    """Probes, repeated requests and those in flight at the end may be more than asked for."""
+def _too_few(case: Case, log: Log, result: Result) -> Finding | None:
     asked = case.load.requests
-    most = asked + case.load.warmup + max(case.load.streams, asked // 2)
-    if case.load.seconds or asked <= len(log.entries) <= most:
+    if case.load.seconds or len(log.entries) >= asked:
         return None
     sent = str(len(log.entries))
     level = judged(False, result.doubts_about(LOAD))
-    return Finding("requests sent", str(asked), sent, f"at most {most}", level)
+    return Finding("requests sent", str(asked), sent, "0", level)
+
+
+def _in_no_count(case: Case, log: Log, result: Result) -> Finding | None:
+    """Probes, warm-up, repeated requests and those in flight at the end may be in no count."""
+    completed = completed_of(result)
+    if completed is None:
+        return None
+    most = case.load.warmup + max(case.load.streams, case.load.requests // 2)
+    others = len(log.entries) - completed - (result.failed or 0)
+    if case.load.seconds or others <= most:
+        return None
+    level = judged(False, result.doubts_about(LOAD))
+    return Finding("requests in no count", "0", str(others), f"at most {most}", level)
 
 
 def _twice(log: Log, result: Result) -> Finding | None:
