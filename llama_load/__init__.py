@@ -6,10 +6,11 @@ lazy, so that reading reports needs neither Locust nor gevent.
 
 from __future__ import annotations
 
-import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from llama_load.blas_threads import load_numpy_without_threads
 
 if TYPE_CHECKING:
     from locust.event import EventHook, Events
@@ -84,15 +85,17 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    from llama_load.code_cache import dataclasses_compiled_once
+    from llama_load.fast_imports import fast_imports
 
-    with dataclasses_compiled_once():
+    with fast_imports():
         return _attribute(name)
 
 
 def _attribute(name: str) -> object:
     if name in ("Answer", "LlamaUser", "events"):
-        _install()
+        from llama_load.swarm.install import install
+
+        install()
     if name == "events":
         import locust
 
@@ -104,18 +107,7 @@ def _attribute(name: str) -> object:
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
 
 
-def _install() -> None:
-    # Imports leave no garbage, and a full collection during them takes as long as 30 modules.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        from llama_load.swarm.install import install
-
-        install()
-    finally:
-        if was_enabled:
-            gc.enable()
-
+load_numpy_without_threads()
 
 if (
     "locust.main" in sys.modules

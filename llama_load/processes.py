@@ -8,18 +8,16 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from llama_load.listening_sockets import listening_sockets
+
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
-_LISTENS = " 0A "  # a line of /proc/net/tcp in the state LISTEN
-# Fields of such a line.
-_USER = 7
-_INODE = 9
 # Ticks from boot to its start: a field of /proc/PID/stat, counted after the name.
 _STARTED = 19
 # Of linux/prctl.h.
@@ -27,16 +25,17 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def listening(ports: Iterable[int]) -> list[psutil.Process]:
+def listening(ports: Collection[int]) -> list[psutil.Process]:
     """The processes that listen on these TCP ports. None that cannot be seen."""
     try:
         if sys.platform == "linux":
-            pids = _holders(_listening_sockets(ports))
+            sockets = listening_sockets(ports)
+            pids = _holders({f"socket:[{each.inode}]" for each in sockets})
         else:
-            sockets = psutil.net_connections("tcp")
+            connections = psutil.net_connections("tcp")
             pids = {
                 each.pid
-                for each in sockets
+                for each in connections
                 if each.pid
                 and each.status == psutil.CONN_LISTEN
                 and each.laddr.port in ports
@@ -49,28 +48,8 @@ def listening(ports: Iterable[int]) -> list[psutil.Process]:
 def listens_as_we_do(port: int) -> bool:
     """Whether every socket that listens on this port, at whatever address, is one of our own user.
     False where that cannot be seen (other than on Linux), and where none listens."""
-    users = {fields[_USER] for fields in _listening_lines((port,))}
-    return users == {str(os.getuid())}
-
-
-def _listening_sockets(ports: Iterable[int]) -> set[str]:
-    """What descriptors of these sockets link to."""
-    return {f"socket:[{fields[_INODE]}]" for fields in _listening_lines(ports)}
-
-
-def _listening_lines(ports: Iterable[int]) -> Iterator[list[str]]:
-    """The fields of the lines of these sockets. (psutil decodes the addresses of all connections:
-    during a load test thousands, while the client stands still.)"""
-    ends = {f":{port:04X}" for port in ports}
-    for table in ("tcp", "tcp6"):
-        # there may be no IPv6
-        with (
-            suppress(OSError),
-            Path("/proc/net", table).open(encoding="ascii") as lines,
-        ):
-            for line in lines:
-                if _LISTENS in line and line.split()[1][-5:] in ends:
-                    yield line.split()
+    users = {each.user for each in listening_sockets((port,))}
+    return users == {os.getuid()}
 
 
 def _holders(links: set[str]) -> set[int]:

@@ -152,12 +152,21 @@ def run_writer(options: RunOptions, manifest: Manifest) -> RunWriter:
 def _this_machine() -> dict[str, Any]:
     return {
         "name": platform.node(),
-        "platform": platform.platform(),
+        "platform": system_name(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "cpu": _cpu_name(),
         "memory_gib": round(psutil.virtual_memory().total / GIB, 1),
     }
+
+
+def system_name() -> str:
+    """What platform.platform() says, which on Linux starts `uname -p` for a part that it drops."""
+    if sys.platform != "linux":
+        return platform.platform()
+    kernel = os.uname()
+    library = "".join(platform.libc_ver())
+    return f"{kernel.sysname}-{kernel.release}-{kernel.machine}-with-{library}"
 
 
 def _cpu_name() -> str | None:

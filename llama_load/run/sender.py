@@ -148,10 +148,7 @@ def settle() -> None:
     """Exclude everything loaded so far from garbage collection: a full collection over it blocks
     the event loop for tens of ms. To be called before anything is measured; in a worker before it
     reports to the master."""
-    # What an earlier run of this process has left. Imports leave nothing: the first time, a
-    # collection would look at all of it for 70 ms and find as good as nothing.
-    if gc.get_freeze_count():
-        gc.collect()
+    gc.collect()  # what an earlier run of this process has left
     gc.freeze()
 
 

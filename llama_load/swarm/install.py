@@ -11,7 +11,7 @@ from locust.event import EventHook
 from locust.runners import WorkerRunner
 
 from llama_load.arrow import load_arrow
-from llama_load.code_cache import dataclasses_compiled_once
+from llama_load.fast_imports import fast_imports
 from llama_load.options.flags import declare
 from llama_load.options.known_secrets import learn_secrets
 from llama_load.options.vllm_flags import explain
@@ -62,7 +62,7 @@ def _begin(environment: Any) -> object:
     if isinstance(environment.runner, WorkerRunner):
         return WorkerLifecycle(environment)
     # Preflight, analysis, reports and the page are the master's alone.
-    with dataclasses_compiled_once():
+    with fast_imports():
         from llama_load.swarm.lifecycle import Lifecycle
 
     return Lifecycle(environment)

@@ -3,6 +3,7 @@ run."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from llama_load.errors import UsageError
 from llama_load.preflight.change_rows import change_rows
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.machine_rows import machine_rows, priority_rows
+from llama_load.preflight.make_manifest import system_name
 from llama_load.preflight.plan_rows import plan_rows, pool_rows
 from llama_load.preflight.prepare import print_table
 from llama_load.preflight.slot_budget import Budget, slot_budget
@@ -365,3 +367,7 @@ def test_only_our_users_count_as_concurrency_beside_others() -> None:
     assert sending_users([user("Chat", ours=True, weight=3), web], 100) == 75
     assert sending_users([chat, user("Web", ours=False, fixed_count=1)], 3) == 2
     assert sending_users([chat], 7) == sending_users([web], 7) == 7
+
+
+def test_the_system_is_named_as_python_names_it() -> None:
+    assert system_name() == platform.platform()

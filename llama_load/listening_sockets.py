@@ -1,0 +1,119 @@
+"""Which TCP sockets of this machine listen, as Linux says.
+
+It is asked over netlink. For each reading of /proc/net/tcp the kernel goes through the table of all
+connections, which takes 5 ms even where there are none.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+# Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST_AND_DUMP = 0x301
+NLMSG_DONE = 3
+TCP_LISTEN = 10
+# nlmsghdr: length, type, flags, number, sender
+HEADER = struct.Struct("=IHHII")
+# inet_diag_req_v2: family, protocol, states, and of one socket's address nothing
+QUESTION = struct.Struct("=BBxxI48x")
+# inet_diag_msg: port, user, inode
+ANSWER = struct.Struct("=4x2s58xII")
+READ_BYTES = 64 * 1024
+
+# A line of /proc/net/tcp: its state, and the numbers of its fields.
+_LISTENS = " 0A "
+_ADDRESS = 1
+_USER = 7
+_INODE = 9
+
+
+class ListeningSocket(NamedTuple):
+    """A socket that listens. `user`, `inode`: the numbers of its owner and of itself."""
+
+    port: int
+    user: int
+    inode: int
+
+
+def listening_sockets(ports: Collection[int]) -> list[ListeningSocket]:
+    """Those that listen on these ports, at whatever address. None where they cannot be seen, and
+    other than on Linux."""
+    try:
+        found = list(by_netlink())
+    except OSError:  # a sandbox, or a kernel that does not have it
+        found = list(by_proc())
+    return [each for each in found if each.port in ports]
+
+
+def by_netlink() -> Iterator[ListeningSocket]:
+    """All that listen. Raises OSError where the kernel does not say."""
+    if sys.platform != "linux":
+        return
+    # gevent's sockets would make a hub in every thread that asks
+    from _socket import (
+        AF_INET,
+        AF_INET6,
+        AF_NETLINK,
+        IPPROTO_TCP,
+        SOCK_DGRAM,
+        socket,
+    )
+
+    kernel = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_SOCK_DIAG)
+    try:
+        for family in (AF_INET, AF_INET6):
+            question = QUESTION.pack(family, IPPROTO_TCP, 1 << TCP_LISTEN)
+            header = HEADER.pack(
+                HEADER.size + QUESTION.size,
+                SOCK_DIAG_BY_FAMILY,
+                NLM_F_REQUEST_AND_DUMP,
+                0,
+                0,
+            )
+            kernel.sendto(header + question, (0, 0))
+            is_done = False
+            while not is_done:
+                found, is_done = _answers(kernel.recv(READ_BYTES))
+                yield from found
+    finally:
+        kernel.close()
+
+
+def _answers(read: bytes) -> tuple[list[ListeningSocket], bool]:
+    """The sockets of one read, and whether it is the last. Raises OSError for a refusal."""
+    found: list[ListeningSocket] = []
+    place = 0
+    while place < len(read):
+        length, kind, _, _, _ = HEADER.unpack_from(read, place)
+        if kind == NLMSG_DONE:
+            return found, True
+        if kind != SOCK_DIAG_BY_FAMILY:
+            raise OSError("the kernel does not list sockets")
+
+        port, user, inode = ANSWER.unpack_from(read, place + HEADER.size)
+        found.append(ListeningSocket(int.from_bytes(port), user, inode))
+        place += length
+    return found, False
+
+
+def by_proc() -> Iterator[ListeningSocket]:
+    """All that listen. (psutil decodes the addresses of all connections: during a load test
+    thousands, while the client stands still.)"""
+    for table in ("tcp", "tcp6"):
+        # there may be no IPv6
+        with (
+            suppress(OSError),
+            Path("/proc/net", table).open(encoding="ascii") as lines,
+        ):
+            for line in lines:
+                if _LISTENS in line:
+                    fields = line.split()
+                    port = int(fields[_ADDRESS].rpartition(":")[2], 16)
+                    yield ListeningSocket(port, int(fields[_USER]), int(fields[_INODE]))

@@ -1,0 +1,52 @@
+"""Who listens: the kernel's two answers agree."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from llama_load import listening_sockets
+from llama_load.listening_sockets import by_netlink, by_proc
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux says it")
+
+
+@pytest.fixture
+def ports() -> Iterator[set[int]]:
+    """Of a server of each family, the first of which has a connection."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as second,
+        socket.create_connection(first.getsockname()),
+    ):
+        yield {first.getsockname()[1], second.getsockname()[1]}
+
+
+def test_both_ways_name_the_same_sockets(ports: set[int]) -> None:
+    asked, read = (
+        {each for each in found() if each.port in ports}
+        for found in (by_netlink, by_proc)
+    )
+    assert asked == read
+    assert {each.port for each in asked} == ports
+    assert {each.user for each in asked} == {os.getuid()}
+
+
+def test_where_the_kernel_does_not_say_its_table_is_read(
+    ports: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening_sockets, "NETLINK_SOCK_DIAG", 31)
+    with pytest.raises(OSError, match="not supported"):
+        list(by_netlink())
+    found = listening_sockets.listening_sockets(ports)
+    assert {each.port for each in found} == ports
+
+
+def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening_sockets, "SOCK_DIAG_BY_FAMILY", 255)
+    with pytest.raises(OSError, match="does not list sockets"):
+        list(by_netlink())
