@@ -11,9 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 
 VARIABLE = "OPENBLAS_NUM_THREADS"
@@ -26,8 +24,8 @@ def load_numpy_without_threads() -> None:
         sys.meta_path.insert(0, _NumpyFinder())
 
 
-class _NumpyFinder(MetaPathFinder):
-    """Finds numpy once, as Python would."""
+class _NumpyFinder:
+    """Finds numpy once, where Python would."""
 
     def find_spec(
         self,
@@ -39,27 +37,19 @@ class _NumpyFinder(MetaPathFinder):
             return None
 
         sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _NumpyLoader(spec.loader)
+        spec = PathFinder.find_spec(fullname)
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
+            return None
+        spec.loader = _NumpyLoader(fullname, spec.loader.path)
         return spec
 
 
-class _NumpyLoader(Loader):
-    """Loads numpy as its own loader does, which stays the module's."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+class _NumpyLoader(SourceFileLoader):
+    """Loads numpy with one thread."""
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
         with _one_thread():
-            self._loader.exec_module(module)
+            super().exec_module(module)
 
 
 @contextmanager

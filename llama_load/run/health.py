@@ -8,6 +8,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import gevent
 import numpy as np
@@ -68,7 +69,8 @@ class HealthMonitor:
         self._lags_ms = array("d")
         self._late: list[tuple[float, int]] = []  # a heap: the shortest lag first
         self._busy = array("d")
-        self._greenlet: gevent.Greenlet | None = None
+        # Calls the loop itself: to switch to a greenlet and back would take as long again.
+        self._timer: Any = None
         self._window = (0.0, 0.0)
         self._begin = _Counters()
         self._present = PresentHealth()
@@ -89,14 +91,16 @@ class HealthMonitor:
         self._core_wait.start()
         self._present = PresentHealth()
         self._woke_ns = time.monotonic_ns()
-        self._greenlet = gevent.spawn(self._run)
+        every_s = LAG_EVERY_NS / NS_PER_S
+        self._timer = gevent.get_hub().loop.timer(every_s, every_s)
+        self._timer.start(self._sample)
 
     def stop(self) -> None:
         """Stop sampling. A shorter CPU window counts if there is no whole one."""
-        if self._greenlet is None:
+        if self._timer is None:
             return
-        self._greenlet.kill(block=False)
-        self._greenlet = None
+        self._timer.close()
+        self._timer = None
         if (
             time.monotonic_ns() - self._woke_ns > LAG_EVERY_NS
         ):  # the loop is late at this moment
@@ -125,13 +129,11 @@ class HealthMonitor:
 
     def gauges(self) -> dict[str, float]:
         """See `PresentHealth.gauges`; empty while nothing is measured."""
-        return self._present.gauges() if self._greenlet is not None else {}
+        return self._present.gauges() if self._timer is not None else {}
 
-    def _run(self) -> None:
-        while True:
-            gevent.sleep(LAG_EVERY_NS / NS_PER_S)
-            self._note_lag()
-            self._close_window(BUSY_WINDOW_S)
+    def _sample(self) -> None:
+        self._note_lag()
+        self._close_window(BUSY_WINDOW_S)
 
     def _note_lag(self) -> None:
         since_ns = self._woke_ns
