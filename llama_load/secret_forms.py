@@ -27,7 +27,14 @@ def pattern_of(secret: str) -> str:
 
 def quick_pattern_of(secret: str) -> str:
     """One that is compiled at once: the secret as it is, in a URL, in base64 or hex."""
-    forms = [secret, quote(secret, safe="", errors="replace")]
+    forms = [
+        secret,
+        quote(
+            secret,
+            safe="",
+            errors="replace",
+        ),
+    ]
     return "|".join([*map(re.escape, forms), *_encoded_whole(secret)])
 
 

@@ -240,7 +240,11 @@ def _was_the_same(stage: StageFigures | None) -> bool:
 def _may_have_lasted(check: Check) -> Check:
     """What a change of the server in one stage means for another."""
     text = f"in stage {check.stage} {check.text}; whether here as well, too few requests show"
-    return replace(check, text=text, spoils=OF_SPEED)
+    return replace(
+        check,
+        text=text,
+        spoils=OF_SPEED,
+    )
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:

@@ -44,7 +44,12 @@ def time_parts(run: Run) -> RunTimeParts:
         of_stage = completed_within_mask(records, number, stage.ended_mono_ns)
         by_stage[stage.name] = sum_up(parts.where(measured & of_stage))
 
-    return RunTimeParts(parts, sum_up(parts.where(measured)), by_workload, by_stage)
+    return RunTimeParts(
+        parts,
+        sum_up(parts.where(measured)),
+        by_workload,
+        by_stage,
+    )
 
 
 def _with_probes(run: Run) -> Records:

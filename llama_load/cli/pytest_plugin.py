@@ -39,7 +39,12 @@ class Figure(float):
     """A figure of a run: a number whose repr, which pytest prints when an assertion fails, has its
     name, verdict and run."""
 
-    def __new__(cls, value: float, name: str, run: LlmRun) -> Figure:
+    def __new__(
+        cls,
+        value: float,
+        name: str,
+        run: LlmRun,
+    ) -> Figure:
         """`name`: its key in summary.json."""
         figure = super().__new__(cls, value)
         figure._about = f"{name} of {run.folder}; {run.headline}"[:MOST_ABOUT]
@@ -164,7 +169,12 @@ class LlmLoad:
         except LlamaLoadError as error:
             # A failure of the test, not of the plugin.
             raise AssertionError(str(error)) from None
-        return LlmRun(folder, read_summary(folder), accept, self._used)
+        return LlmRun(
+            folder,
+            read_summary(folder),
+            accept,
+            self._used,
+        )
 
     def _new_folder(self) -> Path:
         """A folder that no run has, named after the test. Locust makes it."""

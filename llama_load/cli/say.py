@@ -9,4 +9,8 @@ from llama_load.foreign_text import printable
 
 def say(sentence: str) -> None:
     """Print a line to stderr."""
-    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)
+    print(
+        f"llama-load: {printable(sentence)}",
+        file=sys.stderr,
+        flush=True,
+    )

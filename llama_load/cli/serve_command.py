@@ -244,7 +244,11 @@ def _serve_real(arguments: argparse.Namespace) -> int:
         try:
             raise RunError(server.wait())
         except KeyboardInterrupt:
-            print("\nstopping the server …", file=sys.stderr, flush=True)
+            print(
+                "\nstopping the server …",
+                file=sys.stderr,
+                flush=True,
+            )
     return 0
 
 
@@ -272,7 +276,12 @@ def _cold_start(arguments: argparse.Namespace) -> int:
         folder = arguments.logs or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="llama-load-"))
         )
-        starts = measure(spec, arguments.cold_start, folder, show)
+        starts = measure(
+            spec,
+            arguments.cold_start,
+            folder,
+            show,
+        )
     for line in _mean_lines(starts):
         print(line)
     return 0
@@ -309,8 +318,16 @@ def _ready_lines(server: Server, spec: ServerSpec) -> Iterable[str]:
     from llama_load.serving.describe import described, read_log_file
 
     yield f"{spec.kind} is ready at {server.url} after {server.start_s:.2f} s"
-    base = ServerDescription(url=server.url, backend=spec.kind)
-    facts = described(base, server.command, read_log_file(server.log), server.rpc)
+    base = ServerDescription(
+        url=server.url,
+        backend=spec.kind,
+    )
+    facts = described(
+        base,
+        server.command,
+        read_log_file(server.log),
+        server.rpc,
+    )
     for name, text in server_rows(facts):
         yield f"  {name + ':':<13} {text}"
     yield from (f"  {line}" for line in buffer_lines(facts))

@@ -78,7 +78,13 @@ def _looked_at(ok: Records) -> Together:
             is_first_in_burst[places] |= is_none[begins]
             late_end_ms[places] = _late_ends_ms(gaps_ms.astype(np.float64), begins, own)
         done += len(sizes)
-    return Together(events, is_first, in_bursts, is_first_in_burst, late_end_ms)
+    return Together(
+        events,
+        is_first,
+        in_bursts,
+        is_first_in_burst,
+        late_end_ms,
+    )
 
 
 def _are_below(

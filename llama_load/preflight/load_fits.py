@@ -185,7 +185,12 @@ def with_conversations(load: PlannedLoad, plans: Mapping[str, Plan]) -> PlannedL
         count = load.num_prompts
 
     turns = _turns_in_order(plans, load.weights, load.model.seed)
-    segment = of_conversations(load.model, load.segments[0], turns, count)
+    segment = of_conversations(
+        load.model,
+        load.segments[0],
+        turns,
+        count,
+    )
 
     return replace(load, segments=[segment])
 

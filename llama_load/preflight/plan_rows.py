@@ -31,7 +31,11 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     if facts.counted_by == EstimatedCounter.source:
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
-    rows += _repeat_rows(facts, open_ended=open_ended, is_generated=not first.inputs)
+    rows += _repeat_rows(
+        facts,
+        open_ended=open_ended,
+        is_generated=not first.inputs,
+    )
     rows += _cut_rows(facts)
     if isinstance(facts.dataset, AgentFacts) and facts.dataset.smaller:
         text = (

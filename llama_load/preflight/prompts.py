@@ -85,7 +85,12 @@ def plan_prompts(
     alike = budget.answer is not None
     by_name = {}
     for name, plan in plans.items():
-        by_name[name] = in_stages(plan, counts, options.seed, same_answers=alike)
+        by_name[name] = in_stages(
+            plan,
+            counts,
+            options.seed,
+            same_answers=alike,
+        )
 
     return by_name
 
@@ -130,6 +135,10 @@ def _image_progress() -> Callable[[int], None]:
         nonlocal printed_s
         if time.monotonic() - printed_s > 2:
             printed_s = time.monotonic()
-            print(f"{count} images ready …", file=sys.stderr, flush=True)
+            print(
+                f"{count} images ready …",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return print_count

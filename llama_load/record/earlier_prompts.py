@@ -126,9 +126,19 @@ class EarlierPrompts:
             thread = _Thread(turn.conversation.number)
         place = _compared(thread, parts.parts)
         if self._server is not None and thread.body is not None:
-            place = self._with_token(place, thread.body, seen, self._server)
+            place = self._with_token(
+                place,
+                thread.body,
+                seen,
+                self._server,
+            )
         if blocks is not None and thread.blocks is not None:
-            place = _with_block(place, thread.blocks, blocks, seen)
+            place = _with_block(
+                place,
+                thread.blocks,
+                blocks,
+                seen,
+            )
         self._remember(thread, seen, parts, blocks)
         return place
 
@@ -163,7 +173,12 @@ class EarlierPrompts:
             return place
         if place.changed_in is not None:
             return replace(place, token=found.place)
-        return replace(place, token=found.place, before=found.before, now=found.now)
+        return replace(
+            place,
+            token=found.place,
+            before=found.before,
+            now=found.now,
+        )
 
     def _remember(
         self,
@@ -263,4 +278,10 @@ def _compared(thread: _Thread, parts: list[Part]) -> PlacedPrompt:
                 found.now,
             )
         common += before.chars
-    return PlacedPrompt(thread.number, turn, thread.prompt_tokens, common, common)
+    return PlacedPrompt(
+        thread.number,
+        turn,
+        thread.prompt_tokens,
+        common,
+        common,
+    )

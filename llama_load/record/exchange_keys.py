@@ -114,7 +114,15 @@ def mask_keys(seen: SeenRequest, keys_of_its_head: Sequence[str]) -> None:
     keys = set(_values_of_keys((*keys_of_its_head, *keys_of_body(seen.body))))
     if not keys:
         return
-    pattern = _pattern_of(tuple(sorted(keys, key=len, reverse=True)))
+    pattern = _pattern_of(
+        tuple(
+            sorted(
+                keys,
+                key=len,
+                reverse=True,
+            )
+        )
+    )
     seen.model = pattern.sub(MASK, seen.model)
     seen.reply_text = pattern.sub(MASK, seen.reply_text)
     for name in ("body", "messages", "prompt", "tools", "sampling", "reply"):

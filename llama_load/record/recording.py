@@ -66,7 +66,10 @@ class Recording:
         self._others: dict[str, PrivateLines] = {}
         self._digest = None if tokens is None else DigestLines(tokens, 0)
         self._conversations = Conversations(keeps_texts=tokens is None)
-        self._earlier = EarlierPrompts(keeps_texts=tokens is None, server=counter)
+        self._earlier = EarlierPrompts(
+            keeps_texts=tokens is None,
+            server=counter,
+        )
         self._server = server
         self._turns = RecordedTurns()
         self._found: FoundTurns | None = None

@@ -67,7 +67,11 @@ def block(results: Results) -> str:
         lines += _stage_block(results, stage)
 
     if not results.stages:
-        lines += vllm_block(manifest, results.total, spoiled=doubts)
+        lines += vllm_block(
+            manifest,
+            results.total,
+            spoiled=doubts,
+        )
 
     lines += own_sections(results)
 
@@ -97,7 +101,15 @@ def _stage_block(results: Results, stage: StageFigures) -> list[str]:
     manifest = results.run.manifest
     doubts = spoiled(manifest, results.verdict.checks, stage)
 
-    return [title, *vllm_block(manifest, stage.figures, stage, doubts)]
+    return [
+        title,
+        *vllm_block(
+            manifest,
+            stage.figures,
+            stage,
+            doubts,
+        ),
+    ]
 
 
 def _notes(results: Results) -> Iterable[str]:

@@ -67,7 +67,11 @@ def _ours(results: Results) -> dict[str, Any]:
         "recovered": results.run.recovered,
         "verdict": _verdict(results.verdict),
         "thresholds": [_threshold(result) for result in results.thresholds],
-        "uncertain": uncertain(manifest, results.total, checks=results.verdict.checks),
+        "uncertain": uncertain(
+            manifest,
+            results.total,
+            checks=results.verdict.checks,
+        ),
         **_figures(results.total),
         **own_tpot(results.total),
         "failures": results.failures,

@@ -21,7 +21,11 @@ MANY = 100_000
 def announce(step: str, requests: int) -> None:
     """Print what is done next where it takes seconds."""
     if requests >= MANY:
-        print(f"{requests:,} requests: {step}", file=sys.stderr, flush=True)
+        print(
+            f"{requests:,} requests: {step}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:
@@ -32,7 +36,11 @@ def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:
     """
     if not out.isatty():
         lines = [*reports.screen, Line("")]
-        print(*(line.text for line in lines), sep="\n", file=out)
+        print(
+            *(line.text for line in lines),
+            sep="\n",
+            file=out,
+        )
     elif with_block:
         _print_coloured([*reports.screen, Line("")], out)
     else:
@@ -40,7 +48,11 @@ def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:
         out.flush()
         return
 
-    print(reports.text, end="", file=out)
+    print(
+        reports.text,
+        end="",
+        file=out,
+    )
     print(
         f"Run folder: {printable(str(reports.results.run.path), None)}",
         file=out,

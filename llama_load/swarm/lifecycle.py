@@ -187,7 +187,12 @@ class Lifecycle:
 
     def _prepare(self, options: RunOptions) -> Prepared:
         return self._adopted(
-            prepare(self.environment, options, self.run_time_s, headless=self.headless)
+            prepare(
+                self.environment,
+                options,
+                self.run_time_s,
+                headless=self.headless,
+            )
         )
 
     def _adopted(self, prepared: Prepared) -> Prepared:
@@ -463,4 +468,8 @@ def ramp_s(users: int, spawn_rate: float | None) -> float | None:
 
 
 def _say(what: object) -> None:
-    print(f"llama-load: {printable_lines(str(what))}", file=sys.stderr, flush=True)
+    print(
+        f"llama-load: {printable_lines(str(what))}",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -228,7 +228,12 @@ def unpack_tokens(
         if bool(before) and len(token_ns) < 2:
             raise ValueError("tokens without a new one")
 
-        new = NewTokens(number, before, started_ns + offset_ns, token_ns + offset_ns)
+        new = NewTokens(
+            number,
+            before,
+            started_ns + offset_ns,
+            token_ns + offset_ns,
+        )
         arrived.append(new)
 
     return arrived

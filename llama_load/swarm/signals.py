@@ -120,7 +120,11 @@ class _GeventWithoutSigterm:
         return (
             None
             if number == signal.SIGTERM
-            else gevent.signal_handler(number, *arguments, **settings)
+            else gevent.signal_handler(
+                number,
+                *arguments,
+                **settings,
+            )
         )
 
 

@@ -129,10 +129,20 @@ def make_record(
             valid_answer = _is_valid(sent, answer)
     else:
         refused_tokens = answer.refused_prompt_tokens(exchange)
-        error = _error_text(failure[1], exchange, sent, keeps_texts=saves_texts)
+        error = _error_text(
+            failure[1],
+            exchange,
+            sent,
+            keeps_texts=saves_texts,
+        )
         error = printable(error)
 
-    tokens = _prompt_tokens(sent, ticket.target, counts, refused_tokens)
+    tokens = _prompt_tokens(
+        sent,
+        ticket.target,
+        counts,
+        refused_tokens,
+    )
     ttft_ms = metric.ttft_ms(stamps.started_ns, first)
     e2el_ms = metric.e2el_ms(stamps.started_ns, last)
 
@@ -429,7 +439,12 @@ def _prompt_tokens(
         tokens = refused
         source = "refusal"
 
-    of_images = _image_tokens(prompt, sent.prefix_tokens, tokens, target)
+    of_images = _image_tokens(
+        prompt,
+        sent.prefix_tokens,
+        tokens,
+        target,
+    )
     planned: int | None = None
     if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         planned, how = _planned(sent, prompt, target)
@@ -483,7 +498,12 @@ def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
 
     read = exchange.counts
 
-    return Bounds(most, sent.sent_bytes, read.received_bytes, read.merged)
+    return Bounds(
+        most,
+        sent.sent_bytes,
+        read.received_bytes,
+        read.merged,
+    )
 
 
 def _image_tokens(

@@ -43,7 +43,13 @@ class TextSizes:
             first_chars = len(first)
             first_bytes = _bytes_of(first)
 
-        return cls(len(text), _bytes_of(text), first_chars, first_bytes, call_chars)
+        return cls(
+            len(text),
+            _bytes_of(text),
+            first_chars,
+            first_bytes,
+            call_chars,
+        )
 
 
 def _bytes_of(text: str) -> int:

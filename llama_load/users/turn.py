@@ -116,7 +116,11 @@ class ActiveConversation:
             kept = recorded
 
         self.renamed = {}
-        for old, new in zip(recorded.calls, kept.calls, strict=True):
+        for old, new in zip(
+            recorded.calls,
+            kept.calls,
+            strict=True,
+        ):
             self.renamed[old.id] = new.id
 
         self.history += (*prompt.added, kept)
@@ -169,7 +173,13 @@ def _agent_conversation(
     if prompt is not None:
         history = prompt.history
 
-    return replace(parent, ticket=ticket, history=history, renamed={}, sent_text="")
+    return replace(
+        parent,
+        ticket=ticket,
+        history=history,
+        renamed={},
+        sent_text="",
+    )
 
 
 def _send_all(
@@ -234,7 +244,12 @@ class Sending:
         target = self._conversation.ticket.target
         self._facts = facts
         session = self._conversation.session
-        self._tries = Tries(session, target.address, request, new_reader)
+        self._tries = Tries(
+            session,
+            target.address,
+            request,
+            new_reader,
+        )
         session.under_way.add(self)
         self._tries.run()
 

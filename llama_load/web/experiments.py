@@ -109,7 +109,10 @@ class Experiments:
             folder = Path("sweeps") / now
 
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(
+                parents=True,
+                exist_ok=True,
+            )
             with Path(f"{folder}.{LOG}").open("xb") as log:
                 process = subprocess.Popen(
                     module_command("llama_load.cli.main", *words, f"--out={folder}"),
@@ -124,7 +127,13 @@ class Experiments:
                 f"it cannot be started: {error.strerror or error}"
             ) from None
 
-        self.present = Started(kind, title, folder, process, time.time())
+        self.present = Started(
+            kind,
+            title,
+            folder,
+            process,
+            time.time(),
+        )
 
     def stop(self) -> None:
         """As Ctrl-C does; pressed again, it ends the process."""

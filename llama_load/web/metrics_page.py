@@ -66,7 +66,12 @@ def serve_metrics(
 
         return [metrics.text()]
 
-    server = BoundedServer(address, answer, log=None, error_log=logger)
+    server = BoundedServer(
+        address,
+        answer,
+        log=None,
+        error_log=logger,
+    )
     try:
         server.start()
     except OSError as error:

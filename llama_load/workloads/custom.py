@@ -133,7 +133,11 @@ class Custom:
                 "it with a larger context or fewer "
                 "slots, or send them anyway with --keep-long-prompts"
             )
-        data = PromptFileFacts(path=str(path), sha256=file.sha256, prompts=len(file))
+        data = PromptFileFacts(
+            path=str(path),
+            sha256=file.sha256,
+            prompts=len(file),
+        )
         return request.plan(
             measured,
             warmup,
@@ -169,7 +173,11 @@ def _counted(
     for talk, (_, category, expect) in zip(
         writer.counted(talk for talk, *_ in lines), again, strict=True
     ):
-        yield replace(writer.last(talk), task=category, expect=expect)
+        yield replace(
+            writer.last(talk),
+            task=category,
+            expect=expect,
+        )
 
 
 def _read_line(

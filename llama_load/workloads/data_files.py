@@ -156,7 +156,11 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
     with suppress(ValueError, OSError):  # an empty file cannot be mapped
         if path.is_file():
             with open_foreign(path, MOST_DATA_BYTES) as file:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return mmap.mmap(
+                    file.fileno(),
+                    0,
+                    access=mmap.ACCESS_READ,
+                )
     missing = "; give the path of a file with --dataset-path"
     return read_whole(
         path,

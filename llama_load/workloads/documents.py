@@ -145,7 +145,13 @@ class Documents:
                     "question; start the server with a larger context or fewer slots"
                 )
             most = room
-        documents = _sized(files, longest, most, most_around, request.counter)
+        documents = _sized(
+            files,
+            longest,
+            most,
+            most_around,
+            request.counter,
+        )
         prompts = []
         for place, frame in enumerate(frames):
             document, with_longest = documents[place % len(documents)]

@@ -122,13 +122,21 @@ class Prompt:
     @property
     def recorded(self) -> Message:
         """The recorded answer."""
-        return Message("assistant", self.answer or "", calls=self.calls)
+        return Message(
+            "assistant",
+            self.answer or "",
+            calls=self.calls,
+        )
 
 
 def chained(turns: Sequence[Prompt]) -> list[Prompt]:
     """The requests of a conversation, each with the number of those that follow."""
     return [
-        replace(prompt, more=len(turns) - 1 - place, turns=len(turns))
+        replace(
+            prompt,
+            more=len(turns) - 1 - place,
+            turns=len(turns),
+        )
         for place, prompt in enumerate(turns)
     ]
 

@@ -117,7 +117,11 @@ class Conversations:
         layout, or tools."""
         place = self._places[number]
         entry = self._file.decode(place, _ENTRY)
-        _refuse_tools(entry, self._file.where(place), first_only=first_only)
+        _refuse_tools(
+            entry,
+            self._file.where(place),
+            first_only=first_only,
+        )
         return _conversation(entry, place, first_only=first_only)
 
     def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Talk]:
@@ -165,7 +169,11 @@ def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Talk | None
     )
     if exchanged and exchanged[0].role == ASSISTANT:
         del exchanged[0]
-    pairs = zip(exchanged[::2], exchanged[1::2], strict=False)
+    pairs = zip(
+        exchanged[::2],
+        exchanged[1::2],
+        strict=False,
+    )
     turns = tuple(RecordedTurn((question,), answer) for question, answer in pairs)
     return Talk(name, opening, turns[: 1 if first_only else None]) if turns else None
 
@@ -226,7 +234,14 @@ class ShareGPT:
                 break
         if not chats:
             answers = "--max-tokens" if request.answer_len else "--output-len"
-            raise UsageError(_none_left(data.path, seen, too_long, answers=answers))
+            raise UsageError(
+                _none_left(
+                    data.path,
+                    seen,
+                    too_long,
+                    answers=answers,
+                )
+            )
         measured = [prompt for chat in chats for prompt in chat.prompts]
         draw = random.Random(request.seed)
         count = len(chats)
@@ -251,7 +266,11 @@ class ShareGPT:
 
 def _qualifies(first: RecordedTurn, writer: TalkWriter, output_len: int | None) -> bool:
     question, answer = (writer.tokens(message) for message in first.messages)
-    return valid(question, output_len or answer, output_given=output_len is not None)
+    return valid(
+        question,
+        output_len or answer,
+        output_given=output_len is not None,
+    )
 
 
 def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Talk]]:
@@ -260,7 +279,11 @@ def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Talk]]:
     first_only = request.traffic.turns == 1
     if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
         rows = DataSet(source)
-        return rows.facts, _shuffled_rows(rows, request.seed, first_only=first_only)
+        return rows.facts, _shuffled_rows(
+            rows,
+            request.seed,
+            first_only=first_only,
+        )
     path = bundled("datasets/sharegpt_sample.json") if source is None else Path(source)
     file = Conversations(path)
     facts = ConversationFacts(
@@ -297,7 +320,13 @@ def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
         ) from None
 
 
-def _none_left(path: str, conversations: int, too_long: int, *, answers: str) -> str:
+def _none_left(
+    path: str,
+    conversations: int,
+    too_long: int,
+    *,
+    answers: str,
+) -> str:
     """Why no prompt can be sent; `answers` is the flag that sets answer lengths."""
     if too_long:
         return (

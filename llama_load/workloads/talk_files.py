@@ -75,7 +75,12 @@ def read_talks(path: Path, request: PlanRequest) -> TalkFile:
             talks += read(entry, str(len(talks) + 1), place)
     if not talks:
         raise UsageError(f"the data set {path} contains no conversation")
-    return TalkFile(path, files_digest([file.sha256 for file in files]), layout, talks)
+    return TalkFile(
+        path,
+        files_digest([file.sha256 for file in files]),
+        layout,
+        talks,
+    )
 
 
 def _reader(

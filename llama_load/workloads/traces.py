@@ -115,7 +115,12 @@ def _json_lines(path: Path, text: str) -> Iterator[Arrival]:
                     f"{error}"
                 ) from None
             at_s = entry.timestamp / (1000 if entry.chat_id is None else 1)
-            yield Arrival(at_s, entry.input_length, entry.output_length, entry.hash_ids)
+            yield Arrival(
+                at_s,
+                entry.input_length,
+                entry.output_length,
+                entry.hash_ids,
+            )
 
 
 def _csv(path: Path, text: str) -> Iterator[Arrival]:
@@ -155,7 +160,11 @@ def _csv(path: Path, text: str) -> Iterator[Arrival]:
 
 
 def _shown_fields(fields: list[str]) -> str:
-    return textwrap.shorten(",".join(fields), SHOWN, placeholder="…")
+    return textwrap.shorten(
+        ",".join(fields),
+        SHOWN,
+        placeholder="…",
+    )
 
 
 def _instant(text: str) -> float:

@@ -111,7 +111,13 @@ def server_bench(bench: Bench, typed: str) -> Run:
             bench, folder, slots, count, asks_questions=lengths is None
         )
         with server_at(bench.path_server, bench.path_log, _server_env(context)) as url:
-            run = run_locust(code, url, flags, typed=typed, folder=folder)
+            run = run_locust(
+                code,
+                url,
+                flags,
+                typed=typed,
+                folder=folder,
+            )
 
     figures = bench_figures(run.records.measured(), slots)
     print()

@@ -77,9 +77,18 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     that reason."""
     own_rows: list[Row] = []
     with one_budget(CommandBudget(), ends=False):
-        for cell, place in zip(sweep.cells, places(sweep), strict=True):
+        for cell, place in zip(
+            sweep.cells,
+            places(sweep),
+            strict=True,
+        ):
             folder = sweep.folder.run_of(cell)
-            own_rows += rows_of(cell, folder, sweep.entry(cell), place)
+            own_rows += rows_of(
+                cell,
+                folder,
+                sweep.entry(cell),
+                place,
+            )
     judge_common(own_rows)
 
     rows = list(own_rows)

@@ -132,7 +132,13 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
         contrast = named.contrast
         if contrast is not None and contrast.ratio is not None and not contrast.order:
             p_values[place] = min(1.0, contrast.ratio.p_value() * contrast.pairs)
-    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    adjusted = dict(
+        zip(
+            p_values,
+            holm(list(p_values.values())),
+            strict=True,
+        )
+    )
 
     found = []
     for place, named in enumerate(contrasts):
@@ -296,7 +302,11 @@ def _largest_contrast(
         if comparable:
             contrasts.append(_contrast(pair, comparable, figure, scatter))
 
-    largest = max(contrasts, key=lambda contrast: abs(contrast.log), default=None)
+    largest = max(
+        contrasts,
+        key=lambda contrast: abs(contrast.log),
+        default=None,
+    )
     return largest, texts_of(list(dict.fromkeys(against)))
 
 

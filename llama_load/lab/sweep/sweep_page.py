@@ -174,7 +174,12 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
     for name, row in zip(names, rows, strict=True):
         texts.append(f"{name}: {row[place].text}")
     title = f"{table.title} - {head}" if table.title and head else table.title or head
-    return Chart(plot, title, "; ".join(texts), keys)
+    return Chart(
+        plot,
+        title,
+        "; ".join(texts),
+        keys,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +210,11 @@ def _by_group(
         return [(SERIES[0], "", list(range(len(rows))))]
 
     parts = []
-    for role, value in zip(SERIES, groups.values, strict=False):
+    for role, value in zip(
+        SERIES,
+        groups.values,
+        strict=False,
+    ):
         own = [i for i, row in enumerate(rows) if row[groups.place].text == value]
         if own:
             parts.append((role, value, own))
@@ -215,7 +224,10 @@ def _by_group(
 def _outline(plot: Figure, names: Sequence[str], values: Sequence[float]) -> None:
     """Mark the best."""
     plot.draw(
-        source(name=names, value=values),
+        source(
+            name=names,
+            value=values,
+        ),
         "HBar",
         y="name",
         right="value",

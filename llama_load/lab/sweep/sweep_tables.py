@@ -98,7 +98,15 @@ def _of_requests(
         if not row.requests:
             stage = row.fact("concurrency") if row.is_stage and not row.reason else ""
             name = row_name(replace(row, is_stage=False), plan)
-            notes.append(MissingNote(place, name, stage, "", row.reason or NO_REQUESTS))
+            notes.append(
+                MissingNote(
+                    place,
+                    name,
+                    stage,
+                    "",
+                    row.reason or NO_REQUESTS,
+                )
+            )
         if not row.reason:
             notes += _notes_of_requests(row, plan)
         for request in row.requests:
@@ -115,7 +123,12 @@ def _of_requests(
     cells = []
     for texts in lines:
         cells.append([tables.Cell(text) for text in texts])
-    return _made(table, title, cells, note_texts(notes, len(rows)))
+    return _made(
+        table,
+        title,
+        cells,
+        note_texts(notes, len(rows)),
+    )
 
 
 def _request_text(column: Column, row: Row, request: RequestRow) -> str:
@@ -191,7 +204,12 @@ def _of_cells(
     if any(not describe(column.value).is_text for column in of_runs):
         for group in groups:
             notes += _doubts(group, plan)
-    return _made(table, title, cells, note_texts(notes, len(groups)))
+    return _made(
+        table,
+        title,
+        cells,
+        note_texts(notes, len(groups)),
+    )
 
 
 def _groups(table: Table, rows: Sequence[Row], plan: Plan) -> list[list[Row]]:
@@ -239,7 +257,11 @@ def _columns(table: Table, rows: Sequence[Row], plan: Plan) -> Iterable[Column]:
             continue
         for number in range(max(1, _most_gpus(rows))):
             name = f"{column.name} {number}" if column.name else ""
-            of_gpu = replace(column, value=f"{BY_GPU}.{number}", name=name)
+            of_gpu = replace(
+                column,
+                value=f"{BY_GPU}.{number}",
+                name=name,
+            )
             yield _complete(of_gpu, plan.language)
 
 
@@ -328,7 +350,13 @@ def _made(
     """The table with its headings and notes."""
     heads = []
     for column in table.columns:
-        heads.append(tables.Column(column.name, column.align, width=column.width))
+        heads.append(
+            tables.Column(
+                column.name,
+                column.align,
+                width=column.width,
+            )
+        )
 
     texts = dict.fromkeys([*notes, table.note])
     return tables.Table(

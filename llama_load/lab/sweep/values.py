@@ -43,8 +43,19 @@ class Value:
         return self.chinese if language == CHINESE else self.english
 
 
-def _text_value(key: str, english: str, chinese: str, help_: str) -> Value:
-    return Value(key, english, chinese, help_, is_text=True)
+def _text_value(
+    key: str,
+    english: str,
+    chinese: str,
+    help_: str,
+) -> Value:
+    return Value(
+        key,
+        english,
+        chinese,
+        help_,
+        is_text=True,
+    )
 
 
 FACTS = (
@@ -338,7 +349,13 @@ def describe(name: str) -> Value:
             best = HIGHER
         elif name.endswith("_ms"):
             best = LOWER
-        return Value(name, name, name, "a key of summary.json", best=best)
+        return Value(
+            name,
+            name,
+            name,
+            "a key of summary.json",
+            best=best,
+        )
     if name.startswith(PATH):
         heading = name.removeprefix(PATH)
         return Value(
@@ -347,4 +364,10 @@ def describe(name: str) -> Value:
 
     for prefix in (CONSTANT, ARGUMENT, VARIABLE):
         name = name.removeprefix(prefix)
-    return Value(name, name, name, "a setting", is_text=True)
+    return Value(
+        name,
+        name,
+        name,
+        "a setting",
+        is_text=True,
+    )

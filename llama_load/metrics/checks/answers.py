@@ -126,7 +126,13 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         text += f"; ends that came so make mean {E2EL} {ends.shifts[E2EL]:.0%} larger"
     spoils = tuple(dict.fromkeys((*spoils, *late_ends)))
     yield replace(
-        limited("merged_ratio", ratio, text, advice=advice, spoils=spoils),
+        limited(
+            "merged_ratio",
+            ratio,
+            text,
+            advice=advice,
+            spoils=spoils,
+        ),
         limit=limit,
         ok=ratio <= limit,
     )
@@ -192,7 +198,12 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
         if _is_alone(evidence)
         else None
     )
-    yield limited("first_merged_shift", falls[name], text, advice=advice)
+    yield limited(
+        "first_merged_shift",
+        falls[name],
+        text,
+        advice=advice,
+    )
 
 
 def _ttft_figures(
@@ -219,7 +230,10 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
         else counters.speculation.acceptance_length
     )
     of_all = 0.0 if not length else max(0.0, 1 - 1 / length)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(
+        divide="ignore",
+        invalid="ignore",
+    ):
         own = np.clip(accepted / tokens, 0.0, 1.0)
     return np.where(np.isnan(own), of_all, own)
 

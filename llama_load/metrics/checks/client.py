@@ -38,7 +38,13 @@ def late(evidence: Evidence) -> Iterator[Check]:
     value, which = _high(values, evidence)
     text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
     limit = OWN_SHARE * (evidence.gap_ms or 0.0)
-    yield limited("late_p99_ms", value, text, limit=limit, advice=_advice(evidence))
+    yield limited(
+        "late_p99_ms",
+        value,
+        text,
+        limit=limit,
+        advice=_advice(evidence),
+    )
 
 
 def own_delay(evidence: Evidence) -> Check:

@@ -48,7 +48,11 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
     starts = records.strings("conversation_start")
     parents = {
         start
-        for start, agent in zip(starts, records.strings("agent"), strict=True)
+        for start, agent in zip(
+            starts,
+            records.strings("agent"),
+            strict=True,
+        )
         if agent is not None
     }
     alone = np.array([start not in parents for start in starts], dtype=np.bool_)

@@ -59,7 +59,12 @@ def other_programs(evidence: Evidence) -> Iterator[Check]:
     limit = LIMITS[NAME].limit if is_computing else LIMIT_BESIDE_GPU
     if shares.others > limit:
         text += ": the figures are those of a shared machine"
-    yield limited(NAME, shares.others, text, limit=limit)
+    yield limited(
+        NAME,
+        shares.others,
+        text,
+        limit=limit,
+    )
 
 
 def server_waits(evidence: Evidence) -> Iterator[Check]:

@@ -98,7 +98,12 @@ def _cold_start(cold: ColdStart) -> Check:
         text += f", and {cold.overtook} of {quantity(cold.later, 'later request')} got theirs before it"
         advice = "raise --warmup; where that does not help, the server lets a prompt wait for those of "
         advice += "other slots: raise its -b and -ub"
-        return limited("cold_start_ratio", cold.ratio, text, advice=advice)
+        return limited(
+            "cold_start_ratio",
+            cold.ratio,
+            text,
+            advice=advice,
+        )
     if cold.is_cold:
         return limited("cold_start_ratio", cold.ratio, text)
     text += f"; from {cold.least_ms:.0f} ms on it would be called a cold start"
@@ -271,7 +276,12 @@ def _unchanged(result: Constancy, requests: str) -> Check:
     text = f"no change by {_factor(detects)} or more in a third of the time"
     if detects > LIMITS[CHANGED].most_detects:
         text = f"{requests} show only changes by {_factor(detects)} or more in a third of the time"
-    return limited(CHANGED, 1.0, f"{text} ({', '.join(by_name)})", detects=detects)
+    return limited(
+        CHANGED,
+        1.0,
+        f"{text} ({', '.join(by_name)})",
+        detects=detects,
+    )
 
 
 def _factor(value: float) -> str:

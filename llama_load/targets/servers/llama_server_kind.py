@@ -69,7 +69,12 @@ class LlamaServerStart(ServerStart):
     prefix_variable = "LLAMA_ARG_API_PREFIX"
     model_flags = ("-m", "--model")
 
-    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
+    def command(
+        self,
+        spec: ServerSpec,
+        port: int,
+        workers: Command = (),
+    ) -> Command:
         """See `ServerStart.command`."""
         command = [self.program_of(spec)]
         if spec.model:
@@ -82,7 +87,12 @@ class LlamaServerStart(ServerStart):
             command += ["-lv", LOG_LEVEL]
         if workers:
             command += ["--rpc", ",".join(workers)]
-            if not has_flag(spec.args, "-ngl", "--gpu-layers", "--n-gpu-layers"):
+            if not has_flag(
+                spec.args,
+                "-ngl",
+                "--gpu-layers",
+                "--n-gpu-layers",
+            ):
                 # only layers for devices other than the CPU, as the workers are, leave this process
                 command += ["-ngl", "99"]
         return (*command, *spec.args)
@@ -134,7 +144,12 @@ class EmbeddedStart(ServerStart):
     key_variable = SERVER_KEY
     variables = LLAMA_CPP_VARIABLES
 
-    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
+    def command(
+        self,
+        spec: ServerSpec,
+        port: int,
+        workers: Command = (),
+    ) -> Command:
         """See `ServerStart.command`."""
         refuse_other_than_gguf(Path(spec.model))
         return (
@@ -265,12 +280,22 @@ class LlamaServerKind(ServerKind):
     def reset_cache(self, session: Session, url: str) -> str:
         """See `ServerKind.reset_cache`; each slot has its own."""
         try:
-            paths = slot_paths(session, url, self.slots_path, self.cache_reset)
+            paths = slot_paths(
+                session,
+                url,
+                self.slots_path,
+                self.cache_reset,
+            )
         except NoAnswerError:
             return NO_ANSWER
         except (ValueError, KeyError, TypeError):
             return self.cache_reset_note
-        return post_to(session, url, paths, self.cache_reset_note)
+        return post_to(
+            session,
+            url,
+            paths,
+            self.cache_reset_note,
+        )
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`."""

@@ -113,7 +113,13 @@ def _by_slots(evidence: TurnEvidence) -> str:
     return UNKNOWN
 
 
-def _by_log(before: SlotTask, now: SlotTask, log: SlotLog, *, is_turn: bool) -> Cause:
+def _by_log(
+    before: SlotTask,
+    now: SlotTask,
+    log: SlotLog,
+    *,
+    is_turn: bool,
+) -> Cause:
     since = range(before.number + 1, now.number + 1)
     if any(at in since for at in log.gaps):
         return Cause(UNKNOWN)

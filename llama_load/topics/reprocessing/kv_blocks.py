@@ -43,7 +43,12 @@ class KvBlocks:
                 peaks.append(peak)
         return max(peaks, default=None)
 
-    def evicts(self, tokens: int, taken: float, peak: float | None) -> bool:
+    def evicts(
+        self,
+        tokens: int,
+        taken: float,
+        peak: float | None,
+    ) -> bool:
         """Whether the oldest of so many cached tokens had to go: requests used nearly all blocks,
         or others have taken more tokens since than there was room for beside them."""
         if is_full(peak):

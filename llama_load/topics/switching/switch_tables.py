@@ -60,7 +60,12 @@ def switch_tables(figures: SwitchFigures, t: Translate) -> Iterator[Table]:
         f"n/a: fewer than {LEAST} such requests of both (a run of one {what} shows it)",
     ]
 
-    yield Table(t(TITLES[figures.what]), heads, rows, notes)
+    yield Table(
+        t(TITLES[figures.what]),
+        heads,
+        rows,
+        notes,
+    )
 
 
 def _price(value: float | None) -> Cell:
