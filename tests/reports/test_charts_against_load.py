@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
+from bokeh.models import ColumnDataSource
+
 from llama_load.analysis.results import Results, analyze
 from llama_load.comparison.compare import compare
 from llama_load.comparison.foreign_results import run_of
@@ -14,6 +17,7 @@ from llama_load.comparison.reasons import RATES, Reason
 from llama_load.comparison.side import Side
 from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.sweep_page import best_figure, page
+from llama_load.languages import CHINESE, ENGLISH
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.level import Level, levels_of
@@ -171,6 +175,44 @@ def test_the_page_of_a_sweep_names_server_model_and_date(tmp_path: Path) -> None
     html = page("Capacity", "", [table()], [], subject=subject)
     assert "<dt>Server</dt><dd>llama-server · m · http://h:1</dd>" in html
     assert subject_of(tmp_path / "nothing") == []
+
+
+def test_a_server_that_every_run_started_anew_is_one(tmp_path: Path) -> None:
+    for port in range(6):
+        target = {"backend": "llama-server", "slots": 2, "url": f"http://h:{port}"}
+        (tmp_path / str(port)).mkdir()
+        manifest = json.dumps({"targets": [target]})
+        (tmp_path / str(port) / "run.json").write_text(manifest)
+    assert subject_of(tmp_path) == [("Server", "llama-server · 2 slots")]
+
+
+@pytest.mark.parametrize(
+    ("language", "note"),
+    [
+        (ENGLISH, "† not ranked: the table says why"),
+        (CHINESE, "† 不参与排名：原因见表"),
+    ],
+)
+def test_bars_of_figures_that_are_not_ranked_are_marked(
+    language: str, note: str
+) -> None:
+    rows = [["a", Cell("5 †", 5.0)], ["b", Cell("4", 4.0)]]
+    marked = page(
+        "Sweep",
+        "",
+        [Table("Runs", columns("setting", "tok/s"), rows)],
+        [],
+        language=language,
+    )
+    assert note in marked
+    opacities = {}
+    for drawn in charts_of(marked).select({"type": ColumnDataSource}):
+        opacities |= dict(zip(drawn.data["name"], drawn.data["opacity"], strict=True))
+    assert opacities == {"a †": 0.4, "b": 1.0}
+
+    rows = [["a", Cell("5", 5.0)], ["b", Cell("4", 4.0)]]
+    plain = page("Sweep", "", [Table("Runs", columns("setting", "tok/s"), rows)], [])
+    assert "†" not in plain
 
 
 def test_cards_of_spoiled_figures_are_marked() -> None:

@@ -25,12 +25,11 @@ from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
-from llama_load.lab.sweep.sweep_page import best_figure, page
+from llama_load.lab.sweep.sweep_page import best_figure, is_not_ranked, page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
 from llama_load.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
-from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON = "sweep.json"
@@ -43,8 +42,16 @@ WORDS = {
         "effects": "Effects of settings",
         "notes": "Notes",
         "memory": "Memory breakdown",
+        "cells": "cells: {cells}, {failed} without a result",
+        "not ranked": "; rows that are not ranked: {rows} of {all_rows}",
     },
-    CHINESE: {"effects": "设置的影响", "notes": "备注", "memory": "内存占用"},
+    CHINESE: {
+        "effects": "设置的影响",
+        "notes": "备注",
+        "memory": "内存占用",
+        "cells": "单元：{cells}，其中 {failed} 个没有结果",
+        "not ranked": "；不参与排名的行：{rows}/{all_rows}",
+    },
 }
 
 
@@ -159,10 +166,9 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
         ]
     write_text(folder / MARKDOWN, "\n".join(lines))
 
-    over = f"{quantity(len(comparison.sweep.cells), 'cell')}, {comparison.failed} without a result"
     html = page(
         comparison.title,
-        over,
+        _over(comparison),
         comparison.tables,
         sections,
         memory=memory,
@@ -172,6 +178,23 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
     )
     write_text(folder / HTML, html)
     return _terminal_lines(comparison.tables, sections, memory)
+
+
+def _over(comparison: SweepComparison) -> str:
+    """What became of the cells, in a line."""
+    words = WORDS[comparison.sweep.plan.language]
+    over = words["cells"].format(
+        cells=len(comparison.sweep.cells),
+        failed=comparison.failed,
+    )
+    rows = [row for table in comparison.tables for row in table.cells]
+    not_ranked = sum(is_not_ranked(row) for row in rows)
+    if not_ranked:
+        over += words["not ranked"].format(
+            rows=not_ranked,
+            all_rows=len(rows),
+        )
+    return over
 
 
 def _terminal_lines(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
 
     `runs`: the folder of their folders.
     """
-    servers: dict[str, None] = {}
+    servers: dict[str, set[str]] = {}  # the addresses of each
     dates = set()
     for file in islice(sorted(runs.glob(f"*/{MANIFEST}")), MOST_RUNS):
         try:
@@ -35,15 +35,24 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
         except (OSError, ValueError):
             continue
 
-        parts = [*server_parts(targets), *server_urls(manifest)[:1]]
-        servers.setdefault(" · ".join(parts))
+        addresses = servers.setdefault(" · ".join(server_parts(targets)), set())
+        addresses.update(server_urls(manifest)[:1])
         date = manifest.get("date")
         if isinstance(date, str):
             dates.add(printable(date))
 
     return list(
-        _named_parts(list(filter(None, servers)), sorted(dates), translator(language))
+        _named_parts(_server_texts(servers), sorted(dates), translator(language))
     )
+
+
+def _server_texts(servers: Mapping[str, Collection[str]]) -> list[str]:
+    """Each server with its address, unless every start gave it another one."""
+    texts = []
+    for server, addresses in servers.items():
+        parts = [server, *addresses] if len(addresses) == 1 else [server]
+        texts.append(" · ".join(filter(None, parts)))
+    return list(filter(None, texts))
 
 
 def _named_parts(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_load.foreign_text import printable
+from llama_load.lab.sweep.column_cells import NOT_RANKED
 from llama_load.languages import CHINESE, ENGLISH, Translate
 from llama_load.reports.html.charts import (
     SERIES,
@@ -28,6 +29,9 @@ MOST_BARS = 40
 OUTPUT = ("output", "tok/s", "每秒生成")
 MOST_CHARTS = 24
 MOST_LABEL = 40  # characters
+# Bars of figures that are not ranked are faint.
+NOT_RANKED_OPACITY = 0.4
+MARK_MEANS = "not ranked: the table says why"
 
 
 def page(
@@ -68,6 +72,11 @@ def page(
         sections=[(name, sentences) for name, sentences in sections if sentences],
         memory=list(memory.items()),
     )
+
+
+def is_not_ranked(cells: Sequence[Cell]) -> bool:
+    """Whether any of these cells has the mark for that."""
+    return any(cell.text.endswith(NOT_RANKED) for cell in cells)
 
 
 def best_figure(tables: Sequence[Table]) -> tuple[str, str] | None:
@@ -131,6 +140,11 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
     head = printable(table.columns[place].name)
     naming = _naming_columns(table)
     names = _names_of(rows, naming)
+    opacities = [1.0] * len(rows)
+    for index, row in enumerate(rows):
+        if is_not_ranked(row[place : place + 1]):
+            names[index] += f" {NOT_RANKED}"
+            opacities[index] = NOT_RANKED_OPACITY
     plot = Figure(
         head,
         "",
@@ -148,12 +162,14 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
                 source(
                     name=[names[index] for index in chosen],
                     value=[values[index] for index in chosen],
+                    opacity=[opacities[index] for index in chosen],
                 ),
                 "HBar",
                 y="name",
                 right="value",
                 height=0.7,
                 fill_color=colour(role),
+                fill_alpha="opacity",
                 line_color=None,
             )
         )
@@ -174,11 +190,13 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
     for name, row in zip(names, rows, strict=True):
         texts.append(f"{name}: {row[place].text}")
     title = f"{table.title} - {head}" if table.title and head else table.title or head
+    note = f"{NOT_RANKED} {t(MARK_MEANS)}" if min(opacities) < 1 else ""
     return Chart(
         plot,
         title,
         "; ".join(texts),
         keys,
+        note,
     )
 
 
