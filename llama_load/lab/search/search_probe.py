@@ -14,6 +14,7 @@ from llama_load.errors import RunError
 from llama_load.lab.search.isotonic import error_of
 from llama_load.load.segments import FILLING
 from llama_load.metrics.carried_share import CARRIED_SHARE
+from llama_load.metrics.statistics import share_interval
 from llama_load.metrics.until import t_of_batches
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.
@@ -109,11 +110,18 @@ class ProbeResult:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the share from the batches; None where they are too few."""
+        """The 95 % interval of the share; None for less than two requests.
+
+        From the scatter of the batches, because neighbours are alike; but at least as wide as that
+        of independent requests: where all are good, batches do not scatter.
+        """
         if len(self.good) < 2:
             return None
         reach = t_of_batches() * self.error
-        return max(0.0, self.share - reach), min(1.0, self.share + reach)
+        low, high = share_interval(int(self.good.sum()), len(self.good))
+        return max(0.0, min(low, self.share - reach)), min(
+            1.0, max(high, self.share + reach)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For search.json and state.json."""
