@@ -40,6 +40,7 @@ from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.run.reserve import Reserve
+from llama_load.run.telemetry_process import start_sampler_ahead
 from llama_load.run_folder.upload import check_place
 from llama_load.swarm import messages
 from llama_load.swarm.load_shapes import Stages
@@ -111,6 +112,8 @@ class Lifecycle:
             if options.metrics_address is not None:
                 self._serve_metrics(options.metrics_address, options.web_token)
             if self.headless:
+                if options.telemetry.interval_s:
+                    start_sampler_ahead()
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.load.users
                 if (

@@ -147,7 +147,10 @@ def main() -> None:
         # the run ends it, after the last sample; a meter's command gets signals again
         signal.signal(number, lambda *_: None)
     os.nice(NICE)
-    config = SamplerConfig.of(json.loads(sys.stdin.buffer.readline()))
+    line = sys.stdin.buffer.readline()
+    if not line:  # there was no run
+        return
+    config = SamplerConfig.of(json.loads(line))
     for endpoint in (*config.servers, *config.slots, *config.exporters):
         keep_secret(
             value for _, value in endpoint.headers.fields

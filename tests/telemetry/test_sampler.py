@@ -87,6 +87,17 @@ def test_signals_of_the_terminal_do_not_end_it(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"sampled\n"
 
 
+def test_a_sampler_without_a_run_ends_without_a_word() -> None:
+    """It was started ahead of one that was refused."""
+    done = subprocess.run(
+        [sys.executable, "-m", "llama_load.telemetry.sampler"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     with sampler(tmp_path, file="/nowhere/x") as process:
         process.wait(10)
