@@ -33,7 +33,6 @@ from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.cli.verify_command import add_verify
-from llama_load.code_cache import dataclasses_compiled_once
 from llama_load.command_secrets import secrets_of_words
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.exit_codes import INTERRUPTED
@@ -86,9 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if further and arguments.run is not _demo:
         arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
+    from llama_load.code_cache import dataclasses_compiled_once
+
     try:
         with dataclasses_compiled_once():  # of the modules that the command imports
-            return _run(arguments, words)
+            return _run_command(arguments, words)
     except LlamaLoadError as error:
         print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+def _run_command(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     from llama_load.options.known_secrets import learn_secrets
 
     learn_secrets(words)
