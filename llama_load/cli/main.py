@@ -85,11 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if further and arguments.run is not _demo:
         arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
-    from llama_load.code_cache import dataclasses_compiled_once
-
     try:
-        with dataclasses_compiled_once():  # of the modules that the command imports
-            return _run_command(arguments, words)
+        return _run_command(arguments, words)
     except LlamaLoadError as error:
         print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -108,10 +105,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, words: Sequence[str]) -> int:
-    from llama_load.options.known_secrets import learn_secrets
+    from llama_load.code_cache import dataclasses_compiled_once
 
-    learn_secrets(words)
-    return int(arguments.run(arguments))
+    with dataclasses_compiled_once():  # of the modules that it imports
+        from llama_load.options.known_secrets import learn_secrets
+
+        learn_secrets(words)
+        return int(arguments.run(arguments))
 
 
 def command_parser() -> Parser:
