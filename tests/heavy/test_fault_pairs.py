@@ -27,7 +27,7 @@ from tests.conftest import SHAREGPT, Finished
 from tests.namespaces import Network, hosts_on_a_bridge
 from tests.swarms import wait_until
 
-SECONDS = float(os.environ.get("LLAMA_LOAD_FAULT_PAIRS_S", "150"))
+SECONDS = float(os.environ.get("LLAMA_LOAD_FAULT_PAIRS_S", "75"))
 FIRST_SEED = int(os.environ.get("LLAMA_LOAD_FAULT_PAIRS_SEED", "1"))
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(SECONDS + 300)]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.transcripts import errors, timed, titled
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
-SECONDS = 60
+SECONDS = 30
 
 
 def test_nothing_that_a_server_sends_raises(tmp_path: Path) -> None:

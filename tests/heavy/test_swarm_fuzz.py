@@ -184,7 +184,7 @@ def test_a_good_worker_is_always_taken_in(
             assert "Traceback" not in done.err, done.err
 
     quick = settings(
-        max_examples=12,
+        max_examples=8,
         stateful_step_count=25,
         deadline=None,
         suppress_health_check=list(HealthCheck),
