@@ -10,8 +10,6 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from llama_load.blas_threads import load_numpy_without_threads
-
 if TYPE_CHECKING:
     from locust.event import EventHook, Events
 
@@ -107,14 +105,13 @@ def _attribute(name: str) -> object:
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
 
 
-load_numpy_without_threads()
-
-if (
-    "locust.main" in sys.modules
-):  # as early as possible: Ctrl-C may come during the other imports
+if "locust.main" in sys.modules:
+    # as early as possible: Ctrl-C may come during the other imports
+    from llama_load.blas_threads import load_numpy_without_threads
     from llama_load.swarm.signals import SIGNALS, is_locust_process
     from llama_load.terminal import make_output_safe
 
     if is_locust_process():
         SIGNALS.take()
         make_output_safe()
+        load_numpy_without_threads()

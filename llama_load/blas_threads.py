@@ -15,17 +15,19 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 
 VARIABLE = "OPENBLAS_NUM_THREADS"
+# Whoever sets one of them has decided.
+DECIDED_BY = (VARIABLE, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def load_numpy_without_threads() -> None:
     """From now on: whoever imports numpy in this process gets it with one thread, unless the
-    environment says how many."""
-    if "numpy" not in sys.modules and VARIABLE not in os.environ:
+    environment says how many. For processes that run nothing but load tests."""
+    if "numpy" not in sys.modules:
         sys.meta_path.insert(0, _NumpyFinder())
 
 
 class _NumpyFinder:
-    """Finds numpy once, where Python would."""
+    """Finds numpy where Python would. It stays: other threads may be going through the finders."""
 
     def find_spec(
         self,
@@ -36,7 +38,6 @@ class _NumpyFinder:
         if fullname != "numpy":
             return None
 
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname)
         if spec is None or not isinstance(spec.loader, SourceFileLoader):
             return None
@@ -54,6 +55,9 @@ class _NumpyLoader(SourceFileLoader):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
+    if any(name in os.environ for name in DECIDED_BY):
+        yield
+        return
     # OpenBLAS reads it once. Servers that are started from here inherit nothing of it.
     os.environ[VARIABLE] = "1"
     try:

@@ -25,7 +25,7 @@ from typing import Any
 FILE = (
     Path(__file__).parent
     / "__pycache__"
-    / f"dataclasses.{sys.implementation.cache_tag}.bin"
+    / f"dataclass_methods.{sys.implementation.cache_tag}.bin"
 )
 
 
@@ -48,7 +48,7 @@ def dataclasses_compiled_once(file: Path = FILE) -> Iterator[None]:
         text, names, local_names = given
         packed = kept.get(text)
         if packed is None:
-            code = compile(text, "<string>", "exec")
+            code = compile(text, "<string>", "exec", dont_inherit=True)
             made[text] = marshal.dumps(code)
         else:
             code = marshal.loads(packed)  # noqa: S302 - as trusted as the bytecode beside it

@@ -19,12 +19,13 @@ def fast_imports() -> Iterator[None]:
     either.
     """
     was_enabled = gc.isenabled()
+    before = len(sys.modules)
     gc.disable()
     try:
         with dataclasses_compiled_once():
             yield
     finally:
-        if "locust.main" in sys.modules:
+        if "locust.main" in sys.modules and len(sys.modules) > before:
             gc.freeze()
         if was_enabled:
             gc.enable()

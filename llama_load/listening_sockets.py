@@ -17,6 +17,7 @@ from typing import NamedTuple
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 NLM_F_REQUEST_AND_DUMP = 0x301
+NLM_F_DUMP_INTR = 0x10
 NLMSG_DONE = 3
 TCP_LISTEN = 10
 # nlmsghdr: length, type, flags, number, sender
@@ -25,6 +26,8 @@ HEADER = struct.Struct("=IHHII")
 QUESTION = struct.Struct("=BBxxI48x")
 # inet_diag_msg: port, user, inode
 ANSWER = struct.Struct("=4x2s58xII")
+# of the end of a list: 0, or the negative number of an error
+ERROR = struct.Struct("=i")
 READ_BYTES = 64 * 1024
 
 # A line of /proc/net/tcp: its state, and the numbers of its fields.
@@ -87,19 +90,28 @@ def by_netlink() -> Iterator[ListeningSocket]:
 
 
 def _answers(read: bytes) -> tuple[list[ListeningSocket], bool]:
-    """The sockets of one read, and whether it is the last. Raises OSError for a refusal."""
+    """The sockets of one read, and whether it is the last. Raises OSError for a refusal, and for a
+    list that is not whole."""
     found: list[ListeningSocket] = []
     place = 0
-    while place < len(read):
-        length, kind, _, _, _ = HEADER.unpack_from(read, place)
-        if kind == NLMSG_DONE:
-            return found, True
-        if kind != SOCK_DIAG_BY_FAMILY:
-            raise OSError("the kernel does not list sockets")
+    try:
+        while place < len(read):
+            length, kind, flags, _, _ = HEADER.unpack_from(read, place)
+            if flags & NLM_F_DUMP_INTR:
+                raise OSError("sockets came or went while the kernel listed them")
+            if kind == NLMSG_DONE:
+                (error,) = ERROR.unpack_from(read, place + HEADER.size)
+                if error:
+                    raise OSError(-error, "the kernel could not list all sockets")
+                return found, True
+            if kind != SOCK_DIAG_BY_FAMILY:
+                raise OSError("the kernel does not list sockets")
 
-        port, user, inode = ANSWER.unpack_from(read, place + HEADER.size)
-        found.append(ListeningSocket(int.from_bytes(port), user, inode))
-        place += length
+            port, user, inode = ANSWER.unpack_from(read, place + HEADER.size)
+            found.append(ListeningSocket(int.from_bytes(port), user, inode))
+            place += length
+    except struct.error as error:
+        raise OSError("the kernel's list of sockets is cut off") from error
     return found, False
 
 

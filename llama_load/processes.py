@@ -47,9 +47,16 @@ def listening(ports: Collection[int]) -> list[psutil.Process]:
 
 def listens_as_we_do(port: int) -> bool:
     """Whether every socket that listens on this port, at whatever address, is one of our own user.
-    False where that cannot be seen (other than on Linux), and where none listens."""
+    False where that cannot be seen (other than on Linux, or as the user that stands for all users
+    whom a namespace does not know), and where none listens."""
     users = {each.user for each in listening_sockets((port,))}
-    return users == {os.getuid()}
+    return users == {os.getuid()} and os.getuid() != _overflow_user()
+
+
+def _overflow_user() -> int | None:
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+    return None
 
 
 def _holders(links: set[str]) -> set[int]:

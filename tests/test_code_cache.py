@@ -7,6 +7,7 @@ import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import jinja2
 import pytest
@@ -55,6 +56,15 @@ def test_a_class_is_compiled_once(
         file.write_bytes(damaged)
         assert compiled_in(file)
         assert file.read_bytes() == whole
+
+
+def test_annotations_of_methods_are_those_of_the_class(tmp_path: Path) -> None:
+    """Of a module without `from __future__ import annotations`, as this one has."""
+    text = "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n"
+    names: dict[str, Any] = {}
+    with dataclasses_compiled_once(tmp_path / "codes.bin"):
+        exec(compile(text, "<module>", "exec", dont_inherit=True), names)
+    assert get_type_hints(names["Point"].__init__) == {"x": int, "return": type(None)}
 
 
 def test_where_no_bytecode_is_written_no_file_is_either(

@@ -9,27 +9,33 @@ import sys
 
 import pytest
 
+from llama_load.blas_threads import DECIDED_BY
 from llama_load.fast_imports import fast_imports
 
 NUMPY = """
-import os, threading
-import llama_load
+import importlib.resources, importlib.util, os, sys
+from llama_load.blas_threads import load_numpy_without_threads
+load_numpy_without_threads()
+{before}
 import numpy
-import importlib.resources
 assert (importlib.resources.files("numpy") / "__init__.py").is_file()
 print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
 """
+# Another finder of numpy, as editable installations have them.
+ANOTHER = """
+from importlib.machinery import PathFinder
+class Another:
+    def find_spec(self, name, path, target=None):
+        return PathFinder.find_spec(name) if name == "numpy" else None
+sys.meta_path.insert(0, Another())
+"""
 
 
-def threads_of_numpy(**variables: str) -> str:
+def threads_of_numpy(before: str = "", **variables: str) -> str:
     """How many threads a process has after it imported both, and what its environment says."""
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name != "OPENBLAS_NUM_THREADS"
-    }
+    env = {name: value for name, value in os.environ.items() if name not in DECIDED_BY}
     return subprocess.run(
-        [sys.executable, "-c", NUMPY],
+        [sys.executable, "-c", NUMPY.format(before=before)],
         env=env | variables,
         capture_output=True,
         text=True,
@@ -40,7 +46,58 @@ def threads_of_numpy(**variables: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 def test_numpy_gets_no_threads_unless_somebody_asks_for_them() -> None:
     assert threads_of_numpy() == "1 None"
-    assert threads_of_numpy(OPENBLAS_NUM_THREADS="2").endswith(" 2")
+    assert threads_of_numpy("importlib.util.find_spec('numpy')") == "1 None"
+    later = "os.environ['OPENBLAS_NUM_THREADS'] = '2'"
+    several = threads_of_numpy(later)
+    assert several.endswith(" 2")
+    assert threads_of_numpy(OPENBLAS_NUM_THREADS="2") == several
+    assert threads_of_numpy(OMP_NUM_THREADS="2").endswith(" None")
+    assert threads_of_numpy(ANOTHER).endswith(" None")
+
+
+SETTLED = """
+import gc, weakref
+from llama_load.run.sender import settle
+
+class Run:
+    pass
+
+run = Run()
+run.itself = run
+settle()  # of its start
+gone = weakref.ref(run)
+del run
+settle()  # of the next one
+print(gone() is None)
+"""
+
+
+def test_what_a_run_leaves_is_collected_before_the_next() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETTLED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+FROZEN = """
+import gc, sys
+sys.modules["locust.main"] = sys
+from llama_load.fast_imports import fast_imports
+with fast_imports():
+    import colorsys
+frozen = gc.get_freeze_count()
+kept = [[] for _ in range(10_000)]
+with fast_imports():
+    import colorsys
+print(frozen > 0, gc.get_freeze_count() - frozen < 1000)
+"""
+
+
+def test_only_imports_are_left_out_of_collections() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
 
 
 def test_garbage_is_collected_again_afterwards() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load import plain_http
+from llama_load import plain_http, processes
 from llama_load.bound_headers import (
     NO_HEADERS,
     OtherServerError,
@@ -226,10 +226,15 @@ def test_a_server_that_was_found_gets_a_key_only_if_the_person_agrees(
     assert bool(got) == (answer == "yes")
 
 
-def test_a_process_is_ours_only_if_all_that_listens_on_the_port_is() -> None:
+def test_a_process_is_ours_only_if_all_that_listens_on_the_port_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as ours:
         port = ours.getsockname()[1]
         assert listens_as_we_do(port)
+        with monkeypatch.context() as patched:  # we are everybody whom nobody knows
+            patched.setattr(processes, "_overflow_user", os.getuid)
+            assert not listens_as_we_do(port)
         if os.getuid() == 0:  # a stranger's socket beside ours, on another address
             code = f"import os, socket; os.setuid(65534); s = socket.create_server(('127.0.0.2', {port})); print(flush=True); input()"
             stranger = subprocess.Popen(

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from llama_load import listening_sockets
-from llama_load.listening_sockets import by_netlink, by_proc
+from llama_load.listening_sockets import (
+    ERROR,
+    HEADER,
+    NLM_F_DUMP_INTR,
+    NLMSG_DONE,
+    SOCK_DIAG_BY_FAMILY,
+    _answers,
+    by_netlink,
+    by_proc,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux says it")
 
@@ -44,6 +53,24 @@ def test_where_the_kernel_does_not_say_its_table_is_read(
         list(by_netlink())
     found = listening_sockets.listening_sockets(ports)
     assert {each.port for each in found} == ports
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (HEADER.pack(20, NLMSG_DONE, 2, 0, 0) + ERROR.pack(-12), "could not list all"),
+        (
+            HEADER.pack(20, NLMSG_DONE, NLM_F_DUMP_INTR, 0, 0) + ERROR.pack(0),
+            "came or went",
+        ),
+        (HEADER.pack(88, SOCK_DIAG_BY_FAMILY, 2, 0, 0) + bytes(40), "cut off"),
+        (bytes(7), "cut off"),
+    ],
+)
+def test_a_list_that_is_not_whole_is_an_error(read: bytes, says: str) -> None:
+    """Who listens decides whether a server gets a key."""
+    with pytest.raises(OSError, match=says):
+        _answers(read)
 
 
 def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

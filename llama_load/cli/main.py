@@ -105,8 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    from llama_load.blas_threads import load_numpy_without_threads
     from llama_load.code_cache import dataclasses_compiled_once
 
+    load_numpy_without_threads()
     with dataclasses_compiled_once():  # of the modules that it imports
         from llama_load.options.known_secrets import learn_secrets
 

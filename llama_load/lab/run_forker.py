@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llama_load.blas_threads import load_numpy_without_threads
+
 if TYPE_CHECKING:
     from llama_load.lab.sweep.run_cell import Order
 
@@ -37,6 +39,7 @@ def main() -> None:
     """Serve orders; in a forked process, run Locust."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what an import prints is no answer
+    load_numpy_without_threads()
     for name in IMPORTED:
         import_module(name)
     from llama_load import LlamaUser  # noqa: F401 (registers our listeners)

@@ -132,8 +132,11 @@ class HealthMonitor:
         return self._present.gauges() if self._timer is not None else {}
 
     def _sample(self) -> None:
+        self._timer.stop()
         self._note_lag()
         self._close_window(BUSY_WINDOW_S)
+        # From now on, not on a grid, in which a lag would take from the next one.
+        self._timer.again(self._sample)
 
     def _note_lag(self) -> None:
         since_ns = self._woke_ns

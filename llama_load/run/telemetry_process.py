@@ -36,11 +36,18 @@ _ahead: list[Any] = []
 def start_sampler_ahead() -> None:
     """Start the process before it is known what it will sample: it takes 0.1 s to import what it
     needs. Without a run it ends with this process."""
-    _ahead.append(_sampler())
+    _ahead.append(_started())
 
 
-def _sampler() -> Any:
-    """The process; None where it cannot be started."""
+def sampler() -> Any:
+    """The process that was started ahead, if it lives, or a new one; None: it cannot be started."""
+    ahead = _ahead.pop() if _ahead else None
+    if ahead is None or ahead.poll() is not None:
+        return _started()
+    return ahead
+
+
+def _started() -> Any:
     with suppress(OSError):
         # In a session of its own, so that Ctrl-C in the terminal does not reach it.
         return subprocess.Popen(
@@ -63,7 +70,7 @@ class TelemetryRun(Watcher):
         if not prepared.options.telemetry.interval_s:
             return
         config = sampler_config(prepared)
-        self._process = _ahead.pop() if _ahead else _sampler()
+        self._process = sampler()
         self._tell(msgspec.json.encode(config))
 
     def start(self) -> None:

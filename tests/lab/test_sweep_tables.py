@@ -331,6 +331,9 @@ def test_rates_from_the_clients_times_are_marked() -> None:
     assert found[0] == ["10.00 ‡"]
     assert "include HTTP and the network" in found[1][0]
 
+    rows[0].is_ranked = False
+    assert cells(rows, "ts")[0] == ["10.00 ‡†"]
+
 
 def test_markdown_of_foreign_text_cannot_leave_its_cell() -> None:
     rows = [row("4", 10.0, reason="a|b <img> `x`\n# y")]

@@ -177,13 +177,35 @@ def test_the_page_of_a_sweep_names_server_model_and_date(tmp_path: Path) -> None
     assert subject_of(tmp_path / "nothing") == []
 
 
-def test_a_server_that_every_run_started_anew_is_one(tmp_path: Path) -> None:
-    for port in range(6):
-        target = {"backend": "llama-server", "slots": 2, "url": f"http://h:{port}"}
-        (tmp_path / str(port)).mkdir()
+@pytest.mark.parametrize(
+    ("backend", "urls", "servers"),
+    [
+        ("vllm", ["http://h:1", "http://h:2", "http://h:3"], ["vllm · 2 slots"]),
+        ("vllm", ["http://h:1", "http://h:1"], ["vllm · 2 slots · http://h:1"]),
+        (
+            "vllm",
+            ["http://a:1", "http://b:1"],
+            ["vllm · 2 slots · http://a:1", "vllm · 2 slots · http://b:1"],
+        ),
+        (
+            "vllm",
+            ["http://h:1", "http://h:2", "http://h:1"],
+            ["vllm · 2 slots · http://h:1", "vllm · 2 slots · http://h:2"],
+        ),
+        ("", ["http://h:1", "http://h:2"], ["http://h:1", "http://h:2"]),
+    ],
+)
+def test_a_server_that_every_run_started_anew_is_one(
+    tmp_path: Path, backend: str, urls: list[str], servers: list[str]
+) -> None:
+    for number, url in enumerate(urls):
+        target = (
+            {"backend": backend, "slots": 2, "url": url} if backend else {"url": url}
+        )
+        (tmp_path / str(number)).mkdir()
         manifest = json.dumps({"targets": [target]})
-        (tmp_path / str(port) / "run.json").write_text(manifest)
-    assert subject_of(tmp_path) == [("Server", "llama-server · 2 slots")]
+        (tmp_path / str(number) / "run.json").write_text(manifest)
+    assert subject_of(tmp_path) == [("Server", server) for server in servers]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +218,11 @@ def test_a_server_that_every_run_started_anew_is_one(tmp_path: Path) -> None:
 def test_bars_of_figures_that_are_not_ranked_are_marked(
     language: str, note: str
 ) -> None:
-    rows = [["a", Cell("5 †", 5.0)], ["b", Cell("4", 4.0)]]
+    rows = [
+        ["a", Cell("5 †", 5.0)],
+        ["b", Cell("4", 4.0)],
+        ["a †", Cell("3", 3.0)],
+    ]
     marked = page(
         "Sweep",
         "",
@@ -208,7 +234,7 @@ def test_bars_of_figures_that_are_not_ranked_are_marked(
     opacities = {}
     for drawn in charts_of(marked).select({"type": ColumnDataSource}):
         opacities |= dict(zip(drawn.data["name"], drawn.data["opacity"], strict=True))
-    assert opacities == {"a †": 0.4, "b": 1.0}
+    assert opacities == {"a †": 0.4, "b": 1.0, "a † (3)": 1.0}
 
     rows = [["a", Cell("5", 5.0)], ["b", Cell("4", 4.0)]]
     plain = page("Sweep", "", [Table("Runs", columns("setting", "tok/s"), rows)], [])

@@ -9,6 +9,7 @@ import sys
 import time
 
 import gevent
+import numpy as np
 import psutil
 import pytest
 from gevent import monkey
@@ -63,6 +64,28 @@ def test_what_the_client_feels_at_present_is_that_of_the_last_window() -> None:
         now_s=12.0, waited_ms=None, all_s=508.0, idle_s=305.0, own_s=3.5, server_s=7.9
     )
     assert present.gauges() == pytest.approx({LOOP_LAG: 1.0, OTHERS: 0.0})
+
+
+def test_every_sample_after_a_short_turn_is_late() -> None:
+    """Turns of 15 ms: each sample is due within one, and comes at its end or that of the next."""
+    check = HealthMonitor("w")
+    check.start()
+    until_ns = time.monotonic_ns() + 1_000_000_000
+    while time.monotonic_ns() < until_ns:
+        stand_still(0.015)
+        gevent.sleep(0.0001)
+    check.stop()
+    assert np.median(check._lags_ms) >= 8
+
+
+def test_a_sample_that_raises_is_the_last(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check = HealthMonitor("w")
+    monkeypatch.setattr(check, "_note_lag", lambda: 1 / 0)
+    check.start()
+    gevent.sleep(0.2)
+    assert capfd.readouterr().err.count("ZeroDivisionError: ") == 1
 
 
 def test_late_wakeups_are_kept_with_their_times_the_longest_of_too_many(

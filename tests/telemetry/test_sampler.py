@@ -21,6 +21,7 @@ from llama_load.observed.window import Window
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import secret_values
+from llama_load.run import telemetry_process
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run_folder import load_run
 from llama_load.run_folder.telemetry_file import (
@@ -75,6 +76,20 @@ def test_it_samples_when_asked_and_ends_with_its_input(tmp_path: Path) -> None:
         len(read_samples(tmp_path / SAMPLES).find("host_cpu_seconds_total")[0].t_ns)
         == 2
     )
+
+
+def test_a_process_that_died_before_its_run_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = [[sys.executable, "-c", ""], [sys.executable, "-c", "input()"]]
+    monkeypatch.setattr(telemetry_process, "module_command", lambda _: started.pop(0))
+    telemetry_process.start_sampler_ahead()
+    telemetry_process._ahead[0].wait()
+    process = telemetry_process.sampler()
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait() != 0
+    process.stdout.close()
 
 
 def test_signals_of_the_terminal_do_not_end_it(tmp_path: Path) -> None:

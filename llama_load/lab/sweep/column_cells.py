@@ -203,8 +203,8 @@ class _FigureColumn:
         )
         if mark == CLIENT_TIMES:
             self._notes.append(_CLIENT_NOTE)
-        if not mark and not is_ranked and describe(column.value).best:
-            mark = NOT_RANKED
+        if not is_ranked and describe(column.value).best:
+            mark += NOT_RANKED
         text = _figure_text(column, figure)
         if mark:
             text += f" {mark}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from llama_load.foreign_files import read_foreign_json
 from llama_load.foreign_text import printable
@@ -25,7 +26,7 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
 
     `runs`: the folder of their folders.
     """
-    servers: dict[str, set[str]] = {}  # the addresses of each
+    servers: dict[str, list[str]] = {}  # its address in each run
     dates = set()
     for file in islice(sorted(runs.glob(f"*/{MANIFEST}")), MOST_RUNS):
         try:
@@ -35,8 +36,8 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
         except (OSError, ValueError):
             continue
 
-        addresses = servers.setdefault(" · ".join(server_parts(targets)), set())
-        addresses.update(server_urls(manifest)[:1])
+        addresses = servers.setdefault(" · ".join(server_parts(targets)), [])
+        addresses += server_urls(manifest)[:1]
         date = manifest.get("date")
         if isinstance(date, str):
             dates.add(printable(date))
@@ -46,13 +47,19 @@ def subject_of(runs: Path, language: str = ENGLISH) -> list[tuple[str, str]]:
     )
 
 
-def _server_texts(servers: Mapping[str, Collection[str]]) -> list[str]:
-    """Each server with its address, unless every start gave it another one."""
+def _server_texts(servers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each server with its address, unless every run started it at another port."""
     texts = []
     for server, addresses in servers.items():
-        parts = [server, *addresses] if len(addresses) == 1 else [server]
-        texts.append(" · ".join(filter(None, parts)))
-    return list(filter(None, texts))
+        different = dict.fromkeys(addresses)
+        hosts = {urlsplit(address).hostname for address in addresses}
+        starts_anew = len(hosts) == 1 and len(different) == len(addresses) > 1
+        if server and (starts_anew or not addresses):
+            texts.append(server)
+            continue
+        for address in different:
+            texts.append(" · ".join(filter(None, (server, address))))
+    return texts
 
 
 def _named_parts(

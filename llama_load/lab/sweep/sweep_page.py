@@ -139,12 +139,11 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
 
     head = printable(table.columns[place].name)
     naming = _naming_columns(table)
-    names = _names_of(rows, naming)
-    opacities = [1.0] * len(rows)
-    for index, row in enumerate(rows):
-        if is_not_ranked(row[place : place + 1]):
-            names[index] += f" {NOT_RANKED}"
-            opacities[index] = NOT_RANKED_OPACITY
+    names = _names_of(rows, naming, place)
+    opacities = []
+    for row in rows:
+        is_faint = is_not_ranked(row[place : place + 1])
+        opacities.append(NOT_RANKED_OPACITY if is_faint else 1.0)
     plot = Figure(
         head,
         "",
@@ -267,12 +266,16 @@ def _naming_columns(table: Table) -> list[int]:
     return naming
 
 
-def _names_of(rows: Sequence[Sequence[Cell]], naming: Sequence[int]) -> list[str]:
-    """A different name for each row."""
+def _names_of(
+    rows: Sequence[Sequence[Cell]], naming: Sequence[int], figure: int
+) -> list[str]:
+    """A different name for each row, with the mark of its figure."""
     names: list[str] = []
     for number, row in enumerate(rows, 1):
         texts = " ".join(row[place].text for place in naming)
         name = texts[:MOST_LABEL] or str(number)
+        if is_not_ranked(row[figure : figure + 1]):
+            name += f" {NOT_RANKED}"
         if name in names:
             name = f"{name} ({number})"
         names.append(name)
