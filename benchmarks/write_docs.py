@@ -5,7 +5,8 @@ writes it there: one measurement, one number for one thing.
     .venv/bin/python -m benchmarks.write_docs clients    # one of: clients, startup
 
 A table stands between `<!-- measured: NAME -->` and `<!-- end -->`, with the date and the machine
-above it. The paper's table and a sentence of docs/why.md are parts of the first one.
+above it. The paper's table, a sentence of docs/why.md and rows of docs/distributed.md are parts of
+the first one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = REPOSITORY / "benchmarks" / "README.md"
 PAPER = REPOSITORY / "paper" / "paper.md"
 WHY = REPOSITORY / "docs" / "why.md"
+DISTRIBUTED = REPOSITORY / "docs" / "distributed.md"
 PAPER_STREAMS = "400"
 PAPER_CLIENTS = ("HttpUser", "llama-load")
 PAPER_COLUMNS = (
@@ -74,6 +76,7 @@ def main() -> None:
         if name == "clients":
             replace_block(PAPER, name, paper_table(table))
             replace_block(WHY, name, sentence(table))
+            DISTRIBUTED.write_text(with_rows(DISTRIBUTED.read_text(), table))
 
 
 def measured(measurement: Measurement) -> str:
@@ -121,6 +124,29 @@ def sentence(table: str) -> str:
     }
     errors = ", ".join(f"{client} {p99[client]} ms" for client in PAPER_CLIENTS)
     return f"The error of the time to first token at {PAPER_STREAMS} streams, p99: {errors}."
+
+
+def with_rows(page: str, table: str) -> str:
+    """The page with what one worker carries: a row for each number of streams that it has."""
+    head, _, *rows = [cells(row) for row in table.splitlines()]
+    for row in rows:
+        figures = dict(zip(head, row, strict=True))
+        if figures["client"] != "llama-load":
+            continue
+        p99 = figures[PAPER_COLUMNS[2]].rpartition("/")[2].strip()
+        beginning = rf"(\| {row[0]} streams of 50 tokens/s \| one worker \| )"
+        page = re.sub(
+            beginning + r"p99 TTFT error [\d.]+ ms",
+            rf"\g<1>p99 TTFT error {p99} ms",
+            page,
+        )
+        page = re.sub(
+            beginning + r"(.* ms); [\d.]+ us of CPU per token; \d+ MiB",
+            rf"\g<1>\g<2>; {figures['CPU us/token']} us of CPU per token; "
+            f"{figures['memory (MiB)']} MiB",
+            page,
+        )
+    return page
 
 
 def cells(row: str) -> list[str]:

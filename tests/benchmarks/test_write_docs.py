@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.write_docs import (
     BENCHMARKS,
+    DISTRIBUTED,
     MEASUREMENTS,
     PAPER,
     WHY,
@@ -15,6 +16,7 @@ from benchmarks.write_docs import (
     parts,
     replace_block,
     sentence,
+    with_rows,
 )
 
 PRINTED = """2026-11-23, Linux, 2 cores
@@ -59,3 +61,14 @@ def test_the_pages_have_the_marks() -> None:
         assert BENCHMARKS.read_text().count(f"<!-- measured: {name} -->") == 1
     for page in (PAPER, WHY):
         assert page.read_text().count("<!-- measured: clients -->") == 1
+
+
+def test_all_pages_have_the_figures_of_the_same_table() -> None:
+    block = BENCHMARKS.read_text().partition("<!-- measured: clients -->\n")[2]
+    _, table = parts(block.partition("<!-- end -->")[0])
+    assert sentence(table) in WHY.read_text()
+    assert paper_table(table) in PAPER.read_text()
+    page = DISTRIBUTED.read_text()
+    assert with_rows(page, table) == page
+    other = table.replace(" 0.03 / ", " 0.03 / 9")
+    assert with_rows(page, other).count("p99 TTFT error 90.") == 3
