@@ -96,11 +96,16 @@ class Finished:
         return Records(pq.read_table(self.folder / "requests.parquet"))
 
 
+def pytest_collection() -> None:
+    """Begins. Imports leave no garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What all tests together imported is never freed: without this, each of the many full
     collections of a session looks through it for a second."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

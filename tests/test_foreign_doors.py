@@ -67,6 +67,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("lab/sweep/run_cell.py", "file"): (1, PEER),
     ("lab/sweep/run_cell.py", "json"): (1, PEER),
     ("lab/sweep/running_server.py", "file"): (1, OURS),
+    ("listening_sockets.py", "file"): (1, KERNEL),
     ("options/known_secrets.py", "json"): (1, "a variable of the environment"),
     ("options/options.py", "json"): (1, CHECKED),
     ("options/secret_flags.py", "json"): (2, CHECKED),
