@@ -188,7 +188,7 @@ def test_sub_agents_run_side_by_side_and_the_next_turn_waits_for_all(
         "--num-prompts",
         "5",
         "--output-len",
-        "40",
+        "160",
         talks=(talk,),
     ).records
     rows = dict(
