@@ -50,7 +50,7 @@ def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() ->
     together, _, again = ordinary.partition(" || ")
     assert (
         together
-        == '-n 6 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
+        == '-n 5 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
     )
     assert again.endswith(
         'pytest -m "not heavy and not timing" --ignore tests/heavy --last-failed --last-failed-no-failures none -v'
