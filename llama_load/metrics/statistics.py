@@ -86,20 +86,19 @@ def share_interval(good: int, count: int) -> tuple[float, float]:
     The ends are the shares with which so many, or so few, would be good in 2.5 % of such samples
     (Clopper and Pearson). 37 of 37: 0.905 to 1.
     """
-    chosen = np.array([log_chosen(count, number) for number in range(count + 1)])
-    numbers = np.arange(count + 1)
-
-    def chance(share: float, wanted: NDArray[np.bool_]) -> float:
-        logs = numbers * math.log(share) + (count - numbers) * math.log1p(-share)
-        return float(np.exp(chosen + logs)[wanted].sum())
-
     low = 0.0
     if good > 0:
-        low = _rising_root(lambda share: chance(share, numbers >= good))
+        low = _rising_root(lambda share: 1 - _chance_of_less(good, count, share))
     high = 1.0
     if good < count:
-        high = 1 - _rising_root(lambda bad: chance(1 - bad, numbers <= good))
+        high = 1 - _rising_root(lambda bad: _chance_of_less(good + 1, count, 1 - bad))
     return low, high
+
+
+def _chance_of_less(good: int, count: int, share: float) -> float:
+    """P(K < good) of `count` trials, each of which is good with the chance `share`."""
+    first, pmf = _binomial(count, share)
+    return float(pmf[: max(0, good - first)].sum())
 
 
 def _rising_root(chance: Callable[[float], float]) -> float:

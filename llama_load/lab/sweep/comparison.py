@@ -188,7 +188,7 @@ def _over(comparison: SweepComparison) -> str:
         failed=comparison.failed,
     )
     rows = [row for table in comparison.tables for row in table.cells]
-    not_ranked = sum(is_not_ranked(row) for row in rows)
+    not_ranked = sum(any(map(is_not_ranked, row)) for row in rows)
     if not_ranked:
         over += words["not ranked"].format(
             rows=not_ranked,

@@ -74,9 +74,9 @@ def page(
     )
 
 
-def is_not_ranked(cells: Sequence[Cell]) -> bool:
-    """Whether any of these cells has the mark for that."""
-    return any(cell.text.endswith(NOT_RANKED) for cell in cells)
+def is_not_ranked(cell: Cell) -> bool:
+    """Whether it has the mark for that."""
+    return cell.text.endswith(NOT_RANKED)
 
 
 def best_figure(tables: Sequence[Table]) -> tuple[str, str] | None:
@@ -142,7 +142,7 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
     names = _names_of(rows, naming, place)
     opacities = []
     for row in rows:
-        is_faint = is_not_ranked(row[place : place + 1])
+        is_faint = is_not_ranked(row[place])
         opacities.append(NOT_RANKED_OPACITY if is_faint else 1.0)
     plot = Figure(
         head,
@@ -274,7 +274,7 @@ def _names_of(
     for number, row in enumerate(rows, 1):
         texts = " ".join(row[place].text for place in naming)
         name = texts[:MOST_LABEL] or str(number)
-        if is_not_ranked(row[figure : figure + 1]):
+        if is_not_ranked(row[figure]):
             name += f" {NOT_RANKED}"
         if name in names:
             name = f"{name} ({number})"
