@@ -26,11 +26,12 @@ CALLS = {
 _IDLE = "tests/swarm/test_idle_connections.py"
 _ENDS = f"{_IDLE}::test_a_run_ends_whatever_connects"
 _SILENT = f"{_IDLE}::test_a_head_that_does_not_come_is_not_waited_for"
+_WORK = "tests/test_work_before_trust.py::test_a_refused_request_costs_little_whatever_stands_in_its_fields"  # fmt: skip
 _EXPORTER = "tests/telemetry/test_exporter.py"
 # The modules that listen, and the tests that silent or too many connections end nothing there.
 DOORS: dict[str, list[str]] = {
     # of Locust's page, ours in it, and --metrics-port
-    "web/bounded_server.py": [_ENDS, _SILENT],
+    "web/bounded_server.py": [_ENDS, _SILENT, _WORK],
     # of a master, for its workers
     "swarm/sockets.py": [
         _ENDS,
@@ -39,11 +40,13 @@ DOORS: dict[str, list[str]] = {
     ],
     # of `llama-load record`
     "record/relay.py": [
+        _WORK,
         "tests/record/test_relay.py::test_silent_connections_of_a_recording_keep_nobody_out",
         "tests/record/test_relay.py::test_clients_of_a_recording_that_say_nothing_are_cut_off",
     ],
     # of `llama-load telemetry`
     "telemetry/exporter.py": [
+        _WORK,
         f"{_EXPORTER}::test_silent_connections_keep_nobody_out",
         f"{_EXPORTER}::test_clients_that_say_nothing_are_cut_off",
     ],

@@ -5,6 +5,7 @@ A run on another machine scrapes it.
 
 from __future__ import annotations
 
+import io
 import math
 import socket
 import threading
@@ -13,12 +14,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 from llama_load.bound_headers import AUTHORIZATION, is_bearer
 from llama_load.telemetry.prometheus import PREFIX
 from llama_load.telemetry.source import Source, SourceError, Value
 from llama_load.wire.local_names import is_of_strangers
+from llama_load.wire.request_heads import BoundedHead
 
 PATH = "/metrics"
 # Answers younger than this are given again: several scrapers cost no more than one.
@@ -137,6 +139,15 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_WITHIN_S
     server_version = "llama-load"
     sys_version = ""
+
+    def parse_request(self) -> bool:
+        """See http.server."""
+        connection = self.rfile
+        self.rfile = cast(io.BufferedIOBase, BoundedHead(connection))
+        try:
+            return super().parse_request()
+        finally:
+            self.rfile = connection
 
     def do_GET(self) -> None:
         given = self.headers.get(AUTHORIZATION, "")

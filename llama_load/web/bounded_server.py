@@ -1,9 +1,9 @@
 """The web server of the page and of --metrics-port: silent or slow connections, however many, use
 up no file descriptors.
 
-A head of a request must come within 10 s. All servers of a process together have an eighth of its
-descriptors (the master's port for workers has another one, see `llama_load.swarm.unknown_peers`):
-of those that still owe a head, the oldest makes room.
+A head of a request has at most 64 KiB, and must come within 10 s. All servers of a process together
+have an eighth of its descriptors (the master's port for workers has another one, see
+`llama_load.swarm.unknown_peers`): of those that still owe a head, the oldest makes room.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import gevent
 from gevent import pywsgi
 
 from llama_load.wire.limits import open_files
+from llama_load.wire.request_heads import BoundedHead
 
 HEAD_WITHIN_S = 10.0
 SHARE = 8
@@ -96,6 +97,10 @@ class _Handler(pywsgi.WSGIHandler):  # type: ignore[misc]
     def handle_one_response(self) -> Any:
         _current().has_head()
         return super().handle_one_response()
+
+    def MessageClass(self, source: Any, *_: object) -> Any:
+        """See gevent: the fields of a request's head."""
+        return super().MessageClass(BoundedHead(source))
 
     def _handle_client_error(self, ex: Exception) -> Any:
         """Without a line of gevent in the log, or a traceback: who has no token writes none."""

@@ -17,6 +17,7 @@ from typing import Any
 from locust import argument_parser
 from locust.runners import MasterRunner
 
+from llama_load.bound_headers import COOKIE_OF_PAGES
 from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable, redacted
@@ -32,6 +33,7 @@ from llama_load.web.own_names import host_name, is_own_name, own_names
 from llama_load.web.page_token import PageToken, Reply
 from llama_load.wire.address import parse_url, split_hosts
 from llama_load.wire.local_ports import is_loopback
+from llama_load.wire.request_heads import cookies_of
 from llama_load.workloads.think_time import OF_FILE
 
 READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -76,6 +78,7 @@ class WebGuard:
         self._named = {displayed} if displayed else set()
         self._names = own_names(self._options) | self._named
         web_ui = environment.web_ui
+        _name_cookies(web_ui.app, self._options.web_port)
         self._token = None if self._options.web_login else _token_of(self._options)
         self._inner: Wsgi = web_ui.app.wsgi_app
         web_ui.app.wsgi_app = self._answer
@@ -224,6 +227,8 @@ class WebGuard:
             start_response(reply.status, [*reply.headers, ("Connection", "close")])
             return [reply.body]
 
+        environ["HTTP_COOKIE"] = _own_cookies(environ.get("HTTP_COOKIE", ""))
+
         def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
             kept = [
                 (name, value)
@@ -365,6 +370,16 @@ class WebGuard:
         return None
 
 
+def _name_cookies(app: Any, port: int) -> None:
+    """The cookies of a login (Flask's session, flask-login's memory), as that of the token is:
+    browsers send them to every port of a host, and the recorder knows ours by their names."""
+    for cookie in ("SESSION", "REMEMBER"):
+        name = f"{COOKIE_OF_PAGES}{port}-{cookie.lower()}"
+        app.config[f"{cookie}_COOKIE_NAME"] = name
+        app.config[f"{cookie}_COOKIE_SAMESITE"] = "Strict"
+        app.config[f"{cookie}_COOKIE_HTTPONLY"] = True
+
+
 def _typed(dest: str) -> str:
     """The flag as one types it."""
     return f"--{dest.replace('_', '-')}"
@@ -382,6 +397,15 @@ def _is_count(number: object) -> bool:
     if not isinstance(number, int | float) or isinstance(number, bool):
         return False
     return 0 <= number <= MOST_USERS
+
+
+def _own_cookies(field: str) -> str:
+    """A field Cookie with those of our pages alone: nothing behind here has to read the others."""
+    pairs = []
+    for name, value in cookies_of(field):
+        if name.startswith(COOKIE_OF_PAGES):
+            pairs.append(f"{name}={value}")
+    return "; ".join(pairs)
 
 
 def _too_large(environ: dict[str, Any]) -> tuple[str, str] | None:

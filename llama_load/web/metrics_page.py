@@ -32,16 +32,10 @@ def add_metrics_page(web_ui: Any, metrics: RunMetrics) -> None:
     )
 
 
-def serve_metrics(
-    address: tuple[str, int], metrics: RunMetrics, token: str | None = None
-) -> None:
-    """Serve /metrics, and nothing else, at this address until the process ends.
-
-    With a token only to those who send it. UsageError: the address cannot be used, or the token can
-    be guessed.
-    """
-    check_token(token)
-    is_local = address[0] == LOOPBACK
+def metrics_answer(
+    metrics: RunMetrics, token: str | None, *, is_local: bool
+) -> Callable[..., Iterable[bytes]]:
+    """The WSGI application of --metrics-port. `is_local`: only this machine reaches it."""
     plain = ("Content-Type", "text/plain")
 
     def answer(
@@ -66,9 +60,22 @@ def serve_metrics(
 
         return [metrics.text()]
 
+    return answer
+
+
+def serve_metrics(
+    address: tuple[str, int], metrics: RunMetrics, token: str | None = None
+) -> None:
+    """Serve /metrics, and nothing else, at this address until the process ends.
+
+    With a token only to those who send it. UsageError: the address cannot be used, or the token can
+    be guessed.
+    """
+    check_token(token)
+    is_local = address[0] == LOOPBACK
     server = BoundedServer(
         address,
-        answer,
+        metrics_answer(metrics, token, is_local=is_local),
         log=None,
         error_log=logger,
     )

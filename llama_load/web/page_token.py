@@ -19,13 +19,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode
 
 from llama_load.bound_headers import COOKIE_OF_PAGES, Headers, is_bearer
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
+from llama_load.wire.request_heads import cookies_of
 
 TOKEN = "token"  # noqa: S105 - the name of a field of the query
 LEAST_CHARACTERS = 16
@@ -127,7 +127,7 @@ class PageToken:
         found = _cookies(environ).get(self._cookie)
         if found is None:
             return 0.0
-        end, _, mark = found.value.partition(".")
+        end, _, mark = found.partition(".")
         is_right = hmac.compare_digest(
             mark.encode("utf-8", "replace"), self._mark(end).encode()
         )
@@ -189,11 +189,8 @@ def check_token(given: str | None) -> None:
         )
 
 
-def _cookies(environ: dict[str, Any]) -> SimpleCookie:
-    try:
-        return SimpleCookie(environ.get("HTTP_COOKIE", ""))
-    except CookieError:
-        return SimpleCookie()
+def _cookies(environ: dict[str, Any]) -> dict[str, str]:
+    return dict(cookies_of(environ.get("HTTP_COOKIE", "")))
 
 
 def _query(environ: dict[str, Any]) -> dict[str, list[str]]:

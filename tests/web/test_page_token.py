@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flask
+import flask_login
 import pytest
 import requests
 
+from llama_load.bound_headers import COOKIE_OF_PAGES
 from llama_load.errors import UsageError
 from llama_load.web import page_token
+from llama_load.web.guard import _name_cookies, _own_cookies
 from llama_load.web.page_token import COOKIE_S, RENEWED_S, PageToken
 from llama_load.wire.local_ports import free_port
 from tests import web_client
@@ -222,6 +226,30 @@ def test_a_cookie_of_an_encrypted_page_is_sent_encrypted_alone() -> None:
     assert all(
         "; Secure" in value for name, value in opened.headers if name == "Set-Cookie"
     )
+
+
+def test_the_cookies_of_a_login_have_our_name_and_stay_on_our_site() -> None:
+    """Browsers send them to every port of a host, where the recorder knows them by their names."""
+    app = flask.Flask("page")
+    app.secret_key = TOKEN
+    logins = flask_login.LoginManager()
+    logins.init_app(app)
+    logins.user_loader(lambda _: None)
+    _name_cookies(app, 8089)
+
+    @app.route("/login")
+    def login() -> str:
+        user = flask_login.UserMixin()
+        user.id = "a"
+        flask_login.login_user(user, remember=True)
+        return ""
+
+    cookies = app.test_client().get("/login").headers.getlist("Set-Cookie")
+    assert len(cookies) == 2
+    for cookie in cookies:
+        assert cookie.startswith(f"{COOKIE_OF_PAGES}8089-"), cookie
+        assert "SameSite=Strict" in cookie and "HttpOnly" in cookie
+        assert _own_cookies(f"a=b; {cookie.partition(';')[0]}; c") in cookie
 
 
 def test_a_program_sends_it_as_a_bearer_token(page: LlmPage) -> None:

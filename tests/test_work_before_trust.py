@@ -1,0 +1,80 @@
+"""What a stranger sends costs little before he has shown who he is, whatever stands in it: each
+listener refuses a request with 64 KiB in any of its fields within 10 ms of CPU.
+
+Time is that of the thread, in the listener's own code; a quadratic step over 64 KiB takes seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from llama_load.wire.request_heads import MOST_HEAD_BYTES
+from tests import listeners
+from tests.listeners import Listener
+
+MOST_CPU_S = 0.010
+# Those that some listener reads.
+FIELDS = (
+    *("Host", "Cookie", "Authorization", "X-Api-Key", "Origin", "Accept"),
+    *("Sec-Fetch-Site", "Content-Length", "Transfer-Encoding", "Connection"),
+)
+FILLINGS = ("\\", '"', ";", "%", "=", 'a="\\')
+QUERY = "the query"
+LISTENERS: dict[str, Callable[[], Listener]] = {
+    "page": listeners.page,
+    "page with --web-login": lambda: listeners.page(web_login=True),
+    "metrics port": listeners.metrics_port,
+    "exporter": listeners.exporter,
+    "recorder with a key": listeners.recorder,
+    "recorder": lambda: listeners.recorder(key=None),
+}
+
+
+def request_with(field: str, filling: str) -> bytes:
+    """A request in which this field, or the query, is as large as a head may be."""
+    fields = {"Host": "localhost"}
+    target = "/"
+    if field == QUERY:
+        target += "?token=" + filling.strip() * (8000 // len(filling))
+    else:
+        start = "127.0.0.1" if field == "Host" else ""
+        fields[field] = start + filling * ((MOST_HEAD_BYTES - 256) // len(filling))
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join((f"GET {target} HTTP/1.1", *lines, "", "")).encode("latin-1")
+
+
+def cpu_s(listener: Listener, data: bytes) -> float:
+    """The least of several, because others use the machine, too."""
+    least_s = float("inf")
+    for _ in range(5):
+        begun_s = time.thread_time()
+        listener(data)
+        least_s = min(least_s, time.thread_time() - begun_s)
+        if least_s < MOST_CPU_S:
+            break
+    return least_s
+
+
+@pytest.mark.parametrize("name", LISTENERS)
+def test_a_refused_request_costs_little_whatever_stands_in_its_fields(
+    name: str,
+) -> None:
+    listener = LISTENERS[name]()
+    listener(request_with("Accept", "a"))
+    for field in (*FIELDS, QUERY):
+        for filling in FILLINGS:
+            took_s = cpu_s(listener, request_with(field, filling))
+            assert took_s < MOST_CPU_S, (field, filling, took_s)
+
+
+@pytest.mark.parametrize("name", ["page", "metrics port", "exporter", "recorder"])
+def test_a_head_is_bounded_as_a_whole(name: str) -> None:
+    listener = LISTENERS[name]()
+    fields = "".join(f"X-{number}: {'a' * 8000}\r\n" for number in range(9))
+    head = f"GET / HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()
+    assert len(head) > MOST_HEAD_BYTES
+    answer = listener(head)
+    assert b" 400 " in answer or b" 431 " in answer or b"too long" in answer
