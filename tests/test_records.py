@@ -27,7 +27,7 @@ from llama_load.run_folder.manifest import JOURNAL
 from llama_load.run_folder.reading import recover
 from llama_load.run_folder.writer import open_run
 from llama_load.users.measure import _without_prompt
-from tests.make_records import from_batch, manifest, record
+from tests.make_records import from_batch, manifest, record, table
 
 
 @given(
@@ -283,3 +283,20 @@ def test_equal_texts_of_a_column_are_one_object() -> None:
     assert records.strings("model") == [None] * 1000
     assert records.strings("prompt_index") == list(range(1000))
     assert records.where(records.equals("host", "x")).strings("host") == []
+
+
+def test_the_warm_up_the_run_and_other_workloads_have_no_conversation_in_common() -> (
+    None
+):
+    """Each counts its prompts from 0."""
+    rows = [
+        record(0, conversation_start=0, warmup=True),
+        record(0, conversation_start=0),
+        record(1, conversation_start=0),
+        record(0, conversation_start=0, workload="agent"),
+        record(2),
+    ]
+    warmup, first, second, other, alone = table(*rows).conversations()
+    assert first == second is not None
+    assert len({warmup, first, other}) == 3
+    assert alone is None

@@ -14,7 +14,7 @@ from llama_load.metrics.censoring import ProductLimit
 from llama_load.metrics.rates import most_at_once
 from llama_load.metrics.statistics import total
 from llama_load.observed.record import CANCELLED
-from llama_load.observed.records import Records
+from llama_load.observed.records import ConversationKey, Records
 from llama_load.units import NS_PER_S
 
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -143,13 +143,10 @@ def _conversations(measured: Records) -> list[NDArray[np.int64]]:
 
 def rows_by_conversation(records: Records) -> list[NDArray[np.int64]]:
     """The rows of every conversation, ascending; requests outside of conversations are in none."""
-    rows: dict[tuple[str, int], list[int]] = defaultdict(list)
-    names = zip(
-        records.strings("workload"), records.strings("conversation_start"), strict=True
-    )
-    for row, (workload, start) in enumerate(names):
-        if start is not None:
-            rows[workload, start].append(row)
+    rows: dict[ConversationKey, list[int]] = defaultdict(list)
+    for row, conversation in enumerate(records.conversations()):
+        if conversation is not None:
+            rows[conversation].append(row)
     return [np.array(places) for places in rows.values()]
 
 

@@ -18,6 +18,10 @@ Integers = NDArray[np.int64]
 
 BATCH = 1000
 
+# Which conversation of a run: its workload, whether the warm-up sent it (whose prompts are counted
+# on their own), and the number of its first prompt.
+ConversationKey = tuple[str, bool, int]
+
 
 class Records:
     """A table of request records (the columns of requests.parquet), read column by column as numpy
@@ -129,6 +133,20 @@ class Records:
         none = len(values) - 1
         places = pc.fill_null(column.indices, none).to_numpy(zero_copy_only=False)
         return list(values[places])
+
+    def conversations(self) -> list[ConversationKey | None]:
+        """The conversation of each row; None where the request is of none."""
+        warmup = self.equals("warmup", True).tolist()
+        keys: list[ConversationKey | None] = []
+        for workload, is_warmup, start in zip(
+            self.strings("workload"),
+            warmup,
+            self.strings("conversation_start"),
+            strict=True,
+        ):
+            key = None if start is None else (workload, is_warmup, start)
+            keys.append(key)
+        return keys
 
     def lists(self, name: str) -> tuple[Integers, NDArray[Any]]:
         """A list column: how many values each row has (0 where it has no list), and all values, row

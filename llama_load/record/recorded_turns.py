@@ -268,7 +268,7 @@ def _recorded_turn(line: TurnLine) -> RecordedTurn:
     turn = ReprocessedTurn(
         row=0,
         before=0,
-        thread=(_WORKLOAD, line.conversation, None),
+        thread=(line.conversation, None),
         conversation=line.conversation,
         turn=line.turn,
         prompt=line.prompt_tokens,

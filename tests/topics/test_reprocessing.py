@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from llama_load.serving.launch import Server
+from llama_load.topics import topics
 from tests.conftest import (
     REPOSITORY,
     Finished,
@@ -85,11 +87,25 @@ def planted(
         return sent(run_locust, server.url, folder / "run", given, *flags)
 
 
+# What a run of conversations always has, and the part of a run that is steady, or why there is none.
+ALWAYS = {"steady", "conversations", "reprocessing"}
+
+
 def test_a_clean_run_names_no_cause(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    flags = ("-u", "3", "--num-prompts", "12")
-    run = planted(run_locust, tiny_model, tmp_path, ("-np", "3"), *flags)
+    """A warm-up and the run are no conversation, in no topic."""
+    flags = ("-u", "3", "--num-prompts", "12", "--warmup", "3")
+    data = talks(tmp_path, count=6)
+    run = planted(run_locust, tiny_model, tmp_path, ("-np", "3"), *flags, data=data)
+    records = run.records
+    cached = records.numbers("cached_tokens")
+    # Nobody had sent a first prompt before; all of one is lost where it is taken for a later turn.
+    assert (cached[records.numbers("turn") == 1] < 50).all()
+    assert records.equals("warmup", True).any()
+    summary = run.summary["llama_load"]
+    assert {topic.key for topic in topics() if summary[topic.key]} == ALWAYS
+    assert summary["conversations"]["count"] == 3
     found = figures(run)
     assert found["causes"] == []
     assert found["turns"] == 9
@@ -97,6 +113,21 @@ def test_a_clean_run_names_no_cause(
     # All of a prompt was cached once its conversation went on, up to the template's end.
     assert found["cached_tokens"] >= 0.97 * found["could_tokens"]
     assert "Prompts Processed Again" not in run.out
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "name",
+    ["sharegpt_chat", "completions", "synthetic", "long_document", "speculation"],
+)
+def test_of_single_requests_no_topic_has_anything(
+    name: str, llama_server: Server, run_locust: RunLocust
+) -> None:
+    flags = ("-u", "4", "--num-prompts", "16", "--output-len", "12")
+    locustfile = CONVERSATIONS.with_name(f"{name}.py")
+    run = run_locust(llama_server.url, *flags, locustfile=locustfile)
+    summary = run.summary["llama_load"]
+    assert {topic.key for topic in topics() if summary[topic.key]} == {"steady"}
 
 
 def taken_turns(run: Finished) -> list[str]:

@@ -45,17 +45,17 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
     records = evidence.records
     delay_ms = records.numbers("delay_ms")
     waited_ms = records.numbers("waited_ms")
-    starts = records.strings("conversation_start")
+    conversations = records.conversations()
     parents = {
-        start
-        for start, agent in zip(
-            starts,
+        conversation
+        for conversation, agent in zip(
+            conversations,
             records.strings("agent"),
             strict=True,
         )
         if agent is not None
     }
-    alone = np.array([start not in parents for start in starts], dtype=np.bool_)
+    alone = np.array([each not in parents for each in conversations], dtype=np.bool_)
     known = ~np.isnan(delay_ms) & ~np.isnan(waited_ms) & alone
     if known.any():
         late = int((known & (waited_ms > delay_ms * (1 + LATE_RATIO) + LATE_MS)).sum())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.records import Records
+from llama_load.observed.records import ConversationKey, Records
 from llama_load.observed.telemetry_series import Series
 from llama_load.observed.window import Window
 from llama_load.targets.servers.slot_log import SlotLog, SlotTask
@@ -30,7 +30,8 @@ SLACK_RATIO = 0.02
 # A share of a prompt's text is its share of the tokens within this error.
 TEXT_RATIO = 0.25
 
-Thread = tuple[str | None, str | None, str | None]
+# A conversation, of a recording its name, and the sub-agent in it.
+Thread = tuple[ConversationKey | str, str | None]
 Timing = tuple[int, str, str]
 
 
@@ -428,13 +429,8 @@ def _threads(records: Records) -> list[Thread | None]:
     """The history that each request belongs to: a conversation's, or a sub-agent's in it; None
     outside of conversations."""
     threads: list[Thread | None] = []
-    names = zip(
-        records.strings("workload"),
-        records.strings("conversation_start"),
-        records.strings("agent"),
-        strict=True,
-    )
-    for workload, start, agent in names:
-        thread = None if start is None else (workload, str(start), agent)
+    names = zip(records.conversations(), records.strings("agent"), strict=True)
+    for conversation, agent in names:
+        thread = None if conversation is None else (conversation, agent)
         threads.append(thread)
     return threads
