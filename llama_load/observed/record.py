@@ -71,7 +71,7 @@ class RequestRecord:
     status: str  # "ok", "cancelled", "aborted" or a failure class
     http_status: int | None = None  # of the last answer
     error: str | None = None  # message of a failed request
-    finish_reason: str | None = None  # as the server sent it
+    finish_reason: str | None = None  # in OpenAI's words where it is known
     # with --json-schema: whether the answer follows the schema
     valid_answer: bool | None = None
 

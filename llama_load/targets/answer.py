@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from llama_load.failure_kind import FailureKind
+from llama_load.targets.finish_reasons import GIVEN_UP, finish_reason_of, is_known
 from llama_load.targets.server_errors import (
     context_numbers,
     describe_error,
@@ -37,9 +38,6 @@ NULL = msgspec.Raw(b"null")
 # Unicode categories without a visible character: separators, control and format characters
 # (zero-width space).
 _INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
-# finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers
-# whose provider failed.
-GIVEN_UP = {"abort", "error"}
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -91,17 +89,35 @@ def is_visible(text: str | None) -> bool:
 
 
 class ChoiceText:
-    """The text of one choice of an answer so far, and its finish_reason.
-
-    "" counts as not ended.
-    """
+    """The text of one choice of an answer so far, and its finish_reason in OpenAI's words."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []  # of the answer
         self.thoughts: list[str] = []  # of the reasoning before it
         self.call_pieces: list[bytes] = []  # of tool calls, as JSON
         self.finish_reason: str | None = None
+        # pieces when it came first
+        self._finished_at = 0
         self.appeared = False
+
+    def finish(self, sent: str) -> None:
+        """Keep the finish_reason of an event whose text is kept."""
+        reason = finish_reason_of(sent)
+        if reason is not None and reason != self.finish_reason:
+            self.finish_reason = reason
+            self._finished_at = self._number_of_pieces
+
+    @property
+    def has_end(self) -> bool:
+        """Whether its finish_reason ended it: a known one, after which nothing of it came. Some
+        servers send one with every event."""
+        return (
+            is_known(self.finish_reason) and self._finished_at == self._number_of_pieces
+        )
+
+    @property
+    def _number_of_pieces(self) -> int:
+        return len(self.pieces) + len(self.thoughts) + len(self.call_pieces)
 
     @property
     def reasoning(self) -> str:
@@ -195,7 +211,7 @@ class AnswerReader(ChoiceText):
 
         # The common case: text of the only choice.
         if choice.finish_reason:
-            self.finish_reason = choice.finish_reason
+            self.finish(choice.finish_reason)
         if (
             not self.token_ns
             and self.first_answer_ns is None
@@ -239,8 +255,6 @@ class AnswerReader(ChoiceText):
         if choice.index > 0:
             kept = self.others.setdefault(choice.index, ChoiceText())
         kept.appeared = True
-        kept.finish_reason = choice.finish_reason or kept.finish_reason
-
         text = choice.text
         thought = None
         is_call = False
@@ -256,6 +270,8 @@ class AnswerReader(ChoiceText):
             kept.thoughts.append(thought)
         if text:
             kept.pieces.append(text)
+        if choice.finish_reason:
+            kept.finish(choice.finish_reason)
         return text, thought, is_call
 
     def is_token(self, at_ns: int, *, visible: bool) -> bool:
@@ -383,8 +399,11 @@ class AnswerReader(ChoiceText):
                 FailureKind.NO_STREAM,
                 f"the answer is {content_type or 'without a Content-Type'}, not an event stream",
             )
-        reasons = [choice_text.finish_reason for choice_text in self.choices]
-        unfinished = reasons.count(None)
+        unfinished = 0
+        for choice_text in self.choices:
+            # [DONE] confirms a reason that is not known, or that came with every event.
+            is_confirmed = self.done and choice_text.finish_reason is not None
+            unfinished += not (choice_text.has_end or is_confirmed)
         if unfinished:
             if not self.token_ns and not self.done:
                 return (
@@ -393,8 +412,8 @@ class AnswerReader(ChoiceText):
                     "context)",
                 )
             which = ""
-            if len(reasons) > 1:
-                which = f" for {unfinished} of {len(reasons)} choices"
+            if len(self.choices) > 1:
+                which = f" for {unfinished} of {len(self.choices)} choices"
             return (
                 FailureKind.CUT_OFF,
                 f"the stream ended without a finish_reason{which}",

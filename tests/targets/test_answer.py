@@ -326,6 +326,38 @@ def test_an_empty_finish_reason_is_none() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "word", ["null", "None", " ", "undefined", "running", "stop", "STOP"]
+)
+def test_a_finish_reason_with_every_event_ends_nothing(word: str) -> None:
+    """koboldcpp sends "null", Gemini's relays "STOP". [DONE] confirms a word that is one, the
+    usual finish ends any."""
+    events = [choice(0, "a", word), choice(0, "b", word)]
+    assert read(*events).failure(complete())[0] == "cut_off"
+    says_nothing = word in ("null", "None", " ", "undefined")
+    done = read(*events, "[DONE]").failure(complete())
+    assert (done is not None) == says_nothing
+    ended = read(*events, choice(0, finish="length"))
+    assert (ended.failure(complete()), ended.finish_reason) == (None, "length")
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ("MAX_TOKENS", "length"),
+        ("eos_token", "stop"),
+        ("tool_use", "tool_calls"),
+        ("content-filter", "content_filter"),
+        ("a new one", "a new one"),
+    ],
+)
+def test_a_finish_reason_is_kept_in_openais_words(sent: str, reason: str) -> None:
+    reader = read(choice(0, "a"), choice(0, finish=sent))
+    assert reader.finish_reason == reason
+    is_unknown = reason == "a new one"
+    assert (reader.failure(complete()) is not None) == is_unknown
+
+
 def choice(index: int, text: str = "", finish: str | None = None) -> str:
     delta = {"content": text} if text else {}
     return json.dumps(

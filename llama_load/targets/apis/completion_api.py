@@ -12,8 +12,6 @@ from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Timings, usage_of
 
-_STOPPED = {"eos": "stop", "word": "stop", "limit": "length"}
-
 
 class _NativeEvent(msgspec.Struct, gc=False):
     content: str = ""
@@ -39,13 +37,12 @@ class NativeReader(PartReader):
         self.fail(event.error)
         if event.timings is not None:
             self.timings = event.timings
+        is_token = self.token(at_ns, text=event.content)
         if event.stop:
             self.done = True
-            self.finish_reason = _STOPPED.get(
-                event.stop_type or "", event.stop_type or "stop"
-            )
+            self.finish(event.stop_type or "stop")
             self.usage = usage_of(event.tokens_evaluated, event.tokens_predicted)
-        return self.token(at_ns, text=event.content)
+        return is_token
 
 
 class CompletionApi(GeneratingApi):

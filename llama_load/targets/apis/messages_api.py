@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
 # This API refuses a request that does not limit its answer.
 LEAST_MAX_TOKENS = 1024
-_FINISHED = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "tool_use": "tool_calls",
-}
 
 
 class _Tokens(msgspec.Struct, gc=False):
@@ -82,7 +76,7 @@ class MessagesReader(PartReader):
         if event.usage is not None:
             self._count(event.usage)
         if delta is not None and delta.stop_reason:
-            self.finish_reason = _FINISHED.get(delta.stop_reason, delta.stop_reason)
+            self.finish(delta.stop_reason)
         self.done |= event.type == "message_stop"
         self.fail(event.error)
         return False

@@ -90,12 +90,7 @@ class ResponsesReader(PartReader):
             if response.usage is not None:
                 self.usage = response.usage.as_usage()
             why = (response.incomplete_details or {}).get("reason")
-            if kind == "response.completed":
-                self.finish_reason = "stop"
-            elif why == "max_output_tokens":
-                self.finish_reason = "length"
-            else:
-                self.finish_reason = str(why)
+            self.finish("stop" if kind == "response.completed" else str(why))
         elif kind == "error":
             self.error = event.message or "the stream ended with an error"
             self.fail(event.error)
