@@ -56,7 +56,7 @@ test-heavy: $(VENV)/.dev
 test-containers: $(VENV)/.dev
 	@scripts/debian.sh
 	@$(PIP) -e '.[heavy]'
-	$(PYTEST) -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
+	$(PYTEST) -m heavy tests/heavy/test_containers.py tests/repository/test_docker_files.py -v -s
 
 # The packages of the image with their hashes, newest versions that pyproject.toml allows.
 lock: $(VENV)/.dev

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.long_virtual_run [--hours 8] [--rate 1] [--workers 2]
 
-The real master and workers under simulation (`benchmarks.swarm_simulation`), in one process, with
+The real master and workers under simulation (`tests.simulation`), in one process, with
 an open loop and without faults. Records are counted and forgotten, as the journal on disk would
 have them. Looked at after a garbage collection are the blocks that Python has allocated for its
 objects (90 bytes each on average), and what malloc has given out: larger objects, and Arrow's.
@@ -29,11 +29,11 @@ import gevent
 import numpy as np
 
 from benchmarks.harness import heading
-from benchmarks.swarm_simulation.kept import kept_by_master, kept_by_worker
-from benchmarks.swarm_simulation.machines import Machine, Request, Writer
-from benchmarks.swarm_simulation.master_process import Plan
-from benchmarks.swarm_simulation.virtual_loop import virtual_time
-from benchmarks.swarm_simulation.world import World
+from tests.simulation.kept import kept_by_master, kept_by_worker
+from tests.simulation.machines import Machine, Request, Writer
+from tests.simulation.master_process import Plan
+from tests.simulation.virtual_loop import virtual_time
+from tests.simulation.world import World
 
 HOUR_S = 3600.0
 USERS = 4

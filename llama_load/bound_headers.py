@@ -1,7 +1,8 @@
 """Header fields for one server: keys among them go to its scheme, host and port, and nowhere else.
 
 Whatever sends a request takes its keys in a `BoundHeaders` and asks it for the fields of the
-request's own URL. No other module makes an Authorization header (tests/test_key_doors.py).
+request's own URL. No other module makes an Authorization header
+(tests/repository/test_key_doors.py).
 """
 
 from __future__ import annotations

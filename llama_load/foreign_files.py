@@ -3,7 +3,7 @@ names.
 
 Regular files alone (a pipe or device would be waited for, or has no end), at most a limit of bytes,
 whatever their size on disk says; JSON also by depth and memory (`llama_load.foreign_json`).
-`tests/test_foreign_doors.py` finds what opens files elsewhere.
+`tests/repository/test_foreign_doors.py` finds what opens files elsewhere.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Generate docs/flags.md, metrics.md, sweep-plans.md and api.md, and benchmarks/limits.md, from the
-code. tests/test_docs.py compares them."""
+code. tests/repository/test_docs.py compares them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Record what the commands of README and docs print: python -m scripts.record_printed [NAME …]
 
-A recording is a run folder (or a text) in tests/data/printed. tests/test_printed.py renders it and
-compares each output that the documentation quotes. Record on a machine that does nothing else; then
-quote: python -m tests.printed NAME prints what there is.
+A recording is a run folder (or a text) in tests/data/printed. tests/repository/test_printed.py
+renders it and compares each output that the documentation quotes. Record on a machine that does
+nothing else; then quote: python -m tests.printed NAME prints what there is.
 """
 
 from __future__ import annotations

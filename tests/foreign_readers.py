@@ -1,6 +1,6 @@
 """What reads bytes of others, each with bytes that it accepts or nearly: for hypothesis
 (`tests/test_fuzz_readers.py`), the coverage-guided fuzzer (`tests/heavy/fuzz_readers.py`), and the
-test that none is missing (`tests/test_fuzz_coverage.py`).
+test that none is missing (`tests/repository/test_fuzz_coverage.py`).
 
 Each reader gets the path of a file with these bytes, in a folder where it is alone.
 """

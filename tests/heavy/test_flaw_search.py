@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.flaw_search.draw import drawn
-from benchmarks.flaw_search.outcome import judged
-from benchmarks.flaw_search.tally import Tally, read_tally, wilson
+from tests.search.draw import drawn
+from tests.search.outcome import judged
+from tests.search.tally import Tally, read_tally, wilson
 
 pytestmark = [
     pytest.mark.heavy,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.test_docker_files import BIN, DOCKER, unknown_flags
+from tests.repository.test_docker_files import BIN, DOCKER, unknown_flags
 
 pytestmark = pytest.mark.heavy
 

@@ -8,8 +8,8 @@ from multiprocessing import get_context
 
 import pytest
 
-from benchmarks.swarm_simulation.planted import PLANTED, SHOWN_BY, planted
-from benchmarks.swarm_simulation.world import run_seed
+from tests.simulation.planted import PLANTED, SHOWN_BY, planted
+from tests.simulation.world import run_seed
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 

@@ -1,5 +1,5 @@
 """A swarm whose network fails while `--at-end wait` waits for the last requests, on a virtual clock
-(`benchmarks/swarm_simulation`)."""
+(`tests/simulation`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from random import Random
 import gevent
 import pytest
 
-from benchmarks.swarm_simulation.machines import spooled_ids
-from benchmarks.swarm_simulation.network import WAYS
-from benchmarks.swarm_simulation.virtual_loop import virtual_time
-from benchmarks.swarm_simulation.world import World, broken_of
 from llama_load.swarm import messages, presence
 from llama_load.swarm.master import MasterRun
+from tests.simulation.machines import spooled_ids
+from tests.simulation.network import WAYS
+from tests.simulation.virtual_loop import virtual_time
+from tests.simulation.world import World, broken_of
 
 ANSWER_S = 3.0
 WAIT_S = 900.0

@@ -1,0 +1,192 @@
+"""No function that reads bytes of others is without a fuzzer.
+
+They are found in the source: what opens or decodes files, JSON, tables and images, or receives from
+a socket. `READERS` are run with the bytes that they accept, and what is called then is fuzzed;
+what is not must be in a list here, with the test that fuzzes it, or the reason why nobody else
+can have written what it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.foreign_readers import READERS, attempt, put
+from tests.repository.test_foreign_doors import (
+    BUNDLED,
+    DOORS,
+    KERNEL,
+    LISTED,
+    OURS,
+    PACKAGE,
+    PEER,
+    kind_of,
+)
+from tests.repository.test_security_page import functions
+
+OPENS = {
+    "open_foreign",
+    "read_foreign",
+    "read_foreign_json",
+    "begin_of",
+    "decode_foreign",
+    "check_json",
+}
+RECEIVES = {
+    "recv",
+    "recv_into",
+    "recvmsg",
+    "recvmsg_into",
+    "recv_multipart",
+    "unserialize",
+}
+# What is read there nobody else can have written (see `test_foreign_doors`).
+TRUSTED = {OURS, KERNEL, BUNDLED, PEER}
+# The test whose examples, made by hypothesis, go through it.
+_ANY_ANSWER = (
+    "tests/wire/test_exchange.py::test_any_bytes_end_in_a_record_never_in_a_traceback"
+)
+FUZZED = {
+    "swarm/sockets.py Server.recv_from_client": "tests/heavy/test_swarm_fuzz.py::test_a_good_worker_is_always_taken_in",
+    "wire/connection.py Connection.on_readable": _ANY_ANSWER,
+    "wire/read_loop.py ReadLoop.handle": _ANY_ANSWER,
+}
+# Why it needs none.
+_READ_PLAN = "its bytes are kept; `read_plan`, which is fuzzed, has read the same file"
+_NOT_UNDERSTOOD = "the bytes are passed over or passed on"
+SIMPLE = {
+    "cli/sweep_command.py _plan_of_arguments": _READ_PLAN,
+    "cli/tune_command.py _tune": _READ_PLAN,
+    "listening_sockets.py by_netlink": "the kernel's answer",
+    "options/known_secrets.py _values_of_variable": "a variable of the environment",
+    "plugins.py _is_there_any": "installed packages, whose code runs",
+    "record/relay.py Relay._woken": "its own byte, from its own socket",
+    "run_folder/folder_lock.py lock_folder": "a folder",
+    "run_folder/whole_file.py new_file": "opens new files alone",
+    "serving/cold_start.py drop": _NOT_UNDERSTOOD,
+    "serving/cold_start.py read": _NOT_UNDERSTOOD,
+    "serving/cold_start.py _count_pages": _NOT_UNDERSTOOD,
+    "serving/simulated.py SimulatedServer._on_request": "of the simulated server, which tests alone ask",
+    "serving/simulated.py SimulatedServer._read": "of the simulated server, which tests alone ask",
+    "serving/simulated.py read_log": "of the simulated server, which tests alone ask",
+    "targets/answer_form.py form_fields": "`check_schema`, which is fuzzed, has decoded it before",
+    "targets/apis/changed_prompts.py changed_message": "what this package has just encoded",
+    "web/experiment_pages.py add_experiments.result_file": _NOT_UNDERSTOOD,
+    "wire/connection.py Connection.is_quiet": _NOT_UNDERSTOOD,
+    "workloads/huggingface.py DataSet._file": "as many bytes as an image may have go to `image_of`, which is fuzzed",
+    "workloads/prompt.py facts_json": "what this function has just encoded",
+}
+
+
+def place(file: str, name: str) -> str:
+    return f"{file} {name}".strip()
+
+
+def calls(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.Call]]:
+    """Every call below a node, with the qualified name of the function or class that it is in."""
+    for child in ast.iter_child_nodes(node):
+        inner = names
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = (*names, child.name)
+        if isinstance(child, ast.Call):
+            yield ".".join(names), child
+        yield from calls(child, inner)
+
+
+def reads(call: ast.Call) -> str | None:
+    """How a call reads bytes of others; None: it does not."""
+    last = ast.unparse(call.func).rpartition(".")[2]
+    if last in OPENS:
+        return "door"
+    return "socket" if last in RECEIVES else kind_of(call)
+
+
+def readers_in(package: Path) -> set[str]:
+    """The functions that read bytes of others. (A decoder that a class or module makes belongs to
+    it.)"""
+    found = set()
+    for path in sorted(package.rglob("*.py")):
+        file = str(path.relative_to(package))
+        for name, call in calls(ast.parse(path.read_text(encoding="utf-8"))):
+            kind = reads(call)
+            _, reason = LISTED.get((file, kind or ""), (0, ""))
+            if kind is not None and reason not in TRUSTED and file not in DOORS:
+                found.add(place(file, name))
+    return found
+
+
+def called_by(name: str, folder: Path) -> set[str]:
+    """The functions of the package that a reader runs through, with the classes and modules that
+    they are in."""
+    reader = READERS[name]
+    file = put(reader, folder)
+    seen: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
+            module = code.co_filename[len(str(PACKAGE)) + 1 :]
+            names = code.co_qualname.replace(".<locals>", "").split(".")
+            seen.update(
+                place(module, ".".join(names[:count]))
+                for count in range(len(names) + 1)
+            )
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        attempt(reader, file, reader.good)
+    finally:
+        sys.setprofile(before)
+    return seen
+
+
+def test_every_reader_of_foreign_bytes_is_fuzzed(tmp_path: Path) -> None:
+    found = readers_in(PACKAGE)
+    called = set()
+    for number, name in enumerate(READERS):
+        called |= called_by(name, tmp_path / str(number))
+    listed = FUZZED.keys() | SIMPLE.keys()
+    assert len(found) > 60
+    assert found - called - listed == set(), "these have no fuzzer: add them to READERS"
+    assert listed - found == set(), "no longer there"
+
+
+@pytest.mark.parametrize("test", sorted(set(FUZZED.values())))
+def test_the_fuzzers_named_here_exist(test: str) -> None:
+    file, _, name = test.partition("::")
+    source = (REPOSITORY / file).read_text(encoding="utf-8")
+    assert name in functions(source)
+    assert "hypothesis" in source or "fuzz" in source
+
+
+def test_a_new_reader_is_found(tmp_path: Path) -> None:
+    (tmp_path / "new.py").write_text(
+        """
+decode = msgspec.json.Decoder(dict)
+
+class Page:
+    def read(self, path):
+        def inner():
+            return open_foreign(path, 5)
+        return json.loads(inner().read())
+
+def receive(sock):
+    return sock.recv(5)
+
+def harmless(text):
+    return text.upper()
+"""
+    )
+    assert readers_in(tmp_path) == {
+        "new.py",
+        "new.py Page.read.inner",
+        "new.py Page.read",
+        "new.py receive",
+    }

@@ -1,0 +1,250 @@
+"""Keys go to the server that a person named, through one door: `llama_load.bound_headers`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llama_load import plain_http, processes
+from llama_load.bound_headers import (
+    NO_HEADERS,
+    OtherServerError,
+    bearer,
+    bound,
+    is_bearer,
+    origin_of,
+)
+from llama_load.cli import found_server
+from llama_load.cli.main import main
+from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
+from llama_load.processes import listens_as_we_do
+from llama_load.wire.address import parse_url
+from llama_load.wire.request import Request
+from tests.json_server import json_server
+
+PACKAGE = Path(__file__).parents[2] / "llama_load"
+KEY = "sk-door-0123456789"
+# Who has named the URL that keys are bound to.
+BINDS = {
+    "options/server_keys.py": "the command line, the environment or a plan",
+    "run/telemetry_process.py": "--scrape",
+    "cli/otlp_push.py": "--push",
+    "serving/cold_start.py": "a server that we have started, with its own key",
+}
+# What sends requests without `plain_http` and `wire`, with keys of its own.
+OTHER_CLIENTS = {
+    "run_folder/upload.py",
+    "workloads/huggingface.py",
+    "lab/dataset_tools/catalogue.py",
+}
+CLIENTS = {
+    "requests",
+    "urllib.request",
+    "http.client",
+    "urllib3",
+    "httpx",
+    "aiohttp",
+    "fsspec",
+    "geventhttpclient",
+}
+
+
+WORDS = re.compile(
+    r"(?i)authorization|bearer|BoundHeaders\(|\bbound\(|\b(?:"
+    + "|".join(map(re.escape, CLIENTS))
+    + r")\b"
+)
+
+
+def modules() -> dict[str, ast.Module]:
+    """Those with one of the words."""
+    texts = {
+        str(path.relative_to(PACKAGE)): path.read_text()
+        for path in PACKAGE.rglob("*.py")
+    }
+    return {name: ast.parse(text) for name, text in texts.items() if WORDS.search(text)}
+
+
+def called(node: ast.AST) -> str:
+    return (
+        node.func.id
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        else ""
+    )
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
+    headers, constructed, binds, clients = set(), set(), set(), set()
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value.casefold()
+                if text == "authorization" or text.startswith("bearer "):
+                    headers.add(name)
+            if called(node) == "BoundHeaders":
+                constructed.add(name)
+            if called(node) == "bound":
+                binds.add(name)
+            if any(module in CLIENTS for module in imported(node)):
+                clients.add(name)
+    assert headers == {"bound_headers.py"}
+    # the second one reads them from its pipe
+    assert constructed == {"bound_headers.py", "telemetry/source.py"}
+    assert binds == BINDS.keys()
+    assert clients <= OTHER_CLIENTS
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [
+        ("http://a:80", "http://A/v1"),
+        ("a:8080/v1", "http://a:8080"),
+        ("https://a", "https://a:443/x?y=z"),
+        ("http://[::1]:1", "http://[::1]:1/x"),
+        ("http://bücher.example", "http://xn--bcher-kva.example:80/"),
+    ],
+)
+def test_keys_go_to_the_origin_that_they_are_for(named: str, asked: str) -> None:
+    assert bound(named, bearer("k")).for_origin(origin_of(asked)) == bearer("k")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["http://a:8081", "https://a:8080", "http://a.evil:8080", "http://a@evil:8080", "http://127.0.0.1:8080", "ftp://a:8080", "//a:8080", "", "http://a:99999", "http://[a:8080"],
+)  # fmt: skip
+def test_keys_go_to_no_other_origin(asked: str) -> None:
+    keys = bound("http://a:8080", bearer(KEY))
+    with pytest.raises(OtherServerError) as told:
+        keys.for_origin(origin_of(asked))
+    assert KEY not in str(told.value)
+    assert NO_HEADERS.for_origin(origin_of(asked)) == ()
+
+
+def test_both_senders_refuse_to_carry_a_key_to_another_server() -> None:
+    with json_server({"/x": {}}) as named, json_server({"/x": {}}) as other:
+        session = plain_http.Session(bound(named.url, bearer(KEY)))
+        assert session.get(f"{named.url}/x").ok
+        with pytest.raises(OtherServerError):
+            session.get(f"{other.url}/x")
+        assert named.headers[0]["Authorization"] == f"Bearer {KEY}"
+        assert other.headers == []
+        request = Request("POST", "/x", keys=bound(named.url, bearer(KEY)))
+        assert KEY.encode() in request.head(parse_url(named.url))
+        with pytest.raises(OtherServerError):
+            request.head(parse_url(other.url))
+
+
+def test_a_redirect_carries_no_key() -> None:
+    with json_server({}) as other:
+        away = (307, {}, {"Location": f"{other.url}/x"})
+        with json_server({"/x": away}) as named:
+            assert (
+                plain_http.Session(bound(named.url, bearer(KEY)))
+                .get(f"{named.url}/x")
+                .status
+                == 307
+            )
+        assert other.headers == []
+
+
+def test_keys_in_the_environment_are_for_the_servers_named_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLAMA_LOAD_API_KEY", KEY)
+    assert environment_key_for("http://a:1").fields == bearer(KEY)
+    monkeypatch.setenv(KEYS_FOR, "http://a:1, https://b")
+    assert environment_key_for("http://a:1/v1").fields == bearer(KEY)
+    assert environment_key_for("https://b:443").fields == bearer(KEY)
+    given = (*bearer(KEY), ("X-Team", KEY), ("User-Agent", "me"))
+    for url in ("http://a:2", "http://b", "https://c"):
+        assert headers_for(url, given).fields == (("User-Agent", "me"),)
+    monkeypatch.setenv(KEYS_FOR, "none")
+    assert environment_key_for("http://a:1").fields == ()
+
+
+def test_a_bearer_token_is_compared_whole() -> None:
+    assert is_bearer("Bearer geheim", "geheim")
+    for given in (
+        "",
+        "geheim",
+        "Bearer gehei",
+        "Bearer geheim2",
+        "Basic geheim",
+        "Bearer ü",
+        "Bearer \udcff",
+    ):
+        assert not is_bearer(given, "geheim")
+
+
+MODELS = {"data": [{"id": "m", "owned_by": "stranger"}]}
+HEADERS = {"LLAMA_LOAD_API_KEY": KEY, "LLAMA_LOAD_HEADER": f"X-Team: {KEY}"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param("", marks=pytest.mark.heavy),
+        pytest.param("no", marks=pytest.mark.heavy),
+        "yes",
+    ],
+)
+def test_a_server_that_was_found_gets_a_key_only_if_the_person_agrees(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`answer`: "" where nobody can be asked. The chat endpoint refuses everything: preflight and a
+    probe are over at once."""
+    for name, value in (HEADERS | {KEYS_FOR: ""}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(found_server, "is_there", lambda: bool(answer))
+    monkeypatch.setattr(found_server, "agrees", lambda question: answer == "yes")
+    pages = {
+        path: {} for path in ("/health", "/props", "/metrics", "/slots", "/version")
+    }
+    models = (200, MODELS, {"Content-Type": "application/json"})
+    with json_server(
+        {"/v1/models": models, "/v1/chat/completions": (500, {}, {})} | pages
+    ) as server:
+        ports = [server.server_address[1]]
+        monkeypatch.setattr(found_server, "USUAL_PORTS", ports)
+        assert main(["capacity", "--max-time", "20"]) != 0
+        got = [headers for headers in server.headers if KEY in str(headers)]
+        assert len(server.headers) > 3  # it was found, and asked what it is
+    assert bool(got) == (answer == "yes")
+
+
+def test_a_process_is_ours_only_if_all_that_listens_on_the_port_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        port = ours.getsockname()[1]
+        assert listens_as_we_do(port)
+        with monkeypatch.context() as patched:  # we are everybody whom nobody knows
+            patched.setattr(processes, "_overflow_user", os.getuid)
+            assert not listens_as_we_do(port)
+        if os.getuid() == 0:  # a stranger's socket beside ours, on another address
+            code = f"import os, socket; os.setuid(65534); s = socket.create_server(('127.0.0.2', {port})); print(flush=True); input()"
+            stranger = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            try:
+                stranger.stdout.readline()
+                assert not listens_as_we_do(port)
+            finally:
+                stranger.communicate(b"\n", timeout=10)
+    assert not listens_as_we_do(port)

@@ -1,0 +1,92 @@
+"""Texts leave through doors that know no secret: `write_whole`, the redacted stdout and stderr, and
+Locust's redacted files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "llama_load"
+# Modules that write otherwise, and why no secret leaves there.
+OTHERS = {
+    "code_cache.py": "our own code, compiled, in __pycache__",
+    "run_folder/whole_file.py": "the door",
+    "terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
+    "reports/formats.py": "stdout as bytes, of redacted texts and of tables",
+    "record/private_lines.py": "redacted lines, for the owner alone",
+    "record/exchange_copies.py": "what passed, for the recording process, which redacts what it writes",
+    "run_folder/journal.py": "records, whose foreign texts are printable",
+    "telemetry/sampler.py": "signs for its parent",
+    "lab/perplexity/binary.py": "the output of a program, not kept",
+    "telemetry/sample_file.py": "samples, whose foreign texts are printable",
+    "lab/sweep/folder.py": "redacted bytes, appended",
+    "lab/sweep/running_server.py": "redacted lines of a log",
+    "lab/sweep/run_cell.py": "the log of a run, which redacts what it prints",
+    "lab/run_forker.py": "exit codes for its parent",
+    "web/experiments.py": "the log of a command, which redacts what it prints",
+    "serving/registry.py": "redacted commands, for the owner alone",
+    "serving/supervisor.py": "the output of servers, and events for its parent",
+    "serving/simulated.py": "the log of the simulated server: times",
+    "cli/simulated_command.py": "an empty log",
+    "cli/files_command.py": "a bundled file",
+    "preflight/calibration.py": "numbers",
+    "lab/dataset_tools/generator.py": "made texts",
+    "lab/dataset_tools/inspection.py": "an image of a data set for the person",
+    "lab/server_bench/server_bench.py": "questions of a benchmark",
+    "lab/server_bench/bench_run.py": "a locustfile with flags of the benchmark",
+    "swarm/signals.py": "a control sequence",
+}
+WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}
+_MODE = re.compile(r"[rwax]?[bt]?[+]?[bt]?")
+
+
+def name_of(node: ast.Call) -> str:
+    called = node.func
+    return (
+        called.attr
+        if isinstance(called, ast.Attribute)
+        else called.id
+        if isinstance(called, ast.Name)
+        else ""
+    )
+
+
+def writes(node: ast.AST) -> bool:
+    """Whether this opens a file to write, or writes to a descriptor."""
+    if isinstance(node, ast.Attribute) and node.attr == "buffer":
+        return isinstance(node.value, ast.Attribute) and node.value.attr in (
+            "stdout",
+            "stderr",
+            "__stdout__",
+            "__stderr__",
+        )
+    if not isinstance(node, ast.Call):
+        return False
+    name = name_of(node)
+    if name == "write" and isinstance(node.func, ast.Attribute):
+        return isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
+    if name in ("open", "fdopen"):
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        modes = [
+            each.value
+            for each in given
+            if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        ]
+        flags = " ".join(ast.dump(each) for each in given)
+        return any(
+            _MODE.fullmatch(mode) and set(mode) & set("wax+") for mode in modes
+        ) or bool(re.search("O_(WRONLY|RDWR|CREAT)", flags))
+    # not our functions of such a name
+    return name in WRITES and isinstance(node.func, ast.Attribute)
+
+
+def test_no_other_door() -> None:
+    words = re.compile("open|write|mkstemp|Temporary|buffer")
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        if words.search(text) and any(map(writes, ast.walk(ast.parse(text)))):
+            found.add(str(path.relative_to(PACKAGE)))
+    assert found - OTHERS.keys() == set()
+    assert OTHERS.keys() - found == set(), "no longer needed"
