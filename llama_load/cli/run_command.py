@@ -41,6 +41,8 @@ def add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         "sharegpt_chat) --headless --host URL in one word, and takes every flag of a run "
         "(llama-load flags).",
         examples={
+            "8 users and 100 questions, within two minutes": "llama-load run "
+            "http://127.0.0.1:8080",
             "8 users, 64 questions": "llama-load run http://127.0.0.1:8080 -u 8 -n 64",
             "The server on this machine": "llama-load run -u 8 -n 64",
             "Another workload (llama-load path lists them), or your own locustfile": "llama-load "

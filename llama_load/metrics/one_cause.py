@@ -1,5 +1,5 @@
-"""One cause, one remedy: where other programs took the machine, the checks that they broke say what
-to do once."""
+"""One cause, one remedy: where other programs took the machine, or prompts came from a cache, the
+checks that this broke say what to do once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.cpu_shares import OTHERS, cpu_shares
 from llama_load.metrics.evidence import Evidence
@@ -30,6 +31,44 @@ NOT_CAUSED = frozenset(
         "buffered_ratio",  # which knows whether the client was late
     )
 )
+# Prompts that came from a cache, and the checks that see what this does to latencies.
+CACHED = frozenset(
+    (
+        "cached_prompt_ratio",
+        "server_cache_hit_ratio",
+        "repeated_prompt_ratio",
+        "common_beginning_ratio",
+    )
+)
+OF_CACHED = frozenset(
+    (
+        CHANGED,
+        "second_group_ratio",
+        "cold_start_ratio",
+        "outlier_shift",
+        "early_first_ratio",
+        "in_flight_imbalance",
+    )
+)
+
+
+def causes_first(bad: Sequence[Check]) -> list[Check]:
+    """The failed checks, the gravest first; of those with the word of a check that found cached
+    prompts this one is the first, and what it explains has no remedy of its own."""
+    cause = next((check for check in bad if check.name in CACHED), None)
+    if cause is None:
+        return list(bad)
+    others = []
+    for check in bad:
+        if check.name in OF_CACHED:
+            check = replace(check, advice="")
+        if check is not cause:
+            others.append(check)
+
+    words = [check.word for check in others]
+    place = words.index(cause.word) if cause.word in words else bad.index(cause)
+    others.insert(place, cause)
+    return others
 
 
 def with_one_remedy(bad: Sequence[Check], evidence: Evidence) -> list[Check]:

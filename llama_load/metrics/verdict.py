@@ -29,7 +29,7 @@ from llama_load.metrics.checks import (
     streams,
 )
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.one_cause import with_one_remedy
+from llama_load.metrics.one_cause import causes_first, with_one_remedy
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
@@ -146,7 +146,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
     spoken = {check.word for check in bad}
     words = [word for word in WORDS if word in spoken] or [VALID]
     bad.sort(key=lambda check: words.index(check.word))
-    bad = with_one_remedy(bad, evidence)
+    bad = with_one_remedy(causes_first(bad), evidence)
     checks = [*bad, *(check for check in checks if check.ok)]
     headline = _headline(words, bad) if bad else _headline_of_valid(checks)
     return Verdict(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Same as `vllm bench serve`: the requests of a headless run without --num-prompts and without -t.
-DEFAULT_NUM_PROMPTS = 1000
+# The requests of a headless run without --num-prompts and without -t: p99 is known from 100 on.
+DEFAULT_NUM_PROMPTS = 100
 # Default address of the web UI.
 LOOPBACK = "127.0.0.1"
 # With --at-end wait: requests still in flight after the longest timeout are cut.

@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.load.segments import LONGEST_S
-from llama_load.options.flag_limits import MOST_USERS
+from llama_load.options.flag_limits import DEFAULT_NUM_PROMPTS, MOST_USERS
 from llama_load.options.options import RunOptions
 from llama_load.options.sections.locust_section import OF_LOCUST
+
+# What a run of llama-load has where its command sets neither a load nor an end: p99 of 100 requests
+# is known, and a first run ends while one waits for it.
+FIRST_USERS = 8
+# Of two minutes: then nothing more is sent, and what is under way has the rest of them to end.
+FIRST_TIME_S = 100
+FIRST_WAIT_S = 20.0
 
 _TIME = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?|(\d+)")
 
@@ -107,6 +115,28 @@ def refuse_conflicts(options: Any, given: RunOptions) -> None:
             "-r has no effect with a request rate or stages: users are started before the load "
             "begins; leave it out"
         )
+
+
+def with_first_load(options: Any, given: RunOptions, *, has_shape: bool) -> RunOptions:
+    """The flags with what the command leaves open: without a load 8 users, without an end 100
+    requests and two minutes, whichever is first. Answers under way at the end are waited for: cut
+    ones would be missing in the latencies."""
+    load = given.load
+    is_open = load.is_open or given.trace is not None
+    concurrency = options.num_users or given.max_concurrency or given.conversations
+    if not (concurrency or is_open or load.stages or has_shape):
+        options.num_users = FIRST_USERS
+
+    amounts = [stage.count or stage.seconds for stage in load.stages]
+    has_own_end = given.trace is not None or has_shape or (amounts and all(amounts))
+    if has_own_end or options.run_time or given.num_prompts is not None:
+        return given
+    given = replace(given, num_prompts=DEFAULT_NUM_PROMPTS)
+    if load.conversations_per_min is not None:
+        return given
+    options.run_time = FIRST_TIME_S
+    wait_s = given.wait_at_end_s or FIRST_WAIT_S
+    return replace(given, wait_at_end_s=wait_s)
 
 
 def users_of(options: Any, given: RunOptions) -> int:

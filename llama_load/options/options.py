@@ -424,6 +424,12 @@ class RunOptions:
     web_token: str | None = _of_flag(FlagReader.text)
     given_flags: dict[str, Any] = _read(_given)  # for the manifest
 
+    @property
+    def has_own_data(self) -> bool:
+        """Whether prompts are made of the user's data, and not of llama-load's."""
+        traffic = self.traffic
+        return bool(self.dataset_path or traffic.document or traffic.images)
+
     def body_options(self) -> BodyOptions:
         """The flags that apply to every request's body."""
         ids_of = str(self.tokenizer) if self.prompt_token_ids else None

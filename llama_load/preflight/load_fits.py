@@ -36,6 +36,10 @@ from llama_load.workloads.traces import LAYOUTS, Arrival, read_trace_file
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses
 # this many too.
 USERS_AHEAD_S = 3.0
+# The requests planned for a run that ends by time. It may send more.
+TIMED_PROMPTS = 1000
+# The row of the preflight table with the load.
+LOAD = "load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class PlannedLoad:
             for segment in self.segments:
                 counted = max(counted, segment.total or 0)
 
-        return counted or DEFAULT_NUM_PROMPTS
+        return counted or TIMED_PROMPTS
 
     @property
     def num_conversations(self) -> int | None:
@@ -269,14 +273,15 @@ def _refuse_what_makes_no_schedule(
         )
 
 
-def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
-    """Rows for the preflight table; none for a plain closed loop, which -u and --num-prompts
-    describe."""
+def load_rows(load: PlannedLoad, wait_at_end_s: float = 0) -> list[PreflightRow]:
+    """The row of the preflight table that says what is sent, and what ends it. `wait_at_end_s`: for
+    answers under way at the end of the time."""
+    model = load.model
     if model.stages:
-        return [PreflightRow("stages", _stages_text(model, segments))]
+        return [PreflightRow(LOAD, _stages_text(model, load.segments))]
+    (segment,) = load.segments
     if not model.is_open:
-        return []
-    (segment,) = segments
+        return [PreflightRow(LOAD, _closed_text(load, segment, wait_at_end_s))]
     last_s = 0.0
     if segment.scheduled_s is not None:
         last_s = float(segment.scheduled_s[-1])
@@ -291,7 +296,25 @@ def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
         what = _rate(model)
 
     text = f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}"
-    return [PreflightRow("load", text)]
+    return [PreflightRow(LOAD, text)]
+
+
+def _closed_text(load: PlannedLoad, segment: Segment, wait_at_end_s: float) -> str:
+    """`8 users, 100 requests, at most 100 s and 20 s for answers under way`."""
+    parts = [quantity(load.sending, "user")]
+    if load.alive is not None:
+        parts = [quantity(load.alive, "conversation") + " at a time"]
+    if segment.total is not None:
+        parts.append(quantity(segment.total, "request"))
+    if segment.seconds is not None:
+        limit = "at most " if segment.total is not None else ""
+        wait = (
+            f" and {wait_at_end_s:g} s for answers under way" if wait_at_end_s else ""
+        )
+        parts.append(f"{limit}{segment.seconds:g} s{wait}")
+    if segment.total is None and segment.seconds is None:
+        parts.append("until it is stopped")
+    return ", ".join(parts)
 
 
 def _rate(model: LoadModel) -> str:

@@ -32,7 +32,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
     rows += _repeat_rows(
-        facts,
+        plan,
         open_ended=open_ended,
         is_generated=not first.inputs,
     )
@@ -92,11 +92,17 @@ def cache_rows(plans: Iterable[Plan]) -> list[PreflightRow]:
 
 
 def _repeat_rows(
-    facts: PlanFacts, *, open_ended: bool, is_generated: bool
+    plan: Plan, *, open_ended: bool, is_generated: bool
 ) -> list[PreflightRow]:
     """Whether prompts are sent more than once."""
-    distinct = facts.distinct
-    repeated = facts.repeated
+    distinct = plan.facts.distinct
+    repeated = plan.facts.repeated
+    if plan.facts.varied or (plan.rounds and open_ended):
+        text = (
+            f"after {quantity(distinct, 'different prompt')} each begins with another number, so "
+            "that none repeats"
+        )
+        return [PreflightRow("repeats", text)]
     few = f"only {quantity(distinct, 'different one')}, {quantity(repeated, 'is', 'are')} repeated"
     if repeated and not is_generated:
         return [PreflightRow("repeats", few, "note")]

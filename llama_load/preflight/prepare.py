@@ -21,6 +21,7 @@ from llama_load.preflight.answer_form_file import read_answer_form
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.change_rows import change_rows
 from llama_load.preflight.load_fits import (
+    LOAD,
     PlannedLoad,
     load_rows,
     planned_load,
@@ -140,10 +141,17 @@ def check(
     counter = token_counter(probes[0], options)
     nonce = secrets.token_hex(8)
     beginning = beginning_of(options, targets, counter, nonce)
-    renews = beginning is not None and beginning.tokens is not None
+    renews = beginning is not None and beginning.is_of_run
     budget = budget_of(targets, options, beginning, shifts=shifts)
     plans = plan_prompts(
-        environment, options, load, budget, counter, nonce=nonce, renews=renews
+        environment,
+        options,
+        load,
+        budget,
+        counter,
+        nonce=nonce,
+        renews=renews,
+        varies=beginning is not None,
     )
     load = with_conversations(load, plans)
     has_recorded_waits = any(map(_has_recorded_waits, plans.values()))
@@ -177,7 +185,7 @@ def check(
         rows=rows,
     )
     manifest.servers = descriptions
-    if beginning is not None:
+    if beginning is not None and beginning.is_of_run:
         manifest.prefix_tokens = beginning.tokens
 
     if options.label is not None:
@@ -232,7 +240,7 @@ def _preflight_rows(
     kv_pool: int | None,
 ) -> list[PreflightRow]:
     """The rows. UsageError: this machine or a server cannot do it."""
-    rows = load_rows(load.model, load.segments)
+    rows = load_rows(load, options.wait_at_end_s)
     rows += target_rows(targets, load.concurrency)
     rows += machine_rows(
         targets,
@@ -279,8 +287,8 @@ def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
 
 
 def rows_to_read(rows: Sequence[PreflightRow]) -> list[PreflightRow]:
-    """The servers and what needs attention; the other checks as a number."""
-    wanted = [row for row in rows if row.level != "ok" or row.name == SERVER]
+    """The load, the servers and what needs attention; the other checks as a number."""
+    wanted = [row for row in rows if row.level != "ok" or row.name in (SERVER, LOAD)]
     left_out = len(rows) - len(wanted)
     if left_out:
         text = f"{quantity(left_out, 'other check')} passed (--block shows them)"

@@ -31,9 +31,11 @@ def plan_prompts(
     *,
     nonce: str,
     renews: bool,
+    varies: bool,
 ) -> Mapping[str, Plan]:
     """A plan by the name of each workload; generated prompts depend on the nonce if the run
-    `renews` them. UsageError: the data does not allow one."""
+    `renews` them, and prompts of bundled data vary if they are sent again and the run can `vary`
+    them. UsageError: the data does not allow one."""
     block = MOONCAKE_BLOCK
     if options.trace is not None:
         block = block_tokens(options.trace)
@@ -64,6 +66,7 @@ def plan_prompts(
         on_image_ready=_image_progress(),
         nonce=nonce,
         renews=renews,
+        varies=varies and not options.has_own_data,
         traffic=options.traffic,
     )
     plans: dict[str, Plan] = {}

@@ -119,14 +119,17 @@ def token_counter(probe: Probe, options: RunOptions) -> TokenCounter:
 def beginning_of(
     options: RunOptions, targets: Sequence[Target], counter: TokenCounter, nonce: str
 ) -> Beginning | None:
-    """How prompts must begin so that no server has them cached; None: they are sent as they are."""
+    """How prompts must begin so that no server has them cached; None: they are sent as they are.
+    With a seed only those that the run sends again begin in another way, with its own text."""
     if options.bust_prefix_cache:
         return Beginning(nonce)
     is_off = options.cache_prompt is False and have_cache_switch(targets)
     is_cached = APIS[options.endpoint].is_cached and not is_off
-    if not options.renews_prompts or not is_cached:
+    if not is_cached or options.cache_prompt:
         return None
-    return one_for_the_run(nonce, counter)
+    if options.renews_prompts:
+        return one_for_the_run(nonce, counter)
+    return one_for_the_run(f"seed {options.seed}", counter, first_round=1)
 
 
 def budget_of(

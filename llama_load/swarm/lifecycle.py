@@ -13,6 +13,7 @@ Locust's -t is implemented here, because Locust's timer would include the warm-u
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,7 +30,11 @@ from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import printable_lines
 from llama_load.live.run_metrics import RunMetrics
 from llama_load.load.segments import total_requests
-from llama_load.options.locust_flags import refuse_conflicts, users_of
+from llama_load.options.locust_flags import (
+    refuse_conflicts,
+    users_of,
+    with_first_load,
+)
 from llama_load.options.options import RunOptions, read_options
 from llama_load.own_modules import module_command
 from llama_load.preflight.load_fits import sending_users
@@ -50,6 +55,7 @@ from llama_load.swarm.presence import Presence
 from llama_load.swarm.rebalancing import Rebalancer
 from llama_load.swarm.signals import NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.terminal import STARTED_AS
 from llama_load.units import quantity
 
 # Locust writes its CSV files once a second, and not again at the end.
@@ -104,7 +110,7 @@ class Lifecycle:
             if environment.web_ui is not None:
                 self._open_pages()
             options = self.read(self.options, environment.host)
-            self._take_over_options(options)
+            options = self._take_over_options(options)
             if options.upload is not None:
                 check_place(
                     options.upload
@@ -147,8 +153,11 @@ class Lifecycle:
 
         serve_metrics(address, self.metrics, token)
 
-    def _take_over_options(self, given: RunOptions) -> None:
+    def _take_over_options(self, given: RunOptions) -> RunOptions:
         refuse_conflicts(self.options, given)
+        if self.headless and STARTED_AS in os.environ:
+            has_shape = self.environment.shape_class is not None
+            given = with_first_load(self.options, given, has_shape=has_shape)
         self.options.num_users = users_of(self.options, given)
         if self.headless:
             # The result block replaces Locust's tables on the terminal; --csv, --html and --json
@@ -160,6 +169,7 @@ class Lifecycle:
                 _announce_end(
                     f"Run time limit set to {self.run_time_s:g} seconds, counted from the end of the warm-up"
                 )
+        return given
 
     def read(self, options: Any, host: str | None) -> RunOptions:
         """The flags; without --stages those of the locustfile's load shape, if it is one of

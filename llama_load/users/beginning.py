@@ -13,6 +13,8 @@ from llama_load.workloads.counting import TokenCounter
 # of tokens on all decimal numbers of a length.)
 PREFIX_DIGITS = 24
 RUN_DIGITS = 8
+# Numbers that are tried for a run: enough for others with as many tokens as the first.
+TRIED = 32
 # A text of which every tokenizer makes the same tokens at the start of a line and at the start of a
 # prompt.
 _ANY_TEXT = "The"
@@ -25,11 +27,20 @@ class Beginning:
 
     The same text keeps what a run's prompts share by design (a system prompt, a conversation's
     history) in the cache, and makes the run new to a server that answered the same prompts in an
-    earlier run. `nonce`: random digits, drawn for the run.
+    earlier run. `nonce`: random digits, drawn for the run. A prompt that a run sends again (its
+    `round`) begins with another text: `lines` have these, `tokens` each, the first is that of round
+    0. The rounds before `first_round` are sent as they are.
     """
 
     nonce: str
     tokens: int | None = None
+    lines: tuple[str, ...] = ()
+    first_round: int = 0
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether it makes all planned prompts new, by the same text for all of a round."""
+        return self.tokens is not None and not self.first_round
 
     @property
     def most_tokens(self) -> int:
@@ -48,18 +59,39 @@ class Beginning:
                 f"{self.nonce} {lease.warmup} {lease.index}".encode()
             ).hexdigest()
             return Prefix(drawn[:PREFIX_DIGITS] + " ", None)
-        if lease.prompt is None or lease.prompt.is_new or lease.prompt.inputs:
+        if lease.prompt is None or lease.prompt.inputs:
             return NO_PREFIX
-        return Prefix(run_text(self.nonce), self.tokens)
+        turn = lease.prompt.round
+        if turn < self.first_round or (lease.prompt.is_new and not turn):
+            return NO_PREFIX
+        lines = self._lines_of(turn)
+        return Prefix("".join(lines), self.tokens * len(lines))
+
+    def _lines_of(self, turn: int) -> list[str]:
+        """The round's number with these lines as its digits: of 30 lines round 31 has two."""
+        lines: list[str] = []
+        rest = turn
+        while rest or not lines:
+            rest, digit = divmod(rest, len(self.lines))
+            lines.append(self.lines[digit])
+        return lines
 
 
-def one_for_the_run(nonce: str, counter: TokenCounter) -> Beginning:
-    """The same text for all prompts of a run."""
-    alone, begun = counter.count([_ANY_TEXT, run_text(nonce) + _ANY_TEXT])
-    return Beginning(nonce, max(0, begun - alone))
+def one_for_the_run(
+    nonce: str, counter: TokenCounter, *, first_round: int = 0
+) -> Beginning:
+    """The same text for all prompts of a round. Numbers of other digits may have other tokens: of
+    those tried it keeps the ones with as many as the first."""
+    texts = [run_text(f"{nonce} {number}") for number in range(TRIED)]
+    alone, *begun = counter.count([_ANY_TEXT, *(text + _ANY_TEXT for text in texts)])
+    lines = []
+    for text, tokens in zip(texts, begun, strict=True):
+        if tokens == begun[0]:
+            lines.append(text)
+    return Beginning(nonce, max(0, begun[0] - alone), tuple(lines), first_round)
 
 
 def run_text(nonce: str) -> str:
-    """The text before the prompts of a run: a line, so that the prompt's first word is tokenized as
-    before."""
-    return f"{int(nonce, 16) % 10**RUN_DIGITS:0{RUN_DIGITS}d}\n"
+    """A line before prompts, so that a prompt's first word is tokenized as before."""
+    digest = hashlib.sha256(nonce.encode()).hexdigest()
+    return f"{int(digest, 16) % 10**RUN_DIGITS:0{RUN_DIGITS}d}\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+
+from msgspec import UNSET
 
 from llama_load.errors import UsageError
 from llama_load.workloads.prompt import (
@@ -63,7 +65,10 @@ class Mixed:
             for prompt in plan.warmup
         ]
         return Plan(
-            measured, _in_turn(warmup, len(plans), request.warmup), _summed(plans)
+            measured,
+            _in_turn(warmup, len(plans), request.warmup),
+            _summed(plans),
+            _rounds(list(plans.values())),
         )
 
     def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
@@ -95,6 +100,12 @@ def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
         yield richest
 
 
+def _rounds(plans: Sequence[Plan]) -> int:
+    """The most rounds of a task; 0 where the prompts of one repeat as they are."""
+    rounds = [plan.rounds for plan in plans]
+    return max(rounds) if all(rounds) else 0
+
+
 def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
     """Warm-up prompts of the tasks in turn. (Each task planned the full number.)"""
     per_task = len(warmup) // tasks if tasks else 0
@@ -114,6 +125,7 @@ def _summed(plans: Mapping[str, Plan]) -> PlanFacts:
         counted_by=parts[0].counted_by,
         distinct=sum(part.distinct for part in parts),
         repeated=sum(part.repeated for part in parts),
+        varied=sum(part.varied or 0 for part in parts) or UNSET,
         replaced=sum(part.replaced for part in parts),
         cut=sum(part.cut or 0 for part in parts),
         tasks=tasks,

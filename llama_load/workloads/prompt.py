@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,8 @@ class Prompt:
     `turns` the number of turns of its conversation in the file. `agent` names the sub-agent that
     sends it: sub-agents run beside each other, and the conversation's next own turn waits for all
     of them. `resets`: nothing of the earlier turns goes before this one, because the client
-    compacted its context.
+    compacted its context. `round`: how often the run has sent it before, each time with another
+    beginning; 0 where repetitions are the same.
     """
 
     text: str
@@ -106,6 +108,7 @@ class Prompt:
     turns: int | None = None
     agent: str | None = None
     resets: bool = False
+    round: int = 0
 
     @property
     def added(self) -> tuple[Message, ...]:
@@ -141,6 +144,17 @@ def chained(turns: Sequence[Prompt]) -> list[Prompt]:
     ]
 
 
+def in_rounds(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts with their rounds: a, b, a: 0, 0, 1."""
+    sent: Counter[tuple[str | None, int | None, str]] = Counter()
+    numbered = []
+    for prompt in prompts:
+        key = prompt.conversation, prompt.turn, prompt.text
+        numbered.append(replace(prompt, round=sent[key]))
+        sent[key] += 1
+    return numbered
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
     """The data behind prompts. A workload with more facts has a subclass."""
@@ -157,8 +171,10 @@ class PlanFacts:
     dataset: DataFacts
     counted_by: str  # the token counter's source
     distinct: int  # prompts without their repetitions
-    repeated: int
+    repeated: int  # repetitions that are sent as they are
     replaced: int  # prompts that did not fit a slot and were replaced by others
+    # repetitions that begin in another way each time, so that no cache has them
+    varied: int | UnsetType = UNSET
     shortened: int | UnsetType = UNSET  # prompts or conversations cut to fit a slot
     # Tokens that all prompts share at their start by design. UNSET counts as 0; None: prompts
     # repeat each other by design.
@@ -191,17 +207,25 @@ class Plan:
     """The prompts of a run: request i sends `measured[i % len(measured)]`, warm-up request i
     `warmup[i]`.
 
-    `facts` go into the manifest.
+    `facts` go into the manifest. `rounds`: of the measured prompts, each round with
+    another beginning; 0: they repeat as they are.
     """
 
     measured: list[Prompt]
     warmup: list[Prompt]
     facts: PlanFacts
+    rounds: int = 0
 
     def prompt(self, place: int, *, warmup: bool) -> Prompt | None:
         """The prompt at a position of the plan; None if the workload has none."""
         prompts = self.warmup if warmup else self.measured
-        return prompts[place % len(prompts)] if prompts else None
+        if not prompts:
+            return None
+        prompt = prompts[place % len(prompts)]
+        again = place // len(prompts)
+        if not again or not self.rounds:
+            return prompt
+        return replace(prompt, round=prompt.round + again * self.rounds)
 
     def with_think_times(self, times: ThinkTime | None, seed: int) -> Plan:
         """The plan with these waits before later questions of users (None: as recorded), a draw for
@@ -322,6 +346,7 @@ class PlanRequest:
     block_tokens: int = 512  # of the blocks that the trace's hash_ids name
     nonce: str = ""  # unique to this run: for random text that no server has cached
     renews: bool = False  # generated texts and images depend on the nonce too
+    varies: bool = False  # a prompt that is sent again may begin in another way
     traffic: Traffic = field(default_factory=Traffic)
 
     def is_enough(self, prompts: int, conversations: int) -> bool:
@@ -360,16 +385,29 @@ class PlanRequest:
             )
             for number in numbers
         ]
+        repeated = len(measured) - distinct
+        varied: int | UnsetType = UNSET
+        # another beginning would make new what prompts share by design
+        varies = self.varies and shared_tokens in (UNSET, 0) and not measured[0].inputs
+        rounds = 0
+        if varies:
+            measured = in_rounds(measured)
+            rounds = 1 + max(prompt.round for prompt in measured)
+        if varies and repeated:
+            varied = repeated
+            repeated = 0
+
         facts = PlanFacts(
             dataset=dataset,
             counted_by=self.counter.source,
             distinct=distinct,
-            repeated=len(measured) - distinct,
+            repeated=repeated,
             replaced=replaced,
+            varied=varied,
             shortened=shortened,
             shared_tokens=shared_tokens,
         )
-        return Plan(measured, warmup + made_up, facts)
+        return Plan(measured, warmup + made_up, facts, rounds)
 
     @property
     def content_seed(self) -> str:

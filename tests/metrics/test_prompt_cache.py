@@ -17,7 +17,8 @@ import pytest
 from llama_load.analysis.earlier_runs import sent_before
 from llama_load.analysis.gather_evidence import cache_evidence
 from llama_load.comparison.run_folder import folder_run
-from llama_load.metrics.check import Check
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.one_cause import causes_first
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, cache_checks
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.sent_before import SentBefore
@@ -581,3 +582,21 @@ def test_a_silent_server_gets_the_same_prompts_in_a_second_run(
         )
         == []
     )
+
+
+def test_cached_prompts_are_the_cause_that_the_headline_names() -> None:
+    """What they did to latencies stands behind them, without a remedy of its own; graver words stay
+    first."""
+    failed = limited("failure_ratio", 0.5, "failed")
+    shorter = limited("short_answer_ratio", 0.5, "shorter")
+    changed = limited("changed_ratio", 3.0, "faster", advice="raise --warmup")
+    repeated = limited("repeated_prompt_ratio", 0.8, "repeated")
+    found = causes_first([failed, shorter, changed, repeated])
+    assert [check.text for check in found] == [
+        "failed",
+        "repeated",
+        "shorter",
+        "faster",
+    ]
+    assert found[-1].sentence == "faster"
+    assert causes_first([failed, changed]) == [failed, changed]

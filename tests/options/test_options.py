@@ -11,6 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
 from llama_load.metrics.slo import Slo
 from llama_load.options.flags import FLAGS
+from llama_load.options.locust_flags import with_first_load
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import redact_command, redact_options
 from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
@@ -51,6 +52,35 @@ def test_defaults() -> None:
         600.0,
         120.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (8, 100, 100, 20)),
+        ({"num_users": 3}, (3, 100, 100, 20)),
+        ({"max_concurrency": "3"}, (None, 100, 100, 20)),
+        ({"run_time": 60}, (8, None, 60, 0)),
+        ({"num_prompts": "7"}, (8, 7, None, 0)),
+        ({"request_rate": "2"}, (None, 100, 100, 20)),
+        ({"request_rate": "2", "at_end": "wait"}, (None, 100, 100, 900)),
+        ({"conversation_rate": "2"}, (None, 100, None, 0)),
+        ({"stages": "1,2"}, (None, 100, 100, 20)),
+        ({"stages": "1:9,2:4s"}, (None, None, None, 0)),
+    ],
+)
+def test_a_first_run_has_a_load_and_an_end(
+    given: dict[str, object], expected: tuple[int | None, ...]
+) -> None:
+    """Users, requests, the time of sending and the wait after it, in seconds."""
+    flags = SimpleNamespace(**{"num_users": None, "run_time": None} | given)
+    found = with_first_load(flags, read_options(flags), has_shape=False)
+    assert (
+        flags.num_users,
+        found.num_prompts,
+        flags.run_time,
+        found.wait_at_end_s,
+    ) == expected
 
 
 def test_texts_from_anywhere_become_values() -> None:

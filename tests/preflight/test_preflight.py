@@ -228,6 +228,14 @@ def test_one_is_one() -> None:
         "only 1 different one, 1 is repeated and will be cached"
         in values(Plan([Prompt("x")] * 2, [], facts(repeated=1)))["repeats"]
     )
+    again = (
+        "after 1 different prompt each begins with another number, so that none repeats"
+    )
+    for plan in (
+        Plan([Prompt("x")] * 2, [], facts(varied=1)),
+        Plan([Prompt("x")], [], facts(), rounds=1),
+    ):
+        assert values(plan, open_ended=True)["repeats"] == again
     one = replace(SERVER, slots=1)
     assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
         "1 for 2 concurrent requests: up to 1 waits in the server's queue"

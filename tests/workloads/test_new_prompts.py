@@ -4,9 +4,11 @@ line of text before them."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from llama_load.dispatch.leases import Lease
 from llama_load.targets.apis import CHAT, COMPLETIONS
@@ -17,6 +19,7 @@ from llama_load.wire.address import parse_url
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.prompt import Image, Message, PlanRequest, Prompt, Traffic
 from llama_load.workloads.replay import Replay
+from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.synthetic import Synthetic
 from llama_load.workloads.traces import Arrival
 from llama_load.workloads.vision import Vision
@@ -102,6 +105,33 @@ def test_what_a_runs_prompts_share_they_still_share() -> None:
         and each.prefix(planned).tokens is None
     )
     assert one_for_the_run("0123456789abcdef", EstimatedCounter()).tokens in (2, 3)
+
+
+def test_the_bundled_sample_is_never_sent_twice() -> None:
+    """It has 212 prompts of that length; the others of 500 requests, and those of a longer run, begin with another
+    number each time. A file of the user's repeats as it is."""
+    wanted = {"num_prompts": 500, "fill": True, "warmup": 1, "seed": 0}
+    request = PlanRequest(**wanted, counter=Pieces(), varies=True)
+    plan = ShareGPT().plan(request)
+    assert (plan.facts.distinct, plan.facts.repeated, plan.facts.varied) == (
+        212,
+        0,
+        288,
+    )
+    for first_round in (0, 1):  # without and with --seed
+        begin = one_for_the_run("a", Pieces(), first_round=first_round)
+        sent = set()
+        for place in range(9000):
+            prompt = plan.prompt(place, warmup=False)
+            assert prompt is not None
+            sent.add(begin.prefix(ticket(place, prompt)).text + prompt.text)
+        assert len(sent) == 9000
+        as_it_is = begin.prefix(ticket(0, plan.measured[0])).text == ""
+        assert as_it_is is (first_round == 1)
+
+    own = ShareGPT().plan(replace(request, varies=False))
+    assert (own.facts.repeated, own.facts.varied) == (288, UNSET)
+    assert {prompt.round for prompt in own.measured} == {0}
 
 
 def test_the_text_goes_before_images_and_before_a_system_prompt() -> None:
