@@ -37,12 +37,14 @@ class LateError(NoAnswerError):
 
 @dataclass(slots=True)
 class Answer:
-    """An answer. Names of headers are in lower case; of several with one name the last counts."""
+    """An answer. Names of headers are in lower case; of several with one name the last counts.
+    `connected_in_ms`: how long its connection took to open."""
 
     status: int = 0
     reason: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     content: bytes = b""
+    connected_in_ms: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -185,9 +187,9 @@ def _exchange(
     tls: Callable[[], ssl.SSLContext] | None,
 ) -> Answer:
     is_tls = parts.scheme == "https"
-    with _connected(
-        parts.hostname or "", parts.port or (443 if is_tls else 80), deadline_s
-    ) as plain:
+    port = parts.port or (443 if is_tls else 80)
+    plain, connected_in_ms = _connected(parts.hostname or "", port, deadline_s)
+    with plain:
         # Timeouts of a socket are those of one read: in a TLS handshake a peer could begin them
         # again with each byte.
         copy = plain.dup()  # TLS takes the socket away from `plain`
@@ -215,6 +217,7 @@ def _exchange(
             copy.close()
         if time.monotonic() >= deadline_s:
             raise TimeoutError
+        answer.connected_in_ms = connected_in_ms
         return answer
 
 
@@ -223,11 +226,13 @@ def _system_tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _connected(host: str, port: int, deadline_s: float) -> socket.socket:
-    """A connection to one of the host's addresses; all of them together have until the deadline."""
+def _connected(host: str, port: int, deadline_s: float) -> tuple[socket.socket, float]:
+    """A connection to one of the host's addresses, and how long it took to open, in ms; all
+    addresses together have until the deadline."""
     fault: OSError = TimeoutError()
     for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        left_s = deadline_s - time.monotonic()
+        began_s = time.monotonic()
+        left_s = deadline_s - began_s
         if left_s <= 0:
             raise TimeoutError
         try:
@@ -237,8 +242,9 @@ def _connected(host: str, port: int, deadline_s: float) -> socket.socket:
         except OSError as error:
             fault = error
             continue
+        connected_in_ms = (time.monotonic() - began_s) * 1e3
         connection.settimeout(None)
-        return connection
+        return connection, connected_in_ms
     raise fault
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 class JsonServer(http.server.ThreadingHTTPServer):
     """Serves the given answers by path: a text, another JSON value, (status, text, JSON value or
-    bytes, headers), or a function of the request's JSON that gives one of these. Other paths are
-    404."""
+    bytes, headers), or a function of the request's JSON that gives one of these. A path may have a
+    method before it: "POST /v1/models". Other paths are those of "*", else 404."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.answers = answers
         self.headers: list[dict[str, str]] = []
+        self.asked: list[str] = []  # paths, in order
         self.date_s: float | None = None  # what its clock shows; None: the time
         self.bodies: list[tuple[str, Any]] = []  # path and JSON of each POST
         super().__init__(("127.0.0.1", 0), Handler)
@@ -27,6 +28,7 @@ class JsonServer(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.headers.append(dict(self.headers))
+        self.server.asked.append(self.path)
         asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         try:
             given = json.loads(asked or b"null")
@@ -34,7 +36,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             given = asked
         if asked:
             self.server.bodies.append((self.path, given))
-        found = self.server.answers.get(self.path, (404, {}, {}))
+        answers = self.server.answers
+        other = answers.get("*", (404, {}, {}))
+        found = answers.get(
+            f"{self.command} {self.path}", answers.get(self.path, other)
+        )
         if callable(found):
             found = found(given)
         status, value, headers = found if isinstance(found, tuple) else (200, found, {})

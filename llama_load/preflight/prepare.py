@@ -42,6 +42,7 @@ from llama_load.preflight.server_rows import server_rows
 from llama_load.preflight.servers import (
     beginning_of,
     budget_of,
+    generates_texts,
     hosts_of,
     probe_targets,
     refuse_unserved,
@@ -128,7 +129,9 @@ def check(
             f"--power-command: {meter[0]!r} is no program on this machine; check its name, or "
             "give its path"
         )
-    probes, targets = probe_targets(hosts, options)
+    probes, targets = probe_targets(
+        hosts, options, generates=generates_texts(environment)
+    )
     form = read_answer_form(options, targets)
     local_servers = [find_local_server(target) for target in targets]
     descriptions = []

@@ -8,12 +8,14 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import secrets_in
+from llama_load.options.flag import TEXTS
 from llama_load.options.options import RunOptions
 from llama_load.options.server_keys import KEYS_FOR, headers_for, may_have_keys
 from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.targets.adapters import adapter_fields, check_adapters
+from llama_load.targets.api_location import Location
 from llama_load.targets.apis import APIS, CHAT, EMBEDDINGS, RERANK
-from llama_load.targets.apis.api import Api
+from llama_load.targets.apis.api import Api, GeneratingApi
 from llama_load.targets.body import asked_tokens
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.side_by_side import side_by_side
@@ -40,9 +42,10 @@ def hosts_of(environment: Any) -> list[str]:
 
 
 def probe_targets(
-    hosts: Sequence[str], options: RunOptions
+    hosts: Sequence[str], options: RunOptions, *, generates: bool = True
 ) -> tuple[list[Probe], list[Target]]:
-    """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
+    """The servers, each with its probe. `generates`: they are to generate texts. UsageError: one
+    cannot be used, or not with these flags."""
     if secrets_in(options.extra_body):
         for host in hosts:
             if not may_have_keys(host):
@@ -51,11 +54,14 @@ def probe_targets(
                 )
     make_probes = []
     for host in hosts:
-        make_probes.append(partial(Probe, _probe_settings(host, options)))
+        settings = _probe_settings(host, options, generates=generates)
+        make_probes.append(partial(Probe, settings))
 
     # All at the same time: replicas far away answer in as long as one. The first server's error is
     # reported first.
     probes = side_by_side(make_probes)
+    for probe in probes:
+        _refuse_other_api(probe.location, options.endpoint)
     targets = side_by_side([probe.ask for probe in probes])
     if options.adapters.names:
         for probe, target in zip(probes, targets, strict=True):
@@ -93,15 +99,39 @@ def refuse_unserved(probes: Sequence[Probe], plans: Iterable[Plan]) -> None:
             probe.refuse_unserved(api)
 
 
-def _probe_settings(host: str, options: RunOptions) -> ProbeSettings:
+def _probe_settings(
+    host: str, options: RunOptions, *, generates: bool
+) -> ProbeSettings:
     return ProbeSettings(
         host,
         headers_for(host, options.headers),
         options.backend,
         options.models.names,
         options.connection_reuse,
-        options.tls,
+        generates=generates,
+        tls=options.tls,
     )
+
+
+def generates_texts(environment: Any) -> bool:
+    """Whether a workload of the locustfile asks for texts; else all embed or rank, or there is
+    none."""
+    names = []
+    for user in environment.user_classes:
+        workload = getattr(user, "workload", None)
+        if workload is not None:
+            names.append(type(workload).__name__)
+    return not names or any(name not in TEXTS for name in names)
+
+
+def _refuse_other_api(location: Location, endpoint: str) -> None:
+    """UsageError: the URL is that of another API than the run's."""
+    api = location.api
+    if isinstance(api, GeneratingApi) and api.name != endpoint:
+        raise UsageError(
+            f"--host is the URL of {api.path}, and the run's API is {APIS[endpoint].path}: add "
+            f"--endpoint {api.name}, or give the server's URL without the path of an API"
+        )
 
 
 def have_cache_switch(targets: Sequence[Target]) -> bool:

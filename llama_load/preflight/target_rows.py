@@ -19,6 +19,8 @@ JUST_STARTED_S = 60.0
 # A way to the server and back that is longer than this is worth a note: within a data centre it
 # takes under a millisecond.
 FAR_MS = 5.0
+# What one decimal shows.
+LEAST_MS = 0.1
 
 
 def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRow]:
@@ -65,21 +67,24 @@ def _model_rows(targets: Sequence[Target]) -> list[PreflightRow]:
             rows.append(PreflightRow("model", _loads(target)))
 
     if not rows:
-        model = targets[0].model or "the server lists none"
-        rows.append(PreflightRow("model", model))
+        first = targets[0]
+        text = first.model or "the server lists none"
+        if first.alternatives:
+            text += f", the first of {first.alternatives + 1} that it lists; --model chooses"
+        rows.append(PreflightRow("model", text, "note" if first.alternatives else "ok"))
 
     return rows
 
 
 def _path_rows(targets: Sequence[Target]) -> list[PreflightRow]:
-    """How long the way to each server and back is."""
+    """How long the way to each server and back is: that of opening a connection."""
     longest_ms = 0.0
     times = []
     for target in targets:
         trip_ms = target.facts.round_trip_ms
         if trip_ms is not None:
             longest_ms = max(longest_ms, trip_ms)
-            times.append(f"{trip_ms:.1f}")
+            times.append(f"{trip_ms:.1f}" if trip_ms >= LEAST_MS else "under 0.1")
 
     if not times:
         return []

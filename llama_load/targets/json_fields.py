@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from llama_load.foreign_text import printable, printable_json
@@ -61,45 +60,3 @@ def _is_setting(value: object) -> bool:
     if isinstance(value, list):
         return all(isinstance(each, str) for each in value)
     return isinstance(value, bool | int | float | str)
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModel:
-    """An entry of /v1/models.
-
-    `context` is vLLM's `max_model_len`; what follows it is in llama-server's `meta`.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    owner: str | None
-    context: int | None
-    trained_context: int | None = None
-    n_params: int | None = None
-    bytes: int | None = None
-    quantization: str | None = None
-
-
-def listed_models(document: object) -> list[ListedModel]:
-    """The models of a /v1/models document; entries without a name are left out."""
-    found = []
-    for model in objects(fields(document).get("data")):
-        name = text(model.get("id"))
-        if name is None:
-            continue
-
-        aliases = model.get("aliases")
-        names = map(text, aliases) if isinstance(aliases, list) else ()
-        meta = fields(model.get("meta"))
-        listed = ListedModel(
-            name,
-            tuple(alias for alias in names if alias),
-            owner=text(model.get("owned_by")),
-            context=count(model.get("max_model_len")),
-            trained_context=count(meta.get("n_ctx_train")),
-            n_params=count(meta.get("n_params")),
-            bytes=count(meta.get("size")),
-            quantization=text(meta.get("ftype")),
-        )
-        found.append(listed)
-    return found

@@ -1,8 +1,9 @@
 """Find out what a server is from its control endpoints, without generating tokens.
 
-/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count,
-/apply-template, and an empty body to the API where nothing else is available. Not for measurements,
-so it uses `requests`.
+/v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count,
+/apply-template, and an empty body to the API where nothing else is available. /health only where
+no models are listed: a gateway may send a request to each of its models for it. Not for
+measurements, so it uses `plain_http`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,27 +23,28 @@ from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import (
+    Answer,
     LateError,
     NoAnswerError,
     Session,
     request,
     tls_context,
 )
+from llama_load.targets.api_location import MODELS, located
 from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.apis.api import Api
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
-from llama_load.targets.json_fields import (
+from llama_load.targets.json_fields import abilities, count, fields, settings, text
+from llama_load.targets.model_list import (
     ListedModel,
-    abilities,
-    count,
-    fields,
+    candidates,
     listed_models,
-    settings,
-    text,
+    lists_models,
+    lists_names,
 )
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
-from llama_load.targets.server_errors import describe_error
+from llama_load.targets.server_errors import describe_error, page_status
 from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
@@ -55,7 +56,7 @@ from llama_load.targets.tokenize import (
     Tokenization,
     tokenization,
 )
-from llama_load.wire.address import parse_url
+from llama_load.wire.address import Address, parse_server_url
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.wire_failure import tls_text
 
@@ -65,9 +66,10 @@ MOST_BYTES = 4 << 20
 OTHER_SCHEME_WITHIN_S = 5
 # llama-cpp-python loads a model on its first request.
 GENERATE_TIMEOUT_S = 120
-# The way to the server is measured so often at most, and for so long at most.
-ROUND_TRIPS = 5
-ROUND_TRIPS_WITHIN_S = 1.0
+# With these a path is there, though it lists nothing: a key is missing, or a model is loading.
+ANSWERED = (401, 403, 500, 502, 503, 504)
+# Of a longer list of models the person chooses: it is a catalogue, and each request may be paid.
+MOST_LISTED = 8
 # llama-server's sampling defaults that affect the length or the speed of answers.
 # fmt: off
 SAMPLING = (
@@ -98,6 +100,8 @@ class ProbeSettings:
     backend: str | None = None
     models: tuple[str, ...] = ()
     reuse: bool | None = None
+    # texts are generated; False: embedded, or ranked
+    generates: bool = True
     tls: TlsOptions = field(default_factory=TlsOptions)
 
 
@@ -107,28 +111,31 @@ class Probe:
     def __init__(self, settings: ProbeSettings) -> None:
         """Raises UsageError when the URL is invalid or its name does not resolve."""
         try:
-            address = parse_url(settings.url)
+            address = parse_server_url(settings.url)
         except ValueError as error:
             raise UsageError(f"--host: {error}") from None
-        # Many tools use a base URL with /v1; here every path has it.
-        address = replace(address, base_path=address.base_path.removesuffix("/v1"))
         try:
-            self.address = address.resolved()
+            self.location = located(address.resolved())
         except (socket.gaierror, UnicodeError) as error:
             raise UsageError(
                 f"--host: the name {address.host!r} cannot be resolved: {error}"
             ) from None
+        self.address = self.location.address
         self.settings = settings
         self.session = Session(settings.headers, settings.tls.context)
         self._tokens: Tokenization | None = None
+        self._connected_in_ms: list[float] = []
 
-    def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
-        """Status and JSON value (None if it is not JSON) of a GET.
+    def get(
+        self, path: str, *, needed: bool = True, place: Address | None = None
+    ) -> tuple[int, Any]:
+        """Status and JSON value (None if it is not JSON) of a GET, at the server's address or
+        another place of it.
 
         Raises UsageError when the server cannot be reached, and for a redirect if the path is
         `needed`.
         """
-        url = self.address.url + path
+        url = (place or self.address).url_of(path)
         try:
             response = self.session.get(url, within_s=TIMEOUT_S, most_bytes=MOST_BYTES)
         except LateError:
@@ -147,6 +154,7 @@ class Probe:
             raise UsageError(
                 f"cannot reach {self.address.url}: {reason}; is the server running there?"
             ) from None
+        self._connected_in_ms.append(response.connected_in_ms)
         if response.status == 400 and needed:  # as nginx answers
             self._refuse_scheme("https")
         if 300 <= response.status < 400 and "location" in response.headers and needed:
@@ -154,10 +162,8 @@ class Probe:
             raise UsageError(
                 f"{url} redirects to {where}; set --host to the server's real address"
             )
-        try:
-            return response.status, response.json()
-        except ValueError:
-            return response.status, None
+        value = _json_or_none(response)
+        return page_status(response.status, value), value
 
     def _refuse_scheme(self, other: str) -> None:
         """Raises UsageError if the port answers by this scheme, and --host has not given it."""
@@ -167,7 +173,7 @@ class Probe:
         with suppress(NoAnswerError):
             request(
                 "GET",
-                f"{url}/health",
+                f"{url}{MODELS}",
                 within_s=OTHER_SCHEME_WITHIN_S,
                 tls=partial(tls_context, insecure=True),
             )
@@ -207,7 +213,7 @@ class Probe:
             chat_template_sha256=_digest_or_none(props.get("chat_template")),
             sampling=settings(defaults.get("params"), SAMPLING),
             head_tokens=head,
-            round_trip_ms=self.round_trip_ms(),
+            round_trip_ms=min(self._connected_in_ms, default=None),
         )
         signs = replace(
             signs, props=props, form=self._tokens.form if self._tokens else None
@@ -221,6 +227,7 @@ class Probe:
             backend=backend,
             model=model,
             models=models if len(models) > 1 else (),
+            alternatives=self._alternatives(listed),
             other_counts=self._other_counts(models),
             headers=self.settings.headers,
             takes_tools=(abilities(props.get("chat_template_caps")) or {}).get(
@@ -272,44 +279,34 @@ class Probe:
     def _control_answers(self) -> Signs:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key,
         not an LLM server."""
-        needs = {
-            "/health": False,
-            "/v1/models": True,
-            "/props": False,
-            "/version": False,
-            "/info": False,
-        }
+        needs = {MODELS: True, "/props": False, "/version": False, "/info": False}
         answered = side_by_side(
             [partial(self.get, path, needed=needed) for path, needed in needs.items()]
         )
-        (
-            (health_status, health),
-            (models_status, models),
-            (props_status, props),
-            version,
-            info,
-        ) = answered
-        if health_status == 503:
-            said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
-            raise UsageError(
-                f"{self.address.url} is not ready{said}; wait until it has loaded its model"
-            )
-        listed = listed_models(models)
-        props_refused = props_status in (401, 403) and any(
-            model.owner == "llamacpp" for model in listed
-        )
+        (models_status, models), (props_status, props), version, info = answered
+        is_elsewhere = not lists_models(models) and models_status not in ANSWERED
+        if is_elsewhere or (lists_names(models) and not self._said_of_nothing()):
+            models_status, models = self._find_apis(models_status, models)
+        listed = listed_models(models) if models_status < 300 else []
+        is_llama_server = any(model.owner == "llamacpp" for model in listed)
+        for status, said in ((models_status, models), (props_status, props)):
+            # llama-server lists its models while it loads them
+            if status == 503 and (said is models or is_llama_server or not listed):
+                self._refuse_unready(said)
+
+        props_refused = props_status in (401, 403) and is_llama_server
         if models_status in (401, 403) or (
-            props_refused and self._speaks() is not True
+            props_refused and self._said_of_nothing() in (0, 401, 403)
         ):
             # llama-server lists its models without a key; a gateway in front of it may hide
             # everything but the API.
             path = "/props"
             status = props_status
             if models_status in (401, 403):
-                path = "/v1/models"
+                path = MODELS
                 status = models_status
             raise UsageError(
-                f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or "
+                f"{self.address.url_of(path)} refuses the key (HTTP {status}); set --api-key or "
                 "LLAMA_LOAD_API_KEY"
             )
         signs = Signs(
@@ -318,26 +315,53 @@ class Probe:
             _fields_of(*info),
             listed,
         )
-        if models_status >= 300:
-            self._refuse_unlisted(
-                models_status, known=bool(signs.props) or health_status == 200
+        is_known = bool(signs.props) or bool(signs.info)
+        if models_status >= 300 or not lists_models(models):
+            self._refuse_unlisted(models_status, known=is_known)
+        elif not (
+            listed or self.settings.models or is_known
+        ) and self._said_of_nothing() not in (0, 200):
+            raise UsageError(
+                f"{self.address.url} lists no model; load one there, or name it with --model"
             )
         return signs
 
-    def round_trip_ms(self) -> float:
-        """The shortest time between a GET /health and its answer, ms.
+    def _find_apis(self, status: int, models: object) -> tuple[int, object]:
+        """Look for the APIs where the URL does not say where they are, and use them from there.
 
-        It is the way to the server and back, and about a millisecond of work of both programs. An
-        open connection is used again, where the server keeps it. UsageError: it cannot be reached.
+        Status and value of their list of models; those given where there is none.
         """
-        times_ms: list[float] = []
-        while not times_ms or (
-            len(times_ms) < ROUND_TRIPS and sum(times_ms) < ROUND_TRIPS_WITHIN_S * 1e3
-        ):
-            started_s = time.perf_counter()
-            self.get("/health", needed=False)
-            times_ms.append((time.perf_counter() - started_s) * 1e3)
-        return min(times_ms)
+        places = list(self.location.places())
+        for place in places[1:]:
+            its_status, its_models = self.get(MODELS, needed=False, place=place)
+            if lists_models(its_models) or its_status in (401, 403):
+                self.address = place
+                return its_status, its_models
+        for place in places:
+            if self._said_of_nothing(place):
+                self.address = place
+                return status, models
+
+        others = list(self.location.elsewhere())
+        lists = side_by_side([partial(self._listed_at, place) for place in others])
+        for place, found in zip(others, lists, strict=True):
+            if found is not None:
+                self.address = place
+                return 200, found
+        return status, models
+
+    def _listed_at(self, place: Address) -> object:
+        """The list of models there; None: there is none."""
+        with suppress(UsageError):
+            _, models = self.get(MODELS, needed=False, place=place)
+            return models if lists_models(models) else None
+        return None
+
+    def _refuse_unready(self, said: object) -> None:
+        words = f" ({describe_error(msgspec.json.encode(said))})" if said else ""
+        raise UsageError(
+            f"{self.address.url} is not ready{words}; wait until it has loaded its model"
+        )
 
     def counter(self) -> ServerCounter:
         """The server's token counting, if `ask` has found any, else an estimate."""
@@ -361,7 +385,7 @@ class Probe:
             "stream": False,
         }
         try:
-            url = self.address.url + CHAT.path
+            url = self.address.url_of(CHAT.path)
             answer = self.session.post(url, body, within_s=GENERATE_TIMEOUT_S)
             usage = fields(fields(answer.json()).get("usage"))
             whole = count(usage.get("prompt_tokens"))
@@ -372,29 +396,32 @@ class Probe:
             return target
         return replace(target, template_tokens=whole - bare)
 
-    def _speaks(self) -> bool | None:
-        """Whether there is an OpenAI-compatible API: it refuses an empty body.
-
-        So nothing is generated. None: the key is refused.
-        """
+    def _said_of_nothing(self, place: Address | None = None) -> int:
+        """What an OpenAI-compatible API at the server's address, or another place of it, answers
+        to an empty body, so that nothing is generated: 401 or 403 (a key is missing), another
+        status from 400 to 422 (it is there), 200 (it answers, and needs no model), 0: there is
+        none."""
         for api in APIS.values():
-            url = self.address.url + api.path
+            url = (place or self.address).url_of(api.path)
             try:
                 answer = self.session.post(url, {}, within_s=TIMEOUT_S)
             except NoAnswerError:
                 continue
-            if answer.status in (401, 403):
-                return None
-            if answer.status in (400, 415, 422):
-                return True
-        return False
+            value = _json_or_none(answer)
+            status = page_status(answer.status, value)
+            if status in (400, 401, 403, 415, 422):
+                return status
+            kind = answer.headers.get("content-type", "")
+            if status == 200 and ("event-stream" in kind or "choices" in fields(value)):
+                return status
+        return 0
 
     def refuse_unserved(self, api: Api) -> None:
         """UsageError: the server refuses an empty body because it was started without this API.
 
         llama-server answers HTTP 501 and names the flag. Nothing is computed.
         """
-        url = self.address.url + api.path
+        url = self.address.url_of(api.path)
         try:
             answer = self.session.post(url, {}, within_s=TIMEOUT_S)
         except NoAnswerError:
@@ -404,31 +431,60 @@ class Probe:
 
     def _refuse_unlisted(self, status: int, *, known: bool) -> None:
         """Raises UsageError where /v1/models is missing and nothing else shows a model."""
-        url = self.address.url
         if known and status == 404:
             return
-        speaks = self._speaks()
-        if speaks is None:
+        url = self.address.url
+        path = self.address.path_of(MODELS)
+        said = self._said_of_nothing()
+        if said in (401, 403):
             raise UsageError(
                 f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY"
             )
-        if speaks and not self.settings.models:
+        if said not in (0, 200) and not self.settings.models:
             raise UsageError(
-                f"{url} does not list its models (/v1/models answers HTTP {status}); name one "
-                "with --model"
+                f"{url} does not list its models ({path} answers HTTP {status}); name one with "
+                "--model"
             )
-        if not speaks and status == 404:
+        if said or (status == 404 and self._is_healthy()):
+            return
+        if status in (200, 404):
             raise UsageError(
-                f"{url} is not an LLM server: it has neither /v1/models nor /health"
+                f"no API of an LLM server is found at {url} ({path} lists no models, and nothing "
+                f"answers at {self.address.path_of(CHAT.path)}); give the URL at which its API is"
             )
-        if not speaks:
-            raise UsageError(
-                f"{url}/v1/models answers HTTP {status}; is this an OpenAI-compatible server?"
-            )
+        raise UsageError(
+            f"{self.address.url_of(MODELS)} answers HTTP {status}; is this an OpenAI-compatible "
+            "server?"
+        )
+
+    def _is_healthy(self) -> bool:
+        """Whether /health says so, where nothing else is known. UsageError: it says that the
+        server is not ready."""
+        status, said = self.get("/health", needed=False)
+        if status == 503:
+            self._refuse_unready(said)
+        return status == 200
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
-        """The models to request: those of --model, else the first that the server lists, if any."""
-        return self._named(listed) or tuple(each.name for each in listed[:1])
+        """The models to request: those of --model, else the first of those that may be meant, if
+        any. UsageError: those are many, so that the person has to choose."""
+        named = self._named(listed)
+        if named:
+            return named
+        meant = candidates(listed, generates=self.settings.generates)
+        if len(meant) > MOST_LISTED:
+            names = ", ".join(each.name for each in meant[:MOST_LISTED])
+            raise UsageError(
+                f"{self.address.url} lists {len(meant)} models; name the one to test with "
+                f"--model, such as {names}"
+            )
+        return tuple(each.name for each in meant[:1])
+
+    def _alternatives(self, listed: list[ListedModel]) -> int:
+        """How many other models it lists that may be meant; 0 where --model says which."""
+        if self.settings.models:
+            return 0
+        return len(candidates(listed, generates=self.settings.generates)[1:])
 
     def _named(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models of --model. UsageError: the server does not list one of them."""
@@ -470,6 +526,13 @@ class Probe:
             if first is None or _counts(its_tokens) != first:
                 others.append(name)
         return tuple(others)
+
+
+def _json_or_none(answer: Answer) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None
 
 
 def _fields_of(status: int, answer: object) -> dict[str, Any]:

@@ -49,6 +49,22 @@ def http_failure(
     return f"http_{status}", text
 
 
+def page_status(status: int, value: object) -> int:
+    """The status of a control page with this JSON: some servers answer 200, with an error in the
+    body, on paths that they do not have (LM Studio) or with a key that they refuse."""
+    if status != 200 or not isinstance(value, dict):
+        return status
+    error = value.get("error")
+    if not error and value.get("success") is not False:
+        return status
+    inner = error if isinstance(error, dict) else {}
+    for code in (inner.get("code"), inner.get("status"), value.get("code")):
+        text = str(code)
+        if re.fullmatch(r"[45]\d\d", text, re.ASCII):
+            return int(text)
+    return 404
+
+
 def event_failure(message: str) -> tuple[str, str]:
     """Class and message of an error event in a stream."""
     if _CONTEXT.search(message):

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from llama_load.plain_http import NoAnswerError, Session
+from llama_load.targets.api_location import MODELS
 from llama_load.targets.target import Target
 from llama_load.wire.tls import TlsOptions
 
@@ -34,13 +35,14 @@ def working_on(target: Target, tls: TlsOptions) -> WorkCount | None:
 
 
 def is_healthy(target: Target, tls: TlsOptions) -> bool:
-    """Whether the server answers at /health, or, if it has no such page, at all."""
+    """Whether the server still answers. (Not at /health, for which a gateway may send a request
+    to each of its models.)"""
     session = Session(target.headers, tls.context)
     try:
-        answer = session.get(f"{target.address.url}/health", within_s=TIMEOUT_S)
+        answer = session.get(target.address.url_of(MODELS), within_s=TIMEOUT_S)
     except NoAnswerError:
         return False
-    return answer.status in (200, 404)
+    return answer.status < 500
 
 
 def _by_metrics(session: Session, target: Target) -> WorkCount | None:

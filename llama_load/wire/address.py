@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from llama_load.bound_headers import origin
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Of a name. Each is tried for the whole connect timeout, and an answer of DNS has room for 4000.
 MOST_ENDPOINTS = 16
+# What stands between a server's own pages and its APIs, unless the server has another path there.
+API_ROOT = "/v1"
+# Parts of a URL's query that hold no key. Azure's APIs need theirs with every request.
+HARMLESS_QUERY = frozenset(("api-version",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class Address:
     addresses.
 
     `endpoints` is a tuple of (family, sockaddr) in the resolver's order, empty until `resolved()`.
+    `api_root`: what the server has in place of /v1; `query`: what follows the path of each request
+    to an API, with its question mark.
     """
 
     scheme: str
@@ -27,11 +33,24 @@ class Address:
     port: int
     base_path: str
     endpoints: tuple[tuple[int, tuple[object, ...]], ...] = ()
+    api_root: str = API_ROOT
+    query: str = ""
 
     @property
     def url(self) -> str:
         """The base URL without a trailing slash."""
         return f"{self.scheme}://{self.host_header}{self.base_path}"
+
+    def path_of(self, path: str) -> str:
+        """Where the server has this path: `/v1/…` of an API, or a page of its own."""
+        if not path.startswith(API_ROOT + "/"):
+            return self.base_path + path
+        below = path.removeprefix(API_ROOT)
+        return f"{self.base_path}{self.api_root}{below}{self.query}"
+
+    def url_of(self, path: str) -> str:
+        """The URL of this path, see `path_of`."""
+        return f"{self.scheme}://{self.host_header}{self.path_of(path)}"
 
     @property
     def host_header(self) -> str:
@@ -58,13 +77,7 @@ class Address:
             (int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in answers
         )
         endpoints = tuple(distinct)[:MOST_ENDPOINTS]
-        return Address(
-            self.scheme,
-            self.host,
-            self.port,
-            self.base_path,
-            endpoints,
-        )
+        return replace(self, endpoints=endpoints)
 
 
 def split_hosts(text: str) -> list[str]:
@@ -87,6 +100,17 @@ def shown_url(url: str) -> str:
 def parse_url(url: str) -> Address:
     """Parse a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a message for
     users."""
+    address = parse_server_url(url)
+    if address.query:
+        raise ValueError(
+            f"{shown_url(url)!r} must be a plain base URL, without a query"
+        )
+    return address
+
+
+def parse_server_url(url: str) -> Address:
+    """The same for a server of APIs, whose URL may have a query that is needed with every request
+    (`HARMLESS_QUERY`)."""
     text = url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
@@ -98,7 +122,9 @@ def parse_url(url: str) -> Address:
         raise ValueError(
             f"{shown_url(url)!r} has no host; write it like http://127.0.0.1:8080"
         )
-    if parts.query or parts.fragment or "@" in parts.netloc:
+    names = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    has_query = parts.query and not names <= HARMLESS_QUERY
+    if has_query or parts.fragment or "@" in parts.netloc:
         raise ValueError(
             f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give keys with --api-key or --header"
         )
@@ -113,6 +139,6 @@ def parse_url(url: str) -> Address:
     except UnicodeError:
         raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
     # The request line and Host must be ASCII; existing escapes are kept.
-    return Address(
-        parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
-    )
+    path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+    query = quote(f"?{parts.query}", safe="?%&=+") if parts.query else ""
+    return Address(parts.scheme, host, port, path, query=query)

@@ -30,7 +30,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: method, path below the base URL, header fields and body. `reuse`: connections are
+    """A request: method, path (see `Address.path_of`), header fields and body. `reuse`: connections are
     reused; `keys`: headers that go to their own server alone."""
 
     method: str
@@ -53,7 +53,7 @@ class Request:
         """The header block as bytes, with Host, Content-Length and Connection filled in. Raises
         OtherServerError."""
         fields = [
-            f"{self.method} {address.base_path}{self.path} HTTP/1.1",
+            f"{self.method} {address.path_of(self.path)} HTTP/1.1",
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
             f"Connection: {'keep-alive' if self.reuse else 'close'}",

@@ -15,7 +15,7 @@ from llama_load.bound_headers import bound
 from llama_load.errors import UsageError
 from llama_load.targets import probe as probe_module
 from llama_load.targets.apis import EMBEDDINGS, RERANK
-from llama_load.targets.json_fields import listed_models
+from llama_load.targets.model_list import listed_models
 from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 from tests.json_server import json_server, streamed
@@ -46,7 +46,7 @@ GOOD = {
                 ]
             }
         },
-        {"/v1/models": {"data": [{"id": 5}, "x", None, {"id": "m"}]}},
+        {"/v1/models": {"data": [{"id": 5}, 7, None, {"id": "m"}]}},
         {"/props": {"total_slots": 2, "chat_template": "\ud800"}},
         {
             "/apply-template": {"prompt": "question"},
@@ -165,7 +165,7 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
             {"/health": (503, {"error": {"message": "Loading model"}}, {})},
             "is not ready (Loading model)",
         ),
-        ({}, "is not an LLM server"),
+        ({}, "no API of an LLM server is found at"),
     ],
 )
 def test_what_cannot_be_used_is_reported_in_a_sentence(
@@ -185,10 +185,13 @@ def test_what_cannot_be_used_is_reported_in_a_sentence(
     [b"[" * 100_000, b'{"data": [{"id": "m\\ud800"}]}'],
     ids=["deep", "surrogate"],
 )
-def test_a_list_of_models_that_is_no_json_names_none(body: bytes) -> None:
+def test_a_list_of_models_that_is_no_json_is_none(body: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with ScriptedServer([answer + body]) as server:
-        assert Probe(ProbeSettings(server.url)).ask().model is None
+    with (
+        ScriptedServer([answer + body]) as server,
+        pytest.raises(UsageError, match="no API of an LLM server"),
+    ):
+        Probe(ProbeSettings(server.url)).ask()
 
 
 def test_an_answer_without_end_is_not_waited_for(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from llama_load.plain_http import Session
-from llama_load.targets.json_fields import ListedModel
+from llama_load.targets.model_list import ListedModel
 from llama_load.targets.servers.server_controls import STOP_PROFILER_S, post_to
 from llama_load.targets.servers.server_start import ServerStart
 
