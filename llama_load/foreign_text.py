@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from llama_load.secret_forms import pattern_of
+from llama_load.secret_forms import parts_of_credentials, pattern_of
 
 # The length at which foreign text is cut in tables and messages.
 MOST_CHARS = 1000
@@ -128,8 +128,7 @@ def keep_secret(values: Iterable[str]) -> None:
     global _secrets  # noqa: PLW0603 - one set of secrets per process
     known = dict(_secrets)
     for value in values:
-        # In an Authorization header only the part after the scheme is secret.
-        for part in {value.strip(), value.strip().rpartition(" ")[2]}:
+        for part in parts_of_credentials(value):
             if len(part) >= LEAST_SECRET_CHARS and part not in known:
                 known[part] = re.compile(pattern_of(part))
     longest_first = sorted(

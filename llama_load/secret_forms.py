@@ -1,11 +1,18 @@
 """The forms in which a text can stand in another one: as it is, escaped for URLs, JSON, HTML or a
-terminal, in base64 or hex, or broken over lines."""
+terminal, in base64 or hex, or broken over lines.
+
+Patterns are made of secrets of this process alone: one of a secret takes 1 ms for each character,
+so whoever may send some could stop everything.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import re
-from urllib.parse import quote
+from contextlib import suppress
+from html import escape
+from urllib.parse import quote, quote_plus
 
 # In HTML.
 _NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
@@ -15,27 +22,37 @@ _BREAK = "(?:[ \\t│|]*\\r?\\n[ \\t│|]*|[\u00ad\u200b\u2060]|\x1b\\[[0-9;]{0,
 # Four levels of escaping. Without a bound each of n backslashes would be the begin of a search over
 # all that follow.
 MOST_BACKSLASHES = 15
+_IN_URLS = str.maketrans("+/", "-_")
 _HEX_DIGITS = re.compile(r"[a-fA-F]")
 
 
 def pattern_of(secret: str) -> str:
-    """A regular expression that finds every form of the secret. Compiled, it takes 1 ms for each
-    character."""
+    """A regular expression that finds every form of a secret of our own."""
     forms = [_BREAK.join(map(_character, secret)), *_encoded_whole(secret)]
     return "|".join(forms)
 
 
-def quick_pattern_of(secret: str) -> str:
-    """One that is compiled at once: the secret as it is, in a URL, in base64 or hex."""
+def literal_forms(secret: str) -> list[str]:
+    """The usual forms as texts to look for: as it is, in a URL, in JSON or HTML, in base64 or hex;
+    the longest first. For secrets of strangers: no pattern is made of them."""
+    data = secret.encode("utf-8", "surrogatepass")
+    in_json = json.dumps(secret)[1:-1]
     forms = [
         secret,
-        quote(
-            secret,
-            safe="",
-            errors="replace",
-        ),
+        quote(data, safe=""),
+        quote_plus(data),
+        in_json,
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        in_json.replace("/", "\\/"),
+        escape(secret),
+        data.hex(),
+        data.hex().upper(),
     ]
-    return "|".join([*map(re.escape, forms), *_encoded_whole(secret)])
+    for sure, end in _base64_forms(secret):
+        for text in (sure + end, sure):
+            forms += [text, text.translate(_IN_URLS)]
+    long = [form for form in set(forms) if len(form) >= len(secret)]
+    return sorted(long, key=lambda form: (-len(form), form))
 
 
 def _encoded_whole(secret: str) -> list[str]:
@@ -102,3 +119,17 @@ def _in_base64(form: tuple[str, str]) -> str:
     """In the plain alphabet or that of URLs, the signs perhaps escaped."""
     sure, end = ["".join(map(_base64_sign, part)) for part in form]
     return f"{sure}(?:{end})?" if end else sure
+
+
+def parts_of_credentials(value: str) -> list[str]:
+    """What is secret in the value of a header: all of it, what stands behind `Bearer`, and the
+    password in `Basic` (the name, where there is none)."""
+    whole = value.strip()
+    scheme, _, given = whole.rpartition(" ")
+    parts = [whole, given]
+    if scheme.strip().lower() == "basic":
+        with suppress(ValueError):
+            pair = base64.b64decode(given + "=" * (-len(given) % 4)).decode()
+            name, _, password = pair.partition(":")
+            parts.append(password or name)
+    return parts

@@ -7,10 +7,7 @@ of everybody's texts, or the name of a field.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -18,20 +15,18 @@ from urllib.parse import parse_qsl
 from llama_load.command_secrets import HARMLESS, secrets_in_urls
 from llama_load.foreign_text import LEAST_SECRET_CHARS, MASK, is_secret_name
 from llama_load.record.http_framing import Head
-from llama_load.secret_forms import pattern_of, quick_pattern_of
+from llama_load.secret_forms import literal_forms, parts_of_credentials
 
 if TYPE_CHECKING:
     from llama_load.record.read_exchange import SeenRequest
 
 # Of one request.
 MOST_KEYS = 16
-# Longer keys, such as JWTs, are found as they are, in URLs, base64 and hex alone: the pattern of
-# all forms takes 1 ms for each character.
-MOST_CHARS_OF_FORMS = 256
-# New keys beyond so many characters, too: any user of the machine can send some with each request,
-# and the recording of all others would come to a halt.
-ALLOWED_CHARS = 1024
-ALLOWED_CHARS_PER_S = 64
+# Longer ones are found as they are alone. Nobody's keys are longer; heads have 64 KiB.
+MOST_CHARS_OF_FORMS = 8 << 10
+# Characters of texts times forms of keys, about a second: in longer texts keys are found as they
+# are.
+MOST_COMPARED_CHARS = 2_000_000_000
 # Names of fields are masked from this length on. Those that the code looks for are shorter.
 LEAST_NAME_CHARS = 24
 # A value of a header with any other name that looks like a key: one word of letters and digits.
@@ -45,6 +40,20 @@ _KEY_FIELD = re.compile(
     re.IGNORECASE,
 )
 _NO_KEY_FIELD = "prompt_cache_key"
+_RECORDED = (
+    *(
+        "model",
+        "reply_text",
+        "body",
+        "messages",
+        "prompt",
+        "tools",
+        "sampling",
+        "reply",
+    ),
+)
+# What may stand between texts that are looked at as one.
+_SIGNS = [*map(chr, (*range(9), *range(14, 32), *range(0xFDD0, 0xFDF0)))]
 _TEXT_FIELDS = frozenset(
     (
         *("messages", "input", "prompt", "system", "instructions", "suffix"),
@@ -89,14 +98,21 @@ def keys_of_body(body: Mapping[str, Any]) -> list[str]:
             found += _in_field(name, value, is_key=False)
     tools = body.get("tools")
     for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, Mapping) and tool.get("type", "function") != "function":
+        if _is_tool_of_server(tool):
             found += _in_field("", tool, is_key=False)
     return found[:MOST_KEYS]
 
 
+def _is_tool_of_server(tool: Any) -> bool:
+    return isinstance(tool, Mapping) and tool.get("type", "function") != "function"
+
+
+def _names_a_key(name: str) -> bool:
+    return _KEY_FIELD.fullmatch(name) is not None and name != _NO_KEY_FIELD
+
+
 def _in_field(name: str, value: Any, *, is_key: bool) -> Iterator[str]:
-    is_named = _KEY_FIELD.fullmatch(name) is not None and name != _NO_KEY_FIELD
-    is_key = is_key or is_named
+    is_key = is_key or _names_a_key(name)
     if isinstance(value, str):
         if is_key:
             yield value
@@ -110,78 +126,101 @@ def _in_field(name: str, value: Any, *, is_key: bool) -> Iterator[str]:
 
 
 def mask_keys(seen: SeenRequest, keys_of_its_head: Sequence[str]) -> None:
-    """Mask the keys of this request in all that is recorded of it."""
-    keys = set(_values_of_keys((*keys_of_its_head, *keys_of_body(seen.body))))
+    """Mask the keys of this request in all that is recorded of it: in their places whole, and
+    wherever else they stand. Raises ValueError: its texts cannot be told apart."""
+    keys = _values_of_keys((*keys_of_its_head, *keys_of_body(seen.body)))
+    seen.body = {
+        name: value if name in _TEXT_FIELDS else _without_keys(name, value)
+        for name, value in seen.body.items()
+    }
+    seen.tools = [
+        _without_keys("", tool) if _is_tool_of_server(tool) else tool
+        for tool in seen.tools
+    ]
     if not keys:
         return
-    pattern = _pattern_of(
-        tuple(
-            sorted(
-                keys,
-                key=len,
-                reverse=True,
-            )
-        )
-    )
-    seen.model = pattern.sub(MASK, seen.model)
-    seen.reply_text = pattern.sub(MASK, seen.reply_text)
-    for name in ("body", "messages", "prompt", "tools", "sampling", "reply"):
-        setattr(seen, name, _masked(getattr(seen, name), pattern))
+
+    texts: list[str] = []
+    for field in _RECORDED:
+        _take_texts(getattr(seen, field), texts)
+    masked = iter(_masked_texts(texts, keys))
+    for field in _RECORDED:
+        setattr(seen, field, _with_texts(getattr(seen, field), masked))
 
 
-def _values_of_keys(keys: Iterable[str]) -> Iterator[str]:
-    """What is secret in a value: of `Bearer KEY` the key. Shorter ones are placeholders."""
-    for key in keys:
-        value = key.strip()
-        for part in (value, value.rpartition(" ")[2]):
-            if len(part) >= LEAST_SECRET_CHARS:
-                yield part
-
-
-@dataclass(slots=True)
-class _Allowance:
-    """Characters of keys of which all forms may be looked for."""
-
-    left: float = ALLOWED_CHARS
-    at_s: float = field(default_factory=time.monotonic)
-
-    def takes(self, chars: int) -> bool:
-        now_s = time.monotonic()
-        earned = ALLOWED_CHARS_PER_S * (now_s - self.at_s)
-        self.left = min(ALLOWED_CHARS, self.left + earned)
-        self.at_s = now_s
-        if chars > self.left:
-            return False
-        self.left -= chars
-        return True
-
-
-_allowance = _Allowance()
-
-
-@lru_cache(maxsize=64)
-def _pattern_of(keys: tuple[str, ...]) -> re.Pattern[str]:
-    patterns = []
-    for key in keys:
-        if len(key) <= MOST_CHARS_OF_FORMS and _allowance.takes(len(key)):
-            patterns.append(pattern_of(key))
-        else:
-            patterns.append(quick_pattern_of(key))
-    return re.compile("|".join(patterns))
-
-
-def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
+def _without_keys(name: str, value: Any, *, is_key: bool = False) -> Any:
+    """A field of a body, with the texts in fields of keys masked whole."""
+    is_key = is_key or _names_a_key(name)
     if isinstance(value, str):
-        return pattern.sub(MASK, value)
-    if isinstance(value, list):
-        return [_masked(part, pattern) for part in value]
+        return MASK if is_key and len(value) >= LEAST_SECRET_CHARS else value
     if isinstance(value, Mapping):
         return {
-            _masked_name(name, pattern): _masked(part, pattern)
-            for name, part in value.items()
+            inner: _without_keys(inner, part, is_key=is_key)
+            for inner, part in value.items()
         }
+    if isinstance(value, list):
+        return [_without_keys("", part, is_key=is_key) for part in value]
     return value
 
 
-def _masked_name(name: str, pattern: re.Pattern[str]) -> str:
-    return name if len(name) < LEAST_NAME_CHARS else pattern.sub(MASK, name)
+def _values_of_keys(keys: Iterable[str]) -> list[str]:
+    """What is secret in these values; shorter ones are placeholders. The longest first."""
+    found = set()
+    for key in keys:
+        for part in parts_of_credentials(key):
+            if len(part) >= LEAST_SECRET_CHARS:
+                found.add(part)
+    return sorted(found, key=lambda part: (-len(part), part))
+
+
+def _masked_texts(texts: list[str], keys: list[str]) -> list[str]:
+    """These texts without the keys. All are one text meanwhile: in a long one a literal is found in
+    linear time, whatever both are."""
+    whole = "".join(texts)
+    sign = next((sign for sign in _SIGNS if sign not in whole), None)
+    if sign is None:
+        raise ValueError("its texts have all control characters")
+    joined = sign.join(texts)
+    for form in _forms_of(keys, len(joined)):
+        if sign not in form:
+            joined = joined.replace(form, MASK)
+    return joined.split(sign)
+
+
+def _forms_of(keys: list[str], chars: int) -> list[str]:
+    """What to look for in so many characters."""
+    forms = []
+    for key in keys:
+        if len(key) <= MOST_CHARS_OF_FORMS:
+            forms += literal_forms(key)
+        else:
+            forms.append(key)
+    return forms if chars * len(forms) <= MOST_COMPARED_CHARS else keys
+
+
+def _take_texts(value: Any, texts: list[str]) -> None:
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, list):
+        for part in value:
+            _take_texts(part, texts)
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if len(name) >= LEAST_NAME_CHARS:
+                texts.append(name)
+            _take_texts(part, texts)
+
+
+def _with_texts(value: Any, texts: Iterator[str]) -> Any:
+    """The value with these texts in the places of its own, in the order of `_take_texts`."""
+    if isinstance(value, str):
+        return next(texts)
+    if isinstance(value, list):
+        return [_with_texts(part, texts) for part in value]
+    if isinstance(value, Mapping):
+        changed = {}
+        for name, part in value.items():
+            shown = next(texts) if len(name) >= LEAST_NAME_CHARS else name
+            changed[shown] = _with_texts(part, texts)
+        return changed
+    return value
