@@ -116,8 +116,13 @@ def _record(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"cannot listen on {arguments.host}:{arguments.port}: {why}; choose another --port"
         ) from None
+
+    def stop(*_: object) -> None:
+        relay.stop()
+        process.terminate()  # it writes what it has, before what still waits for it
+
     for ends in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ends, lambda *_: relay.stop())
+        signal.signal(ends, stop)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     print(
         f"recording http://{host}:{relay.port} to {to.url}; Ctrl-C ends it", flush=True

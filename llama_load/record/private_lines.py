@@ -12,7 +12,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted_bytes
 from llama_load.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
 
-_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | NO_FOLLOW | NOT_INHERITED | BINARY
+_FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_FOLLOW | NOT_INHERITED | BINARY
 _OWNER_ALONE = 0o600
 
 
@@ -58,8 +58,12 @@ class PrivateLines:
             self._unwritten.pop(0)
             self._size += len(line)
             self.lines += 1
+            self._is_written(len(line))
         self.fault = ""
         return True
+
+    def _is_written(self, size: int) -> None:
+        """A line of so many bytes is the last one of the file."""
 
     def _append(self, line: bytes) -> None:
         """Add a line. Raises OSError, and leaves the file as it was."""

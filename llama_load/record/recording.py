@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.errors import UsageError
@@ -17,9 +19,9 @@ from llama_load.record.earlier_prompts import (
     again_tokens,
 )
 from llama_load.record.exchange_keys import mask_keys
-from llama_load.record.joined_conversations import Conversations, Turn
+from llama_load.record.joined_conversations import Conversation, Conversations, Turn
+from llama_load.record.named_lines import NamedLines
 from llama_load.record.passed_exchange import PassedExchange, RelayFigures
-from llama_load.record.private_lines import PrivateLines
 from llama_load.record.read_exchange import (
     NotUnderstoodError,
     SeenRequest,
@@ -34,6 +36,19 @@ _REQUESTS = ".requests"
 _REFUSED = ".refused"
 # Clients can make up any number.
 MOST_REASONS = 1000
+# A conversation is written when its last answer is so old, and again when it has gone on; one that
+# never rests after the longer time.
+REST_S = 5.0
+MOST_UNSAVED_S = 60.0
+
+
+@dataclass(slots=True)
+class _Unsaved:
+    """A conversation that has changed since it was written, from `since_s` to `last_s`."""
+
+    conversation: Conversation
+    since_s: float
+    last_s: float = 0.0
 
 
 def _beside(out: Path, ending: str) -> Path:
@@ -62,8 +77,11 @@ class Recording:
                 )
         self._say = say
         self._out = out
-        self._lines = PrivateLines(out)
-        self._others: dict[str, PrivateLines] = {}
+        self._lines = NamedLines(out)
+        self._others: dict[str, NamedLines] = {}
+        self._unsaved: dict[int, _Unsaved] = {}
+        # Of conversations in memory: why their lines are not in the file.
+        self._refused: dict[int, str] = {}
         self._digest = None if tokens is None else DigestLines(tokens, 0)
         self._conversations = Conversations(keeps_texts=tokens is None)
         self._earlier = EarlierPrompts(
@@ -121,6 +139,11 @@ class Recording:
         self._record(seen)
         self._report_disk()
 
+    def leave_unread(self) -> None:
+        """An exchange that came too late to be read."""
+        self._counts["requests"] += 1
+        self._count_reason("the recording was ended before it was read")
+
     def _leave_out(self, number: int, why: str) -> None:
         self._counts["requests"] += 1
         self._count_reason(why)
@@ -155,10 +178,17 @@ class Recording:
         if self._digest is not None and blocks is not None:
             return self._digested(seen, self._digest, blocks)
         if seen.messages is None:
-            self._add_beside(_REQUESTS, request_line(seen, origin_ns))
+            self._add_beside(_REQUESTS, request_line(seen, origin_ns), seen.number)
             return None
         turn = self._conversations.add(seen)
-        self._write_large(origin_ns)
+        conversation = turn.conversation
+        unsaved = self._unsaved.setdefault(
+            conversation.number, _Unsaved(conversation, time.monotonic())
+        )
+        unsaved.last_s = time.monotonic()
+        for each in self._conversations.too_large():
+            self._forget(each)
+            self._counts["early"] += 1
         return turn
 
     def _digested(
@@ -169,39 +199,65 @@ class Recording:
             return None
         # This forgets the texts.
         turn = None if seen.messages is None else self._conversations.add(seen)
-        self._lines.add(digest.line(seen, turn, blocks))
+        self._lines.put(seen.number, digest.line(seen, turn, blocks))
         return turn
 
-    def _write_large(self, origin_ns: int) -> None:
-        for conversation in self._conversations.too_large():
-            line, why = conversation_line(conversation, origin_ns)
-            self._write_conversation(line, why)
-            self._counts["early"] += 1
+    def save_rested(self) -> None:
+        """Write conversations that rest, or were not written for long: what comes to its end now,
+        however, costs no more than what is under way."""
+        now_s = time.monotonic()
+        for unsaved in list(self._unsaved.values()):
+            rests = now_s - unsaved.last_s >= REST_S
+            if rests or now_s - unsaved.since_s >= MOST_UNSAVED_S:
+                self._save(unsaved.conversation)
 
-    def _write_conversation(self, line: dict[str, object], why: str) -> None:
+    def save(self) -> None:
+        """Write all conversations as they are now."""
+        for unsaved in list(self._unsaved.values()):
+            self._save(unsaved.conversation)
+
+    def _save(self, conversation: Conversation) -> None:
+        number = conversation.number
+        del self._unsaved[number]
+        try:
+            line, why = conversation_line(conversation, self._origin_ns or 0)
+        except Exception as error:  # what a client or a server sent can be anything
+            self._count_reason(f"{type(error).__name__} as it was written")
+            return
+        if why:
+            self._refused[number] = why
+            self._lines.drop(number)
+            self._add_beside(_REFUSED, line, number)
+            return
+        if self._refused.pop(number, "") and _REFUSED in self._others:
+            self._others[_REFUSED].drop(number)
+        self._lines.put(number, line)
+
+    def _forget(self, conversation: Conversation) -> None:
+        """One that is not in memory any more."""
+        if conversation.number in self._unsaved:
+            self._save(conversation)
+        why = self._refused.pop(conversation.number, "")
         if why:
             self._count_reason(why)
-            self._add_beside(_REFUSED, line)
-        else:
-            self._lines.add(line)
 
-    def _add_beside(self, ending: str, line: dict[str, object]) -> None:
+    def _add_beside(self, ending: str, line: dict[str, object], number: int) -> None:
         """Add a line to a file beside the recording, which is made when it is needed.
 
         Where it cannot be made, the line is left out, and the recording goes on.
         """
         if ending not in self._others:
             try:
-                self._others[ending] = PrivateLines(_beside(self._out, ending))
+                self._others[ending] = NamedLines(_beside(self._out, ending))
             except UsageError as error:
                 self._count_reason(str(error))
                 return
-        self._others[ending].add(line)
+        self._others[ending].put(number, line)
 
     # ------------------------------------------------------------------ files
 
     @property
-    def files(self) -> list[PrivateLines]:
+    def files(self) -> list[NamedLines]:
         """All files of this recording."""
         return [self._lines, *self._others.values()]
 
@@ -215,19 +271,22 @@ class Recording:
         self._disk_is_full = bool(fault)
 
     def write_conversations(self) -> None:
-        """At the end: put all conversations into the file's queue."""
-        origin_ns = self._origin_ns or 0
-        if self._digest is None:
-            for conversation in self._conversations.all():
-                self._counts["other sampling"] += conversation.other_sampling
-                self._write_conversation(*conversation_line(conversation, origin_ns))
+        """At the end: put all conversations into the file's queue, in the order in which they
+        began."""
+        if self._digest is not None:
+            return
+        for conversation in self._conversations.all():
+            self._counts["other sampling"] += conversation.other_sampling
+            self._forget(conversation)
+        for file in self.files:
+            file.put_in_order()
 
     def write_turns(self) -> None:
         """At the end: find out why prompts were processed again, and put the turns into their
         file's queue."""
         self._found = self._turns.found(self._server)
-        for line in self._found.lines():
-            self._add_beside(TURNS, line)
+        for number, line in enumerate(self._found.lines()):
+            self._add_beside(TURNS, line, number)
 
     def write(self) -> str:
         """Write what is unwritten. Why it cannot be written, "" if it is."""

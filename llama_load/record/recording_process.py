@@ -2,18 +2,22 @@
 delays a token.
 
 It reads messages from stdin until its end, so that it writes its files whatever happens to the
-relay. Signals are for the relay; while the disk is full at the end, SIGINT gives up.
+relay. Conversations are written as they rest. A signal asks for the end: all of them are written at
+once, and then what still waits is read; a second one gives that up, and while the disk is full at
+the end what is not written.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 from types import FrameType
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
 
@@ -29,6 +33,10 @@ from llama_load.record.token_blocks import EstimatedTokens, FirstThatCan, Server
 from llama_load.units import quantity
 
 RETRY_S = 2.0
+# How often conversations that rest are looked for while nothing comes.
+LOOK_S = 0.5
+# A terminal's Ctrl-C comes twice: from the terminal, and from the relay.
+SAME_SIGNAL_S = 1.0
 # The relay, the clients and the server come first.
 NICE = 10
 
@@ -43,8 +51,9 @@ class RecordingSettings(msgspec.Struct):
 
 def main() -> int:
     """Record until stdin ends. Exit code 3 if something could not be written."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    interrupts = Interrupts()
+    signal.signal(signal.SIGINT, interrupts.came)
+    signal.signal(signal.SIGTERM, interrupts.came)
     os.nice(NICE)
     settings = msgspec.json.decode(sys.argv[1], type=RecordingSettings)
     session = Session(environment_key_for(settings.to))
@@ -72,7 +81,8 @@ def main() -> int:
         )
         return error.exit_code
     print("ready", flush=True)
-    figures = _record(sys.stdin.buffer, recording)
+    messages = FileIO(sys.stdin.fileno(), closefd=False)
+    figures = record_all(messages, recording, interrupts)
     recording.write_conversations()
     recording.write()  # before anything else can go wrong
     recording.write_turns()
@@ -91,21 +101,66 @@ def _say(line: str) -> None:
     )
 
 
-def _record(source: IO[bytes], recording: Recording) -> RelayFigures | None:
+class Interrupts:
+    """Signals that ask for the end. The relay is asked as well, and ends what comes from it."""
+
+    def __init__(self) -> None:
+        self.is_new = False  # since it was last looked at
+        self.gives_up = False  # asked again
+        self._first_s: float | None = None
+
+    def came(self, _number: int, _: FrameType | None) -> None:
+        """A handler of signals."""
+        now_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = now_s
+            self.is_new = True
+        elif now_s - self._first_s > SAME_SIGNAL_S:
+            self.gives_up = True
+
+
+def record_all(
+    source: FileIO, recording: Recording, interrupts: Interrupts
+) -> RelayFigures | None:
+    """Take what comes, until its end; meanwhile write what rests, and all of it when somebody asks
+    for the end: exchanges that still wait may take long to read."""
     figures = None
     while True:
-        length = source.read(LENGTH_BYTES)
-        if len(length) < LENGTH_BYTES:
-            return figures
+        while not select.select([source], [], [], LOOK_S)[0]:
+            _save(recording, interrupts)
+        _save(recording, interrupts)
+        length = _read(source, LENGTH_BYTES)
         size = int.from_bytes(length, "big")
-        body = source.read(size)
-        if len(body) < size:  # the relay was killed
+        body = _read(source, size)
+        if len(length) < LENGTH_BYTES or len(body) < size:  # also: the relay was killed
             return figures
         message = decoded(body)
         if isinstance(message, RelayFigures):
             figures = message
+        elif interrupts.gives_up:
+            recording.leave_unread()
         else:
             recording.take(message)
+
+
+def _save(recording: Recording, interrupts: Interrupts) -> None:
+    if interrupts.is_new:
+        interrupts.is_new = False
+        recording.save()
+    else:
+        recording.save_rested()
+
+
+def _read(source: FileIO, size: int) -> bytes:
+    """So many bytes; fewer at the end."""
+    pieces = []
+    while size:
+        piece = source.read(size)
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _written(recording: Recording) -> bool:

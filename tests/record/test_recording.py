@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 import tracemalloc
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,12 @@ from msgspec.structs import replace
 
 from llama_load.errors import UsageError
 from llama_load.plain_http import Session
-from llama_load.record.passed_exchange import PassedExchange
+from llama_load.record import named_lines
+from llama_load.record import recording as recording_module
+from llama_load.record.passed_exchange import PassedExchange, encoded
 from llama_load.record.read_exchange import read_exchange
 from llama_load.record.recording import Recording
+from llama_load.record.recording_process import Interrupts, record_all
 from llama_load.record.token_blocks import ServerTokens
 from tests.foreign_readers import ANSWERED_CHAT
 
@@ -216,3 +222,110 @@ def test_what_cannot_be_read_costs_one_exchange(
     recording.close()
     assert (tmp_path / "talk.jsonl").read_bytes().count(b"\n") == 1
     assert any("ZeroDivisionError" in line for line in recording.summary(None))
+
+
+# ---------------------------------------------------------------------- while it goes on
+
+
+def next_turn(number: int, first: str, turns: int) -> PassedExchange:
+    """The last request of a conversation that begins so, with as many turns."""
+    messages: list[dict[str, str]] = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"{first} {turn}"})
+        messages.append({"role": "assistant", "content": "a"})
+    return passed(number, "/v1/chat/completions", CHAT | {"messages": messages[:-1]})
+
+
+def talks_in(out: Path) -> list[str]:
+    """The first text of each conversation in a file, and how many messages it has."""
+    found = []
+    for line in out.read_text().splitlines():
+        if line.strip():
+            messages = json.loads(line)["messages"]
+            found.append(f"{messages[0]['content']}: {len(messages)}")
+    return found
+
+
+def test_conversations_go_to_the_file_as_they_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends the recording costs what was under way. One that goes on has one line."""
+    out = tmp_path / "talk.jsonl"
+    recording = Recording(out, lambda _: None, None)
+    recording.take(next_turn(1, "a", 1))
+    recording.save_rested()
+    assert talks_in(out) == []
+    monkeypatch.setattr(recording_module, "REST_S", 0.0)
+    recording.take(next_turn(2, "b", 1))
+    recording.save_rested()
+    assert talks_in(out) == ["a 0: 2", "b 0: 2"]
+    recording.take(next_turn(3, "a", 2))
+    recording.save_rested()
+    assert talks_in(out) == ["b 0: 2", "a 0: 4"]
+    recording.take(next_turn(4, "c", 1))
+    recording.write_conversations()
+    recording.close()
+    assert talks_in(out) == ["a 0: 4", "b 0: 2", "c 0: 2"]
+    assert len(out.read_bytes().splitlines()) == 3
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["talk.jsonl"]
+    assert "3 lines in" in recording.summary(None)[-1]
+
+
+def test_one_that_never_rests_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording_module, "MOST_UNSAVED_S", 0.0)
+    recording = Recording(tmp_path / "talk.jsonl", lambda _: None, None)
+    recording.take(next_turn(1, "a", 1))
+    recording.save_rested()
+    assert talks_in(tmp_path / "talk.jsonl") == ["a 0: 2"]
+    recording.close()
+
+
+def test_who_asks_for_the_end_has_at_once_what_was_recorded(tmp_path: Path) -> None:
+    """Exchanges that still wait are read after that, and given up when asked again."""
+    out = tmp_path / "talk.jsonl"
+    recording = Recording(out, lambda _: None, None)
+    reads, writes = os.pipe()
+    interrupts = Interrupts()
+    written_at_the_signal: list[str] = []
+
+    def ask_for_the_end() -> None:
+        interrupts.came(signal.SIGINT, None)
+        os.write(writes, encoded(next_turn(2, "b", 1)))
+
+    def look(_: str) -> None:
+        if not interrupts.is_new and recording._counts["requests"] == 1:
+            ask_for_the_end()
+        else:
+            written_at_the_signal.extend(talks_in(out))
+            interrupts.gives_up = True
+            os.write(writes, encoded(next_turn(3, "c", 1)))
+            os.close(writes)
+
+    recording._say = look
+    os.write(writes, encoded(next_turn(1, "a", 1)))
+    with FileIO(reads) as source:
+        record_all(source, recording, interrupts)
+    recording.write_conversations()
+    recording.close()
+    assert written_at_the_signal == ["a 0: 2"]
+    assert talks_in(out) == ["a 0: 2", "b 0: 2"]
+    assert any("ended before it was read" in line for line in recording.summary(None))
+
+
+def test_the_place_of_replaced_lines_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_lines, "LEAST_WASTE_BYTES", 1000)
+    lines = named_lines.NamedLines(tmp_path / "a")
+    for turn in range(100):
+        lines.put(turn % 3, "x" * turn)
+        assert lines.path.stat().st_size < 1500
+    lines.drop(1)
+    lines.put_in_order()
+    lines.close()
+    found = [len(json.loads(line)) for line in lines.path.read_text().splitlines()]
+    assert found == [99, 98]
+    assert lines.lines == 2

@@ -14,6 +14,7 @@ OTHERS = {
     "run_folder/whole_file.py": "the door",
     "terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
     "reports/formats.py": "stdout as bytes, of redacted texts and of tables",
+    "record/named_lines.py": "copies the redacted lines of its own file",
     "record/private_lines.py": "redacted lines, for the owner alone",
     "record/exchange_copies.py": "what passed, for the recording process, which redacts what it writes",
     "run_folder/journal.py": "records, whose foreign texts are printable",
