@@ -34,6 +34,12 @@ class ConnectionPair:
         # connect, until then.
         self.rest_by_s: float | None = head_by_s
         self.connect_by_s: float | None = None
+        # A client that takes nothing of what waits for it, until then.
+        self.reads_by_s: float | None = None
+        # What the client has sent and nobody has looked at, and when it came: requests are taken
+        # one by one, between those of others.
+        self.unread = b""
+        self.unread_came_ns = 0
         self.to_server = bytearray()
         self.plain = bytearray()  # to the server, once its TLS handshake is done
         self.to_client = bytearray()

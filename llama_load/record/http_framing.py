@@ -14,6 +14,8 @@ from dataclasses import dataclass
 MOST_HEAD_BYTES = 64 << 10
 # A line with a chunk's size; RFC 9112 wants extensions to be bounded.
 MOST_SIZE_LINE_BYTES = 4 << 10
+# Between chunks, in one step: a millisecond. Chunks of one byte are 40,000 in a read.
+MOST_LINES = 1000
 _END_OF_HEAD = b"\r\n\r\n"
 _REQUEST_LINE = re.compile(rb"[!-~]{1,32} [!-~]+ HTTP/1\.[01]")
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}(?: [^\r\n]*)?")
@@ -99,6 +101,7 @@ class MessageReader:
         self._drops_additions = drops_additions
         self._state = _State.HEAD
         self._head = bytearray()
+        self._lines_left = 0  # between chunks, in this step
         self._left = 0  # bytes of a body or a chunk that are still to come
         self._line = bytearray()  # of a chunk's size, of the trailers
         self._trailer_bytes = 0
@@ -119,18 +122,31 @@ class MessageReader:
     def feed(self, data: bytes) -> list[Part]:
         """The parts that these bytes complete. Raises BadMessageError."""
         parts: list[Part] = []
-        rest = data
-        while rest:
-            if self._state is _State.HEAD:
-                rest = self._read_head(rest, parts)
-            elif self._state is _State.UNTIL_CLOSE:
-                parts.append(Body(rest, rest))
-                rest = b""
-            elif self._state is _State.LENGTH:
-                rest = self._read_length(rest, parts)
-            else:
-                rest = self._read_chunks(rest, parts)
+        while data:
+            more, data = self.step(data)
+            parts += more
         return parts
+
+    def step(self, data: bytes) -> tuple[list[Part], bytes]:
+        """The parts up to the end of a message, or of `MOST_LINES` between its chunks; and what is
+        left of these bytes. Raises BadMessageError."""
+        parts: list[Part] = []
+        self._lines_left = MOST_LINES
+        at = 0
+        while at < len(data) and self._lines_left:
+            if self._state is _State.HEAD:
+                at = self._read_head(data, at, parts)
+            elif self._state is _State.UNTIL_CLOSE:
+                rest = data[at:]
+                parts.append(Body(rest, rest))
+                at = len(data)
+            elif self._state is _State.LENGTH:
+                at = self._read_length(data, at, parts)
+            else:
+                at = self._read_chunks(data, at, parts)
+            if parts and isinstance(parts[-1], End):
+                break
+        return parts, data[at:]
 
     def end_completes_a_message(self) -> bool:
         """Whether the end of the connection is the end of a message."""
@@ -138,25 +154,38 @@ class MessageReader:
 
     # ------------------------------------------------------------------ heads
 
-    def _read_head(self, data: bytes, parts: list[Part]) -> bytes:
-        searched = max(0, len(self._head) - len(_END_OF_HEAD) + 1)
-        self._head += data
-        found = self._head.find(_END_OF_HEAD, searched)
-        size = found + len(_END_OF_HEAD)
-        if found < 0 or size > MOST_HEAD_BYTES:
+    def _read_head(self, data: bytes, at: int, parts: list[Part]) -> int:
+        """Returns the place behind what was read, as all of these do."""
+        if self._head:
+            # its end may have begun in what came before
+            searched = max(0, len(self._head) - len(_END_OF_HEAD) + 1)
+            before = len(self._head)
+            self._head += data[at : at + MOST_HEAD_BYTES]
+            found = self._head.find(_END_OF_HEAD, searched)
+            size = found + len(_END_OF_HEAD)
+            raw = bytes(self._head[:size])
+            end = at + size - before
+        else:
+            found = data.find(_END_OF_HEAD, at)
+            end = found + len(_END_OF_HEAD)
+            size = end - at
+            raw = data[at:end]
+        if found < 0:
+            if not self._head:
+                self._head += data[at:]
             if len(self._head) > MOST_HEAD_BYTES:
                 raise HeadTooLargeError("its head is too long")
-            return b""
+            return len(data)
+        if size > MOST_HEAD_BYTES:
+            raise HeadTooLargeError("its head is too long")
 
-        raw = bytes(self._head[:size])
-        rest = bytes(self._head[size:])
         self._head.clear()
         head = self._parsed(raw)
         parts.append(head)
         self._begin_body(head)
         if self._state is _State.HEAD:
             parts.append(End())
-        return rest
+        return end
 
     def _parsed(self, raw: bytes) -> Head:
         lines = raw.removesuffix(_END_OF_HEAD).split(b"\r\n")
@@ -200,21 +229,21 @@ class MessageReader:
 
     # ------------------------------------------------------------------ bodies
 
-    def _read_length(self, data: bytes, parts: list[Part]) -> bytes:
-        piece = data[: self._left]
+    def _read_length(self, data: bytes, at: int, parts: list[Part]) -> int:
+        piece = data[at : at + self._left]
         self._left -= len(piece)
         parts.append(Body(piece, piece))
         if not self._left:
             self._state = _State.HEAD
             parts.append(End())
-        return data[len(piece) :]
+        return at + len(piece)
 
-    def _read_chunks(self, data: bytes, parts: list[Part]) -> bytes:
+    def _read_chunks(self, data: bytes, at: int, parts: list[Part]) -> int:
         """All chunks in these bytes are one part, so that what came together is sent together."""
         content = []
         plain = []  # with the frames alone
-        at = 0
-        while at < len(data) and self._state is not _State.HEAD:
+        begin = at
+        while at < len(data) and self._lines_left and self._state is not _State.HEAD:
             if self._state is _State.CHUNK_DATA:
                 piece = data[at : at + self._left]
                 content.append(piece)
@@ -226,11 +255,12 @@ class MessageReader:
             else:
                 at = self._read_line(data, at)
                 plain.append(self._frame)
-        raw = b"".join(plain) if self._drops_additions else data[:at]
+                self._lines_left -= 1
+        raw = b"".join(plain) if self._drops_additions else data[begin:at]
         parts.append(Body(raw, b"".join(content)))
         if self._state is _State.HEAD:
             parts.append(End())
-        return data[at:]
+        return at
 
     def _read_line(self, data: bytes, at: int) -> int:
         """Read one line of the framing, or the beginning of one; returns the place behind it."""

@@ -129,9 +129,9 @@ def record_all(
         while not select.select([source], [], [], LOOK_S)[0]:
             _save(recording, interrupts)
         _save(recording, interrupts)
-        length = _read(source, LENGTH_BYTES)
+        length = _read_exactly(source, LENGTH_BYTES)
         size = int.from_bytes(length, "big")
-        body = _read(source, size)
+        body = _read_exactly(source, size)
         if len(length) < LENGTH_BYTES or len(body) < size:  # also: the relay was killed
             return figures
         message = decoded(body)
@@ -151,7 +151,7 @@ def _save(recording: Recording, interrupts: Interrupts) -> None:
         recording.save_rested()
 
 
-def _read(source: FileIO, size: int) -> bytes:
+def _read_exactly(source: FileIO, size: int) -> bytes:
     """So many bytes; fewer at the end."""
     pieces = []
     while size:

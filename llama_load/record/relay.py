@@ -51,8 +51,10 @@ HEAD_WITHIN_S = 10.0
 # Who sends nothing more of a body for so long, too.
 BODY_WITHIN_S = 30.0
 CONNECT_WITHIN_S = 10.0
+# Who takes nothing of an answer for so long, too; and is the first to make room before.
+READ_WITHIN_S = 30.0
 # Requests that wait for their answers on one connection. More are read when those are answered.
-MOST_PIPELINED = 64
+MOST_PIPELINED = 8
 # Two descriptors a client, and half of them stay for the rest of the process.
 SHARE_OF_FILES = 4
 MOST_CLIENTS = 2048
@@ -90,6 +92,8 @@ class Relay:
         self._delays = DelayCounts()
         self._refused = 0
         self._pairs: OrderedDict[ConnectionPair, None] = OrderedDict()
+        # Those with unread requests, which are taken in turns.
+        self._unread: OrderedDict[ConnectionPair, None] = OrderedDict()
         self._stops = False
         self._offset_ns = wall_minus_mono_ns()
         self._selector = selectors.DefaultSelector()
@@ -131,9 +135,13 @@ class Relay:
         if self._priority is not None:
             self._priority.take()
         while not self._stops:
-            for key, events in self._selector.select(_TICK_S):
+            for key, events in self._selector.select(0 if self._unread else _TICK_S):
                 handle: Callable[[int], None] = key.data
                 handle(events)
+            if self._unread:
+                pair, _ = self._unread.popitem(last=False)
+                self._take_requests(pair)
+                self._watch(pair)
             now_s = time.monotonic()
             if now_s >= next_tick_s:
                 self._tick(now_s)
@@ -153,6 +161,8 @@ class Relay:
         for pair in list(self._pairs):
             if pair.connect_by_s is not None and now_s >= pair.connect_by_s:
                 self._try_next_endpoint(pair, "did not answer in time")
+            elif pair.reads_by_s is not None and now_s >= pair.reads_by_s:
+                self._close(pair, ended_by="client", reset=True)
             elif pair.rest_by_s is None or now_s < pair.rest_by_s:
                 continue
             elif pair.to_server or pair.plain:  # the server takes nothing
@@ -194,11 +204,11 @@ class Relay:
             return
         most = min(MOST_CLIENTS, max(1, open_files() // SHARE_OF_FILES))
         if len(self._pairs) >= most:
-            oldest = self._oldest_that_waits()
-            if oldest is None:
+            leaves = self._first_to_make_room()
+            if leaves is None:
                 client.close()
                 return
-            self._close(oldest, ended_by="client")
+            self._close(leaves, ended_by="client")
         self._set_up(client)
         head_by_s = time.monotonic() + HEAD_WITHIN_S
         pair = ConnectionPair(client, head_by_s, drops_additions=self._has_key)
@@ -207,8 +217,12 @@ class Relay:
         self._pairs[pair] = None
         self._watch(pair)
 
-    def _oldest_that_waits(self) -> ConnectionPair | None:
-        """The first client to make room: without a request, else with a part of one."""
+    def _first_to_make_room(self) -> ConnectionPair | None:
+        """The client that has taken nothing of its answer for the longest time, else the oldest
+        without a request, else with a part of one."""
+        waiting = [pair for pair in self._pairs if pair.reads_by_s is not None]
+        if waiting:
+            return min(waiting, key=lambda pair: pair.reads_by_s or 0.0)
         for pair in self._pairs:
             if not pair.open:
                 return pair
@@ -296,9 +310,10 @@ class Relay:
             return
         reads_client = not (
             pair.client_ended
+            or pair.unread
             or pair.to_server
             or pair.plain
-            or len(pair.open) >= MOST_PIPELINED
+            or _asks_enough(pair)
         )
         self._listen_to(
             pair.client,
@@ -369,8 +384,16 @@ class Relay:
             return
         if pair.discards:
             return
+        pair.unread = data
+        pair.unread_came_ns = came_ns
+        self._take_requests(pair)
+
+    def _take_requests(self, pair: ConnectionPair) -> None:
+        """One request, or a part of one, of what the client has sent."""
+        if pair not in self._pairs or not pair.unread or _asks_enough(pair):
+            return
         try:
-            parts = pair.requests.feed(data)
+            parts, pair.unread = pair.requests.step(pair.unread)
         except HeadTooLargeError as error:
             self._refuse(pair, 431, f"this request cannot be passed on: {error}")
             return
@@ -378,6 +401,7 @@ class Relay:
             self._refuse(pair, 400, f"this request cannot be passed on: {error}")
             return
 
+        came_ns = pair.unread_came_ns
         if pair.request_came_ns is None:
             pair.request_came_ns = came_ns
         for part in parts:
@@ -390,6 +414,12 @@ class Relay:
         elif pair.rest_by_s is None:
             pair.rest_by_s = time.monotonic() + HEAD_WITHIN_S
         self._flush_server(pair)
+        self._come_back_to(pair)
+
+    def _come_back_to(self, pair: ConnectionPair) -> None:
+        """To unread requests, after those of others and all that is to be sent."""
+        if pair in self._pairs and pair.unread and not _asks_enough(pair):
+            self._unread[pair] = None
 
     def _end_of_client(self, pair: ConnectionPair) -> None:
         """The client sends nothing more: so the server is told, which decides what that means."""
@@ -426,8 +456,7 @@ class Relay:
             try:
                 sent = pair.client.send(pair.to_client)
             except BlockingIOError:
-                pair.client_is_slow = True
-                return
+                sent = 0
             except OSError:
                 self._close(
                     pair,
@@ -438,7 +467,10 @@ class Relay:
             del pair.to_client[:sent]
             if pair.to_client:
                 pair.client_is_slow = True
+                if sent or pair.reads_by_s is None:
+                    pair.reads_by_s = time.monotonic() + READ_WITHIN_S
                 return
+        pair.reads_by_s = None
         if pair.client_is_slow:
             pair.client_is_slow = False
             pair.client_held_until_ns = time.monotonic_ns()
@@ -472,6 +504,7 @@ class Relay:
         self._drop_server(pair)
         pair.to_server.clear()
         pair.plain.clear()
+        pair.unread = b""
         pair.server_takes_nothing = True
         pair.discards = True
         pair.rest_by_s = time.monotonic() + DISCARD_WITHIN_S
@@ -575,6 +608,7 @@ class Relay:
                 copy = pair.open[0]
                 copy.answer_delay_ms = max(copy.answer_delay_ms, delay_ms)
         self._copy_answer(pair, data, came_ns)
+        self._come_back_to(pair)
 
     def _decrypted(
         self,
@@ -644,3 +678,8 @@ class Relay:
                 is_preliminary = False
             else:
                 self._copies.end(pair.open.popleft(), "complete")
+
+
+def _asks_enough(pair: ConnectionPair) -> bool:
+    """Whether a client waits for so many answers that no further request is read."""
+    return len(pair.open) >= MOST_PIPELINED

@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 
 from llama_load.record import exchange_copies
 from llama_load.record import relay as module
+from llama_load.record.http_framing import (
+    MOST_LINES,
+    Body,
+    End,
+    Head,
+    MessageReader,
+)
 from llama_load.wire.local_ports import free_port
 from tests.record.relayed import (
     RESET,
@@ -347,6 +354,89 @@ def test_clients_of_a_recording_that_say_nothing_are_cut_off(
         with connected(running.port) as slow:
             slow.sendall(b"GET / HT")
             assert received(slow, 12) == b"HTTP/1.1 408"
+
+
+def answers_largely(sock: socket.socket) -> None:
+    """More than sockets hold, or nothing but a head to who asks for it by HEAD."""
+    request = sock.recv(1 << 16)
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+    if not request.startswith(b"HEAD"):
+        for _ in range(1000):
+            sock.sendall(b"x" * 100_000)
+
+
+def test_clients_that_read_nothing_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has taken nothing of its answer for the longest time makes room."""
+    monkeypatch.setattr(module, "MOST_CLIENTS", 4)
+    with RawServer(answers_largely) as server, relayed(server.url) as running:
+        held = [connected(running.port) for _ in range(4)]
+        for client in held:
+            client.sendall(HEAD + b"\r\n")
+        pairs = running.relay._pairs
+        wait_for(lambda: sum(each.reads_by_s is not None for each in list(pairs)) == 4)
+        with connected(running.port) as client:
+            client.sendall(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+        for each in held:
+            each.close()
+
+
+def test_a_client_that_reads_nothing_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "READ_WITHIN_S", 0.1)
+    with (
+        RawServer(answers_largely) as server,
+        relayed(server.url) as running,
+        connected(running.port) as client,
+    ):
+        client.sendall(HEAD + b"\r\n")
+        pairs = running.relay._pairs
+        wait_for(lambda: any(each.reads_by_s for each in list(pairs)))
+        wait_for(lambda: not pairs)
+        client.settimeout(10)
+        with pytest.raises(ConnectionResetError):
+            while client.recv(1 << 20):
+                pass
+
+
+def test_many_requests_at_once_do_not_hold_up_those_of_others() -> None:
+    """They are taken one by one, in turns with all others."""
+
+    def serve(sock: socket.socket) -> None:
+        while sock.recv(1 << 16):
+            sock.sendall(b"HTTP/1.1 204 No\r\n\r\n")
+
+    with (
+        RawServer(serve) as server,
+        relayed(server.url) as running,
+        connected(running.port) as flood,
+        connected(running.port) as client,
+    ):
+        flood.sendall(b"GET / HTTP/1.1\r\n\r\n" * 5000)
+        client.sendall(b"GET /mine HTTP/1.1\r\n\r\n")
+        assert received(client, 12) == b"HTTP/1.1 204"
+        flood.close()
+    number = next(each.number for each in running.exchanges if each.path == "/mine")
+    assert number < 200
+
+
+def test_a_step_ends_with_a_message_or_many_chunks() -> None:
+    reader = MessageReader(reads_answers=False)
+    data = b"GET / HTTP/1.1\r\n\r\n" * 3
+    parts, rest = reader.step(data)
+    assert [type(part) for part in parts] == [Head, End]
+    assert len(rest) == len(data) // 3 * 2
+    chunks = b"1\r\na\r\n" * 40_000
+    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    parts, rest = MessageReader(reads_answers=False).step(head + chunks)
+    assert len(rest) > len(chunks) - 4 * MOST_LINES
+    whole = MessageReader(reads_answers=False).feed(head + chunks + b"0\r\n\r\n")
+    assert (
+        b"".join(part.data for part in whole if isinstance(part, Body)) == b"a" * 40_000
+    )
 
 
 def test_pipelined_requests_are_paired_with_their_answers() -> None:
