@@ -42,9 +42,9 @@ os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 # Plans of tests lie in other folders, and nobody answers a question.
 os.environ["LLAMA_LOAD_YES"] = "1"
 
-# The suite tries the same examples in every run, so that a change is judged by what it changes;
-# `make fuzz` looks for new ones. A deadline would be an assertion on wall-clock time.
-settings.register_profile("suite", deadline=None, derandomize=True)
+# The suite tries the same examples in every run, so that a change is judged by what it changes, and
+# few, as these have been seen to pass; `make fuzz` looks for new ones. A deadline would be an assertion on wall-clock time.
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile(
     "fuzz",
     deadline=None,
@@ -62,6 +62,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # `llama_load.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
+
+SOURCES = "tests/repository/"
 
 Program = Forked | subprocess.Popen[str]  # one that runs
 
@@ -104,8 +106,14 @@ def pytest_collection() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files in an order that has nothing to do with what they test: so those that wait for servers
-    and those that compute run side by side, not one kind after the other."""
-    items.sort(key=lambda item: crc32(item.nodeid.partition("::")[0].encode()))
+    and those that compute run side by side, not one kind after the other. Those about the repository
+    stay together: they share the parsed sources."""
+
+    def place(item: pytest.Item) -> int:
+        file = item.nodeid.partition("::")[0]
+        return crc32(SOURCES.encode() if file.startswith(SOURCES) else file.encode())
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

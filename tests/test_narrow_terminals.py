@@ -8,7 +8,7 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +47,8 @@ from tests.lab.test_sweep_run import plan_and_cells
 from tests.reports.test_comparison import three_sides
 
 WIDTHS = range(1, 301)
+# What breaks a layout breaks it below the width of a column, or at that of a line.
+SOME_WIDTHS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 40, 55, 72, 79, 80, 81, 99, 120, 200, 300)
 TEXTS = (
     "",
     "a few words that are broken between each other",
@@ -94,7 +96,7 @@ def test_tables_and_checks_end_at_any_width() -> None:
     """Whatever is left out of a narrow table, each stage stays."""
     widest = shown_at(300)
     stages = {stage.name for stage in staged().stages}
-    for width in WIDTHS:
+    for width in SOME_WIDTHS[1:]:
         shown = shown_at(width)
         assert len(shown) < 4 * len(widest)
         assert stages <= set(shown.split())
@@ -103,7 +105,7 @@ def test_tables_and_checks_end_at_any_width() -> None:
 def test_the_preflight_is_printed_at_any_width(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = load_run(PRINTED / "demo").manifest.preflight
     words = {word for row in rows for word in row.name.split()}
-    for width in WIDTHS:
+    for width in SOME_WIDTHS[1:]:
         monkeypatch.setenv("COLUMNS", str(width))
         out = io.StringIO()
         with contextlib.redirect_stderr(out):
@@ -113,7 +115,7 @@ def test_the_preflight_is_printed_at_any_width(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_progress_line_is_drawn_at_any_width() -> None:
     """And takes no more of the terminal than a screen."""
-    for width in WIDTHS:
+    for width in SOME_WIDTHS[1:]:
         assert len(drawn_bar(width)) < 20_000
 
 
@@ -213,8 +215,6 @@ RENDERERS: dict[str, Callable[[], object]] = {
     "preflight/prepare.py:print_table": shown_preflight,
     "reports/show.py:_print_coloured": shown_results,
 }
-# `flags` takes 40 ms a width: its widths are tried by several processes.
-PARTS = 4
 # The bar of a run has a test above; of an inspection one word turns.
 DRAWN_ELSEWHERE = {"run/progress.py:start", "cli/datasets_command.py:_datasets_inspect"}
 
@@ -230,14 +230,15 @@ def at_width(
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
 
-# One part is enough for a change that breaks narrow terminals.
-LATER = [pytest.param(part, marks=pytest.mark.heavy) for part in range(1, PARTS)]
-
-
-@pytest.mark.parametrize("part", [0, *LATER])
+@pytest.mark.parametrize(
+    "widths", [SOME_WIDTHS, pytest.param(WIDTHS, marks=pytest.mark.heavy)], ids=len
+)
 @pytest.mark.parametrize("name", RENDERERS)
 def test_every_output_ends_at_any_width(
-    name: str, part: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str,
+    widths: Sequence[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """`COLUMNS=0`, which is no width, printed empty lines in place of the flags; a narrow table
     lost its words."""
@@ -245,7 +246,7 @@ def test_every_output_ends_at_any_width(
     draw = RENDERERS[name]
     widest = at_width(draw, 300, monkeypatch)
     assert len(widest.split()) > 3
-    for width in (0, *WIDTHS[part::PARTS]):
+    for width in widths:
         shown = at_width(draw, width, monkeypatch)
         assert len(shown) < 4 * len(widest) + 2000
         assert len(shown.split()) > 3

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tests.conftest import REPOSITORY
+from tests.repository.source import (
+    name_in_package,
+    nodes_of,
+    package_files,
+    written,
+)
 
-PACKAGE = REPOSITORY / "llama_load"
 DOORS = ("foreign_files.py", "foreign_json.py")
 CALLS = {
     "json.loads": "json",
@@ -187,18 +191,15 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
 def found() -> Counter[tuple[str, str]]:
     """How often each module opens or decodes something of each kind."""
     counts: Counter[tuple[str, str]] = Counter()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(PACKAGE))
+    for path in package_files():
+        name = name_in_package(path)
         if name not in DOORS:
-            counts.update(
-                (name, kind)
-                for kind in kinds_in(ast.parse(path.read_text(encoding="utf-8")))
-            )
+            counts.update((name, kind) for kind in kinds_in(nodes_of(path)))
     return counts
 
 
-def kinds_in(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def kinds_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Call) and (kind := kind_of(node)):
             yield kind
         # else a method of ours
@@ -210,7 +211,7 @@ def kinds_in(tree: ast.AST) -> Iterator[str]:
 
 def kind_of(call: ast.Call) -> str | None:
     """What a call opens for reading, or decodes."""
-    name = ast.unparse(call.func)
+    name = written(call.func)
     if name in CALLS:
         return CALLS[name]
     if name.endswith((".read_text", ".read_bytes")):
@@ -258,4 +259,4 @@ open("x", "w")
 Path("x").open("xb")
 self.controller.open()
 """
-    assert list(kinds_in(ast.parse(code))) == ["file"] * 7
+    assert list(kinds_in(ast.walk(ast.parse(code)))) == ["file"] * 7

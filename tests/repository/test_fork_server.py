@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import REPOSITORY, environment, run_program
+from tests.conftest import environment, run_program
 from tests.fork_server import READ_BY_IMPORTS, ForkServer, imports_alike
+from tests.repository.source import package_files, tree_of
 from tests.swarms import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -57,11 +58,13 @@ def test_a_program_sees_what_a_start_would_show_it(tmp_path: Path) -> None:
     assert shown == expected
 
 
-def read_at_import(source: str) -> set[str]:
+def read_at_import(module: Path) -> set[str]:
     """The variables of the environment that the values of a module's names are made of."""
+    if "environ" not in module.read_text(encoding="utf-8"):
+        return set()
     values = [
         ast.unparse(statement)
-        for statement in ast.parse(source).body
+        for statement in tree_of(module).body
         if isinstance(statement, ast.Assign | ast.AnnAssign)
     ]
     return set(re.findall(r"environ[^']*'(\w+)'", "\n".join(values)))
@@ -75,8 +78,8 @@ def test_what_an_import_reads_is_started_as_usual() -> None:
         for name in ("PYTHONPATH", "LD_LIBRARY_PATH", *READ_BY_IMPORTS)
     )
     read: set[str] = set()
-    for file in (REPOSITORY / "llama_load").rglob("*.py"):
-        read |= read_at_import(file.read_text(encoding="utf-8"))
+    for file in package_files():
+        read |= read_at_import(file)
     assert read == set(READ_BY_IMPORTS)
 
 

@@ -18,17 +18,16 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.foreign_readers import READERS, attempt, put
+from tests.repository.source import PACKAGE, functions, tree_of, written
 from tests.repository.test_foreign_doors import (
     BUNDLED,
     DOORS,
     KERNEL,
     LISTED,
     OURS,
-    PACKAGE,
     PEER,
     kind_of,
 )
-from tests.repository.test_security_page import functions
 
 OPENS = {
     "open_foreign",
@@ -101,7 +100,7 @@ def calls(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ast
 
 def reads(call: ast.Call) -> str | None:
     """How a call reads bytes of others; None: it does not."""
-    last = ast.unparse(call.func).rpartition(".")[2]
+    last = written(call.func).rpartition(".")[2]
     if last in OPENS:
         return "door"
     return "socket" if last in RECEIVES else kind_of(call)
@@ -113,7 +112,7 @@ def readers_in(package: Path) -> set[str]:
     found = set()
     for path in sorted(package.rglob("*.py")):
         file = str(path.relative_to(package))
-        for name, call in calls(ast.parse(path.read_text(encoding="utf-8"))):
+        for name, call in calls(tree_of(path)):
             kind = reads(call)
             _, reason = LISTED.get((file, kind or ""), (0, ""))
             if kind is not None and reason not in TRUSTED and file not in DOORS:
@@ -161,8 +160,8 @@ def test_every_reader_of_foreign_bytes_is_fuzzed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("test", sorted(set(FUZZED.values())))
 def test_the_fuzzers_named_here_exist(test: str) -> None:
     file, _, name = test.partition("::")
+    assert name in functions(REPOSITORY / file)
     source = (REPOSITORY / file).read_text(encoding="utf-8")
-    assert name in functions(source)
     assert "hypothesis" in source or "fuzz" in source
 
 

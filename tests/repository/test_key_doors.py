@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ from llama_load.processes import listens_as_we_do
 from llama_load.wire.address import parse_url
 from llama_load.wire.request import Request
 from tests.json_server import json_server
+from tests.repository.source import name_in_package, nodes_of, package_files
 
-PACKAGE = Path(__file__).parents[2] / "llama_load"
 KEY = "sk-door-0123456789"
 # Who has named the URL that keys are bound to.
 BINDS = {
@@ -64,13 +65,9 @@ WORDS = re.compile(
 )
 
 
-def modules() -> dict[str, ast.Module]:
+def modules() -> Iterator[Path]:
     """Those with one of the words."""
-    texts = {
-        str(path.relative_to(PACKAGE)): path.read_text()
-        for path in PACKAGE.rglob("*.py")
-    }
-    return {name: ast.parse(text) for name, text in texts.items() if WORDS.search(text)}
+    return (path for path in package_files() if WORDS.search(path.read_text()))
 
 
 def called(node: ast.AST) -> str:
@@ -89,8 +86,9 @@ def imported(node: ast.AST) -> list[str]:
 
 def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
     headers, constructed, binds, clients = set(), set(), set(), set()
-    for name, tree in modules().items():
-        for node in ast.walk(tree):
+    for path in modules():
+        name = name_in_package(path)
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value.casefold()
                 if text == "authorization" or text.startswith("bearer "):

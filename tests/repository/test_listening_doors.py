@@ -4,13 +4,19 @@ test of it; nothing else listens."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.repository.test_security_page import functions
+from tests.repository.source import (
+    functions,
+    name_in_package,
+    nodes_of,
+    package_files,
+    written,
+)
 
-PACKAGE = REPOSITORY / "llama_load"
 CALLS = {
     "bind",
     "bind_to_random_port",
@@ -60,19 +66,19 @@ OTHERS = {
 }
 
 
-def listens(tree: ast.AST) -> bool:
-    for node in ast.walk(tree):
+def listens(nodes: Iterable[ast.AST]) -> bool:
+    for node in nodes:
         names = []
         if isinstance(node, ast.Call):
-            names.append(ast.unparse(node.func))
+            names.append(written(node.func))
             # a method of ours has a listener; a socket has a backlog or nothing
             if names[0].endswith(".listen") and not node.args:
                 return True
         if isinstance(node, ast.ClassDef):
-            names += [ast.unparse(base) for base in node.bases]
+            names += [written(base) for base in node.bases]
         if any(name.rpartition(".")[2] in CALLS for name in names):
             return True
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".listen"):
+        if isinstance(node, ast.Call) and written(node.func).endswith(".listen"):
             return any(isinstance(word, ast.Constant) for word in node.args)
     return False
 
@@ -80,9 +86,7 @@ def listens(tree: ast.AST) -> bool:
 def test_nothing_else_listens() -> None:
     """A new listener is a `BoundedServer`, or comes into the list with its limits and tests."""
     found = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if listens(ast.parse(path.read_text(encoding="utf-8")))
+        name_in_package(path) for path in package_files() if listens(nodes_of(path))
     }
     assert found == DOORS.keys() | OTHERS.keys()
 
@@ -92,7 +96,7 @@ def test_nothing_else_listens() -> None:
 )
 def test_each_door_has_its_tests(test: str) -> None:
     file, _, name = test.partition("::")
-    assert name in functions((REPOSITORY / file).read_text(encoding="utf-8"))
+    assert name in functions(REPOSITORY / file)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +111,8 @@ def test_each_door_has_its_tests(test: str) -> None:
     ],
 )
 def test_a_new_listener_is_found(code: str) -> None:
-    assert listens(ast.parse(code))
+    assert listens(ast.walk(ast.parse(code)))
 
 
 def test_a_listener_of_signals_is_none() -> None:
-    assert not listens(ast.parse("SIGNALS.listen(self._interrupted)"))
+    assert not listens(ast.walk(ast.parse("SIGNALS.listen(self._interrupted)")))

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import REPOSITORY
+from tests.repository.source import PACKAGE, nodes_of
 
-PACKAGE = REPOSITORY / "llama_load"
 # Flask, requests, gevent and Locust: 4.0 to 4.8.
 MOST_NODES_A_LINE = 5.3
 # Of a room: one that is calls with many arguments has more than others.
@@ -95,15 +94,15 @@ def density_of(paths: Iterable[Path]) -> Density:
     density = Density()
     for path in sorted(paths):
         text = path.read_text(encoding="utf-8")
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = nodes_of(path)
         counted = counted_lines(text, nodes)
         inside = counted & set(function_lines(nodes))
-        nodes_of: Counter[int] = Counter()
+        nodes_at: Counter[int] = Counter()
         for node in nodes:
             number = getattr(node, "lineno", 0)
             if number not in counted:
                 continue
-            nodes_of[number] += 1
+            nodes_at[number] += 1
             density.comprehensions += isinstance(node, COMPREHENSIONS)
             density.conditional_expressions += isinstance(node, ast.IfExp)
             if is_parallel(node):
@@ -113,10 +112,10 @@ def density_of(paths: Iterable[Path]) -> Density:
 
         density.lines += len(counted)
         density.lines_in_functions += len(inside)
-        density.nodes_in_functions += sum(nodes_of[number] for number in inside)
+        density.nodes_in_functions += sum(nodes_at[number] for number in inside)
         for number in sorted(inside):
-            if nodes_of[number] > MOST_NODES_OF_ANY_LINE:
-                density.faults.append(f"{path.name}:{number}: {nodes_of[number]} nodes")
+            if nodes_at[number] > MOST_NODES_OF_ANY_LINE:
+                density.faults.append(f"{path.name}:{number}: {nodes_at[number]} nodes")
     return density
 
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.repository.source import package_files, tree_of
 
 OURS = frozenset(("llama_load", "truth", "benchmarks", "scripts", "tests"))
-PACKAGE = REPOSITORY / "llama_load"
 DECISIONS = REPOSITORY / "docs" / "decisions"
 DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")
 # What is no module of ours: files of a run, of a model or of a user, fields of foreign data, and names of
@@ -82,9 +82,9 @@ def names_of(body: list[ast.stmt]) -> set[str]:
 def members_of_package() -> Members:
     """Of every module, room and class: what it has."""
     members: Members = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
+    for path in package_files():
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
+        tree = tree_of(path)
         attributes = set(ATTRIBUTES.findall(text))
         is_room = path.name == "__init__.py"
         module = path.parent.name if is_room else path.stem
@@ -137,7 +137,7 @@ def test_every_dotted_name_exists() -> None:
 
     gone = []
     pages = [*DECISIONS.glob("*.md"), REPOSITORY / "docs" / "architecture.md"]
-    for path in [*PACKAGE.rglob("*.py"), *pages]:
+    for path in [*package_files(), *pages]:
         text = path.read_text(encoding="utf-8")
         if not is_superseded(text):
             names = DOTTED.findall(text)
@@ -173,8 +173,7 @@ def test_what_is_imported_from_our_packages_exists() -> None:
     missing = []
     for folder in ("benchmarks", "scripts", "examples", "locustfiles"):
         for path in (REPOSITORY / folder).rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for node in ast.walk(tree):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ImportFrom) and node.module:
                     missing += not_defined(node.module, node, path)
     assert not missing, "\n".join(missing)
@@ -183,7 +182,7 @@ def test_what_is_imported_from_our_packages_exists() -> None:
 @cache
 def names_in(source: Path) -> set[str]:
     """What a module defines."""
-    return names_of(ast.parse(source.read_text(encoding="utf-8")).body)
+    return names_of(tree_of(source).body)
 
 
 def not_defined(module: str, node: ast.ImportFrom, importer: Path) -> list[str]:

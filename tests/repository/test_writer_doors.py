@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "llama_load"
+from tests.repository.source import name_in_package, nodes_of, package_files
+
 # Modules that write otherwise, and why no secret leaves there.
 OTHERS = {
     "code_cache.py": "our own code, compiled, in __pycache__",
@@ -85,9 +85,8 @@ def writes(node: ast.AST) -> bool:
 def test_no_other_door() -> None:
     words = re.compile("open|write|mkstemp|Temporary|buffer")
     found = set()
-    for path in PACKAGE.rglob("*.py"):
-        text = path.read_text()
-        if words.search(text) and any(map(writes, ast.walk(ast.parse(text)))):
-            found.add(str(path.relative_to(PACKAGE)))
+    for path in package_files():
+        if words.search(path.read_text()) and any(map(writes, nodes_of(path))):
+            found.add(name_in_package(path))
     assert found - OTHERS.keys() == set()
     assert OTHERS.keys() - found == set(), "no longer needed"

@@ -13,7 +13,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -45,10 +47,27 @@ OF_ENDED = (
 OF_KILLED = (JOURNAL, PACKED, PROBE_JOURNAL, SAMPLES)
 NAMES = (*OF_ENDED, *OF_KILLED)
 WITHIN_S = 60
+TEMPLATES = TemporaryDirectory()  # removed at the end of the process
+
+
+def copied(template: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(template, folder))
 
 
 def ended_run(folder: Path, word: str = "inside") -> Path:
     """A run folder with all files of a run that has ended."""
+    return copied(template_of_ended(word), folder)
+
+
+def killed_run(folder: Path, word: str = "inside") -> Path:
+    """A run folder with all files of a run whose process was killed."""
+    return copied(template_of_killed(word), folder)
+
+
+@cache
+def template_of_ended(word: str) -> Path:
+    """Made once for all tests: its pages take most of their time."""
+    folder = Path(TEMPLATES.name) / f"ended-{word}"
     about = manifest(label=word, num_prompts=2)
     about.model = word
     about.command = ["locust", word]
@@ -70,8 +89,9 @@ def ended_run(folder: Path, word: str = "inside") -> Path:
     return folder
 
 
-def killed_run(folder: Path, word: str = "inside") -> Path:
-    """A run folder with all files of a run whose process was killed."""
+@cache
+def template_of_killed(word: str) -> Path:
+    folder = Path(TEMPLATES.name) / f"killed-{word}"
     about = manifest(label=word, num_prompts=2)
     writer = RunWriter(folder, about)
     writer.release()

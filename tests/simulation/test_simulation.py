@@ -16,8 +16,8 @@ from tests.simulation.planted import SHOWN_BY, planted
 from tests.simulation.virtual_loop import NS, Livelock, virtual_time
 from tests.simulation.world import run_seed
 
-# On a quiet machine a seed takes 0.08 s of CPU. `make test-heavy` has more of them.
-SEEDS = 36
+# On a quiet machine a seed takes 0.08 s of CPU. `make search` has more of them.
+SEEDS = 18
 PARTS = 3
 # Virtual seconds: long enough for the faults of these bugs, after which a run must have ended.
 MENDED_END_WITHIN_S = 150.0

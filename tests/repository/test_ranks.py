@@ -4,11 +4,10 @@ differences, asks for the reasons."""
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from collections.abc import Sequence
 
-import llama_load
+from tests.repository.source import name_in_package, nodes_of, package_files
 
-PACKAGE = Path(llama_load.__file__).parent
 # A module that ranks imports one of these: the reasons themselves, or what is built on them.
 SOURCES = {
     "llama_load.comparison.reasons",
@@ -24,9 +23,9 @@ OTHERS = {
 }
 
 
-def ranks(tree: ast.Module) -> bool:
+def ranks(nodes: Sequence[ast.AST]) -> bool:
     """Whether a cell is marked as the best, or p values of differences are judged together."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         name = (
@@ -38,7 +37,7 @@ def ranks(tree: ast.Module) -> bool:
         if (
             name == "Cell"
             and len(node.args) > 3
-            and "llama_load.tables" in imported(tree)
+            and "llama_load.tables" in imported(nodes)
         ):
             marks.append(node.args[3])
         if name == "holm" or any(
@@ -49,10 +48,10 @@ def ranks(tree: ast.Module) -> bool:
     return False
 
 
-def imported(tree: ast.Module) -> set[str]:
+def imported(nodes: Sequence[ast.AST]) -> set[str]:
     return {
         node.module
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and node.module
     }
 
@@ -60,12 +59,12 @@ def imported(tree: ast.Module) -> set[str]:
 def test_nothing_ranks_without_the_reasons() -> None:
     """By the syntax of every module. A planted module without the import is found."""
     found = set()
-    for file in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        if ranks(tree):
-            name = str(file.relative_to(PACKAGE))
+    for file in package_files():
+        nodes = nodes_of(file)
+        if ranks(nodes):
+            name = name_in_package(file)
             found.add(name)
-            assert name in OTHERS or imported(tree) & SOURCES, (
+            assert name in OTHERS or imported(nodes) & SOURCES, (
                 f"{name} ranks, but asks for no reasons against it"
             )
     assert found >= {
@@ -74,8 +73,13 @@ def test_nothing_ranks_without_the_reasons() -> None:
         "lab/tune/run_tune.py",
         *OTHERS,
     } - {"comparison/change_intervals.py"}
-    planted = ast.parse("cells = [Cell(text, 1.0, is_best=value == top)]")
+    planted = nodes_in("cells = [Cell(text, 1.0, is_best=value == top)]")
     assert ranks(planted) and not imported(planted) & SOURCES
     assert ranks(
-        ast.parse("from llama_load.tables import Cell; Cell(a, b, c, place in best)")
-    ) and not ranks(ast.parse("replace(cell, is_best=False)"))
+        nodes_in("from llama_load.tables import Cell; Cell(a, b, c, place in best)")
+    )
+    assert not ranks(nodes_in("replace(cell, is_best=False)"))
+
+
+def nodes_in(code: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(code)))
