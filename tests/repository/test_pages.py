@@ -20,6 +20,7 @@ from llama_load.cli.run_command import _parts_of_words, split_run_words
 from llama_load.cli.serve_command import split_server_flags
 from llama_load.options.options import read_options
 from tests.conftest import REPOSITORY
+from tests.repository.source import nodes_of, package_files
 from tests.repository.test_docs import PAGES, text_of
 
 # What stands for a name or a number in a text of the code.
@@ -28,14 +29,14 @@ HOLE = "\0"
 
 @cache
 def sources() -> dict[Path, str]:
-    return {file: text_of(file) for file in (REPOSITORY / "llama_load").rglob("*.py")}
+    return {file: text_of(file) for file in package_files()}
 
 
 @cache
 def texts_of(file: Path) -> list[str]:
     """Every text constant of a module, neighbours joined, with a hole for each expression in it."""
     found = []
-    for node in ast.walk(ast.parse(sources()[file])):
+    for node in nodes_of(file):
         if isinstance(node, ast.JoinedStr):
             found.append(
                 "".join(
