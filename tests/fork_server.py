@@ -64,6 +64,8 @@ SIMULATED = (
 VARIABLES = ("LLAMA_LOAD_", "LOCUST_")
 READ_BY_IMPORTS = ("LLAMA_LOAD_LOST_AFTER_S", "LLAMA_LOAD_PORTABLE")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# The event of `sys.audit` when a program is forked, with its arguments.
+FORKED = "tests.fork_server"
 JOB_BYTES = 1 << 20
 STARTS_WITHIN_S = 60  # the server may still be importing
 # A process prints the stacks of its threads, and those of its greenlets unless its loop is stuck.
@@ -188,6 +190,7 @@ class ForkServer:
         log: IO[str] | None = None,
     ) -> Forked:
         """`python -m` with these arguments; both its streams go to the log, if there is one."""
+        sys.audit(FORKED, list(arguments))
         job = json.dumps([list(arguments), str(cwd), dict(environment)])
         if log:
             out = err = log

@@ -1,0 +1,79 @@
+"""A plugin of pytest: the CPU time of each test, its own and that of what it starts.
+
+`scripts/test_costs.py` runs the suite with it. A file a process of pytest, in the folder
+`TEST_COSTS`: a JSON list a test, of its name, its own CPU seconds, those of started processes, and
+what was started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fork_server import FORKED
+
+FOLDER = Path(os.environ["TEST_COSTS"])
+STARTS = {"subprocess.Popen", "os.fork", FORKED}
+
+_started: list[str] = []
+_rows: list[tuple[str, float, float, list[str]]] = []
+
+
+def _note(event: str, details: tuple[Any, ...]) -> None:
+    if event not in STARTS:
+        return
+    words = ["fork"]
+    if details:
+        words = [Path(str(word)).name for word in details[-1 if event == FORKED else 1]]
+    _started.append(" ".join(word for word in words if not word.startswith("-"))[:40])
+
+
+sys.addaudithook(_note)
+
+
+def _of_this_process() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _of_others() -> float:
+    """What started processes have used that have ended, and those that run."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = ended.ru_utime + ended.ru_stime
+    tasks = Path("/proc/self/task").glob("*/children")
+    if not any(task.read_text() for task in tasks):
+        return used
+    for child in psutil.Process().children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        used += times.user + times.system + times.children_user + times.children_system
+    return used
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measures a test with its fixtures."""
+    others_s = _of_others()
+    own_s = _of_this_process()
+    _started.clear()
+    result = yield
+    own_s = _of_this_process() - own_s
+    others_s = max(0.0, _of_others() - others_s)
+    _rows.append((item.nodeid, own_s, others_s, [*_started]))
+    return result
+
+
+def pytest_sessionfinish() -> None:
+    """Writes the file."""
+    lines = "".join(f"{json.dumps(row)}\n" for row in _rows)
+    (FOLDER / f"{os.getpid()}.jsonl").write_text(lines, encoding="utf-8")
