@@ -366,7 +366,7 @@ def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
     try:
         while "listening on" not in (printed := out.read_text(encoding="utf-8")):
             assert server.poll() is None, printed
-            time.sleep(0.005)
+            time.sleep(0.005)  # between two looks
         yield Simulated(f"http://127.0.0.1:{port}", log, server.pid)
     finally:
         server.terminate()

@@ -222,7 +222,7 @@ class ForkServer:
         except subprocess.TimeoutExpired as late:
             for signal_number in WHERE_IT_STANDS:
                 os.killpg(program.pid, signal_number)
-            time.sleep(PRINTS_WITHIN_S)
+            time.sleep(PRINTS_WITHIN_S)  # of a signal handler, see above
             for text in program.printed():
                 late.add_note(text)
             raise

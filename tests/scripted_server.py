@@ -88,13 +88,13 @@ class ScriptedServer:
                 connection.recv(1)
             elif step == "taken":
                 while not self._over.is_set() and _unread(connection):
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # between two looks
             elif step == "reset":
                 connection.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
             else:
-                time.sleep(float(step))
+                time.sleep(float(step))  # a pause of the script
 
 
 def _unread(connection: socket.socket) -> bool:

@@ -114,7 +114,7 @@ def slots_server(frees_after_s: float | None) -> Iterator[SlotsServer]:
             try:
                 self.wfile.write(STREAM)
                 for number in range(body["max_tokens"]):
-                    time.sleep(GAP_S)
+                    time.sleep(GAP_S)  # between two tokens
                     self.wfile.write(token(f"{number} "))
                 self.wfile.write(
                     event(

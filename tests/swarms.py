@@ -30,6 +30,7 @@ from tests.conftest import (
     environment,
     start_program,
 )
+from tests.waiting import until
 from tests.web_client import TOKEN
 
 
@@ -151,13 +152,13 @@ def web_ui(port: int) -> list[str]:
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 60) -> None:
     """Also while a page that is asked does not answer yet."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def is_so() -> bool:
         with suppress(requests.RequestException):
-            if true():
-                return
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+            return true()
+        return False
+
+    until(is_so, timeout_s)
 
 
 @dataclass
@@ -205,7 +206,8 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[TcpProxy]:
             with suppress(OSError):
                 while True:
                     due, data = waiting.get()
-                    time.sleep(max(0.0, due - time.monotonic()))
+                    left_s = max(0.0, due - time.monotonic())
+                    time.sleep(left_s)  # the delay of the link
                     link.flows.wait()
                     if not data:
                         sink.shutdown(socket.SHUT_WR)
@@ -274,9 +276,7 @@ class Stranger:
         self.run = "0" * 16  # that of the master's last message that named one
         self._heard: set[str] = set()
         self._client = Client("127.0.0.1", port, name, keys)
-        with gevent.Timeout(30):
-            while not self._client.is_connected:
-                gevent.sleep(0.02)
+        until(lambda: self._client.is_connected)
 
     def say(self, kind: str, body: Any) -> None:
         """Send a message, whatever it is."""
@@ -284,9 +284,7 @@ class Stranger:
 
     def send(self, frames: list[bytes]) -> None:
         """Send these frames."""
-        with gevent.Timeout(10):
-            while not self._client._send(self._client.socket, frames):
-                gevent.sleep(0.01)
+        until(lambda: self._client._send(self._client.socket, frames))
 
     def send_records(self, header: bytes, data: bytes) -> None:
         """Send a batch of records."""

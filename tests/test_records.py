@@ -202,14 +202,14 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
             self.written: list[str] = []
 
         def append(self, records: Sequence[RequestRecord], _anywhere: bool) -> None:
-            gevent.sleep(0.01)
+            gevent.sleep(0.01)  # a disk that is slow
             self.written.extend(record.request_id for record in records)
 
     disk = SlowDisk()
     recorder = Recorder(disk.append, Path("slow"), every_s=0.005)
     for number in range(60):
         recorder.add(record(number))
-        gevent.sleep(0.001)
+        gevent.sleep(0.001)  # between two records
     assert recorder.close() == []
     assert disk.written == [f"r{number}" for number in range(60)]
 

@@ -271,10 +271,10 @@ def test_a_search_that_was_killed_continues(
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks
         if state.exists() and (document(state)["present"] or {}).get("number") == 3:
             break
-    time.sleep(1.0)
+    time.sleep(1.0)  # in the middle of the probe
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = document(state)

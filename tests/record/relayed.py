@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,10 +128,3 @@ def received(sock: socket.socket, size: int) -> bytes:
             break
         data += piece
     return data
-
-
-def wait_for(condition: Callable[[], object], within_s: float = 10) -> None:
-    until = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)

@@ -330,7 +330,7 @@ def test_a_full_disk_is_one_sentence_and_the_traffic_goes_on(tmp_path: Path) -> 
         resource.prlimit(writer.pid, resource.RLIMIT_FSIZE, (300, before[1]))
         for number in range(4):
             asked(running.url, [user(f"Question {number}")])
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than between two writes: nothing is to be written
         assert running.out.stat().st_size <= 300
         resource.prlimit(writer.pid, resource.RLIMIT_FSIZE, before)
     assert running.code == 0, running.said

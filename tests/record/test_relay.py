@@ -27,8 +27,8 @@ from tests.record.relayed import (
     connected,
     received,
     relayed,
-    wait_for,
 )
+from tests.waiting import until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
 TOKEN = st.binary(max_size=300)
@@ -149,7 +149,7 @@ def test_a_client_that_hangs_up_is_seen_by_the_server(has_read_all: bool) -> Non
         received(client, 23 if has_read_all else 4)
         client.close()
         assert ended.wait(5)
-        wait_for(lambda: running.exchanges)
+        until(lambda: running.exchanges)
     assert ends == [b"" if has_read_all else b"reset"]
     assert [each.end for each in running.exchanges] == ["client"]
 
@@ -158,7 +158,7 @@ def test_a_server_that_resets_the_connection_resets_it_for_the_client() -> None:
     def serve(sock: socket.socket) -> None:
         received(sock, len(HEAD) + 2)
         sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ntext")
-        time.sleep(0.1)
+        time.sleep(0.1)  # the client has the first part
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
     with (
@@ -268,7 +268,7 @@ def test_a_slow_client_slows_the_server_down() -> None:
     ):
         client.sendall(HEAD + b"\r\n")
         assert client.recv(4) == b"HTTP"
-        time.sleep(1)
+        time.sleep(1)  # the client reads nothing meanwhile
         assert sent[0] < 32 << 20
 
 
@@ -375,7 +375,7 @@ def test_clients_that_read_nothing_keep_nobody_out(
         for client in held:
             client.sendall(HEAD + b"\r\n")
         pairs = running.relay._pairs
-        wait_for(lambda: sum(each.reads_by_s is not None for each in list(pairs)) == 4)
+        until(lambda: sum(each.reads_by_s is not None for each in list(pairs)) == 4)
         with connected(running.port) as client:
             client.sendall(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
@@ -394,8 +394,8 @@ def test_a_client_that_reads_nothing_is_cut_off(
     ):
         client.sendall(HEAD + b"\r\n")
         pairs = running.relay._pairs
-        wait_for(lambda: any(each.reads_by_s for each in list(pairs)))
-        wait_for(lambda: not pairs)
+        until(lambda: any(each.reads_by_s for each in list(pairs)))
+        until(lambda: not pairs)
         client.settimeout(10)
         with pytest.raises(ConnectionResetError):
             while client.recv(1 << 20):
@@ -449,5 +449,5 @@ def test_pipelined_requests_are_paired_with_their_answers() -> None:
         with connected(running.port) as client:
             client.sendall((HEAD + b"\r\n") * 2)
             received(client, 2 * 38)
-        wait_for(lambda: len(running.exchanges) == 2)
+        until(lambda: len(running.exchanges) == 2)
     assert [(each.status, each.end) for each in running.exchanges] == [(201, "complete"), (202, "complete")]  # fmt: skip

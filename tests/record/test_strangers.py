@@ -30,7 +30,8 @@ from llama_load.record.read_exchange import SeenRequest, read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.token_blocks import EstimatedTokens
 from tests.foreign_readers import PASSED
-from tests.record.relayed import RawServer, connected, received, relayed, wait_for
+from tests.record.relayed import RawServer, connected, received, relayed
+from tests.waiting import until
 
 
 def test_a_role_is_no_way_for_text_into_a_digest(tmp_path: Path) -> None:
@@ -433,7 +434,7 @@ def test_bodies_that_do_not_come_keep_nobody_out(
         held = [connected(running.port) for _ in range(5)]
         for each in held:
             each.sendall(PART_OF_A_BODY)
-        wait_for(lambda: server.connections == 5)
+        until(lambda: server.connections == 5)
         with connected(running.port) as client:
             client.sendall(POST + b"\r\n")
             assert received(client, 12)[9:12] == b"204"
@@ -472,12 +473,12 @@ def test_a_connection_has_a_few_unanswered_requests(
     ):
         for number in range(1, 5):
             client.sendall(POST + b"\r\n")
-            wait_for(lambda number=number: running.relay._copies.count == number)
+            until(lambda number=number: running.relay._copies.count == number)
         client.sendall((POST + b"\r\n") * 6)
-        time.sleep(0.2)
+        time.sleep(0.2)  # no more is to be taken
         assert running.relay._copies.count == 4
         may_answer.set()
-        wait_for(lambda: running.relay._copies.count == 10)
+        until(lambda: running.relay._copies.count == 10)
 
 
 def test_small_pieces_are_counted_with_what_they_take(
@@ -490,7 +491,7 @@ def test_small_pieces_are_counted_with_what_they_take(
         sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         for _ in range(20):
             sock.sendall(b"x")
-            time.sleep(0.01)
+            time.sleep(0.01)  # each piece is a read of its own
 
     with (
         RawServer(serve) as server,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import gevent
 import psutil
 
 from llama_load.run.client_cpu import ClientCpu, cpu_s
+from tests.waiting import until
 
 BURN = "import time\nwhile time.process_time() < {}: pass\ntime.sleep(9)"
 
 
 def wait_until_used(pid: int, seconds: float) -> None:
-    gives_up_s = time.monotonic() + 30
-    while cpu_s(psutil.Process(pid)) < seconds and time.monotonic() < gives_up_s:
-        time.sleep(0.02)
+    until(lambda: cpu_s(psutil.Process(pid)) >= seconds)
 
 
 def test_a_child_is_ours_and_a_stranger_is_named() -> None:

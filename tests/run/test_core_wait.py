@@ -56,7 +56,7 @@ def test_a_thread_that_sleeps_waits_for_nothing() -> None:
     wait = CoreWait()
     wait.start()
     began = time.monotonic()
-    time.sleep(0.1)
+    time.sleep(0.1)  # it waits for nothing
     wait.sample()
     assert wait.total_ms is not None
     assert wait.total_ms / 1e3 < time.monotonic() - began - 0.09

@@ -66,9 +66,9 @@ def test_a_suspended_client_fails_no_request_that_was_answered_in_time(
         "2",
     )
     wait_until(server.has_answered(7))
-    time.sleep(0.5)
+    time.sleep(0.5)  # requests are under way
     run.send_signal(signal.SIGSTOP)
-    time.sleep(5)
+    time.sleep(5)  # it stands still
     run.send_signal(signal.SIGCONT)
     done = end(run, folder)
     assert done.summary["failed"] == 0, done.err

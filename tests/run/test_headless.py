@@ -435,7 +435,7 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(
                 == 4
             )
         )
-        time.sleep(0.3)
+        time.sleep(0.3)  # in the middle of the answers
         os.kill(server.pid, signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     done = Finished(process.wait(), out, err, folder)

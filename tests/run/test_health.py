@@ -20,6 +20,7 @@ from llama_load.run.health import HealthMonitor
 from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu
 from llama_load.wire.address import parse_url
+from tests.waiting import until
 
 stand_still = monkey.get_original("time", "sleep")  # the whole process, as with SIGSTOP
 
@@ -28,10 +29,10 @@ def test_the_longest_pause_is_found_with_its_time() -> None:
     """One of 0.4 s in the middle; it began after the sample before it."""
     check = HealthMonitor("w")
     check.start()
-    gevent.sleep(0.1)
+    gevent.sleep(0.1)  # samples before the pause
     began_ns = time.monotonic_ns()
     stand_still(0.4)
-    gevent.sleep(0.1)
+    gevent.sleep(0.1)  # and behind it
     check.stop()
     found = check.health()
     assert found.longest_pause_ms is not None
@@ -73,7 +74,7 @@ def test_every_sample_after_a_short_turn_is_late() -> None:
     until_ns = time.monotonic_ns() + 1_000_000_000
     while time.monotonic_ns() < until_ns:
         stand_still(0.015)
-        gevent.sleep(0.0001)
+        gevent.sleep(0.0001)  # the rest of a turn
     check.stop()
     assert np.median(check._lags_ms) >= 8
 
@@ -84,7 +85,7 @@ def test_a_sample_that_raises_is_the_last(
     check = HealthMonitor("w")
     monkeypatch.setattr(check, "_note_lag", lambda: 1 / 0)
     check.start()
-    gevent.sleep(0.2)
+    gevent.sleep(0.2)  # no second one is to come
     assert capfd.readouterr().err.count("ZeroDivisionError: ") == 1
 
 
@@ -97,9 +98,9 @@ def test_late_wakeups_are_kept_with_their_times_the_longest_of_too_many(
     check.start()
     began_ns = time.monotonic_ns()
     for pause_s in (0.3, 0.2, 0.4):
-        gevent.sleep(0.03)
+        gevent.sleep(0.03)  # samples before the pause
         stand_still(pause_s)
-    gevent.sleep(0.03)
+    gevent.sleep(0.03)  # and behind the last one
     check.stop()
     (first_ns, first_ms), (last_ns, last_ms) = check.health().late_wakeups
     assert 280 <= first_ms < last_ms
@@ -112,10 +113,10 @@ def test_a_pause_at_the_edge_of_the_measurement_counts(where: str) -> None:
     check = HealthMonitor("w")
     check.start()
     if where == "end":
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # samples before the pause
     stand_still(0.4)
     if where == "beginning":
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # samples behind it
     check.stop()
     assert (check.health().longest_pause_ms or 0) >= 380
 
@@ -144,13 +145,11 @@ def test_who_takes_the_cpu() -> None:
     """This process works for 0.3 s of CPU: that is its share of all cores, and the machine was at
     least as busy."""
     check = HealthMonitor("w")
-    with gevent.Timeout(30):  # it looks for its processes in a thread
-        while not check._client.is_known:
-            gevent.sleep(0.01)
+    until(lambda: check._client.is_known)  # it looks for its processes in a thread
     check.start()
     begun = time.monotonic()
-    until = time.process_time() + 0.3
-    while time.process_time() < until:
+    used_up_s = time.process_time() + 0.3
+    while time.process_time() < used_up_s:
         pass
     check.stop()
     health = check.health()
@@ -178,7 +177,7 @@ listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 parent = os.getpid()
 if os.fork():
-    time.sleep(60)
+    time.sleep(60)  # until it is killed
 while os.getppid() == parent:
     pass
 """
@@ -203,7 +202,7 @@ def test_the_servers_share_is_that_of_its_whole_tree() -> None:
         deadline = time.monotonic() + 20
         share = 0.0  # since the last look
         while share < 0.05 and time.monotonic() < deadline:
-            gevent.sleep(0.05)
+            gevent.sleep(0.05)  # between two looks
             share = found.share() or 0.0
         assert 0.05 <= share <= 1
         assert nobody.share() is None

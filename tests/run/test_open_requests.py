@@ -27,7 +27,7 @@ def test_waiting_lets_others_run() -> None:
 
     def work() -> None:
         while left[0]:
-            gevent.sleep(0)
+            gevent.sleep(0)  # a turn of the loop
             left[0] -= 1
 
     gevent.spawn(work)

@@ -61,7 +61,7 @@ class Server:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.is_cut = False
         while self.time.now_ns < begun_ns + self.takes_s * NS_PER_S and not self.is_cut:
-            self.time.sleep(0.01)
+            self.time.sleep(0.01)  # of virtual time
         self.in_flight -= 1
         return record(
             number,

@@ -21,10 +21,10 @@ def test_two_programs_on_one_core_wait_for_each_other() -> None:
     run."""
     pair = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(2)]
     try:
-        time.sleep(0.5)
+        time.sleep(0.5)  # both compute
         before = account_of([pair[0].pid])
         began = time.monotonic()
-        time.sleep(1.0)
+        time.sleep(1.0)  # the span that is measured
         waits = between(before, account_of([pair[0].pid]))
         elapsed_s = time.monotonic() - began
     finally:

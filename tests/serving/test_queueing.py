@@ -368,7 +368,7 @@ def test_a_stalled_server_sends_nothing_and_then_what_is_due(
     )
     long = threading.Thread(target=lambda: Client(server).ask(max_tokens=160))
     long.start()
-    time.sleep(0.3)
+    time.sleep(0.3)  # in the middle of the stall
     headers_ns, _ = Client(server).ask(max_tokens=2)
     long.join()
     log = whole_log(server)

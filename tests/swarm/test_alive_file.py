@@ -10,6 +10,7 @@ import gevent
 import pytest
 
 from llama_load.swarm import alive_file
+from tests.waiting import until
 
 
 def test_a_loop_that_hangs_does_not_renew_it(
@@ -21,14 +22,13 @@ def test_a_loop_that_hangs_does_not_renew_it(
     monkeypatch.setattr(alive_file, "RENEW_EVERY_S", 0.01)
     greenlet = alive_file.keep_alive_file()
     assert greenlet is not None
-    gevent.sleep(0.02)
+    until(file.exists)
     os.utime(file, (1.0, 1.0))
-    time.sleep(0.1)
+    time.sleep(0.1)  # the loop stands still
     assert file.stat().st_mtime == 1.0
-    gevent.sleep(0.05)
-    assert file.stat().st_mtime > 1.0
+    until(lambda: file.stat().st_mtime > 1.0)
     file.unlink()
     tmp_path.joinpath("alive").mkdir()
-    gevent.sleep(0.03)
+    gevent.sleep(0.03)  # it is not to end
     assert not greenlet.dead
     greenlet.kill()

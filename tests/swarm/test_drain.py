@@ -39,7 +39,7 @@ def world() -> Iterator[World]:
         world.plan.seconds = 8.0
         world.plan.warmup = 0
         world.plan.wait_at_end_s = WAIT_S
-        gevent.sleep(3)
+        gevent.sleep(3)  # of virtual time: all workers have joined
         world.master.begin(world.plan)
         yield world
 
@@ -58,7 +58,7 @@ def run_cut_off_for(seconds: float, world: World) -> tuple[MasterRun, float]:
             )
         )
     while not world.master.finished:
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # of virtual time
     took_ns = world.loop.now_ns - world.master.stopped_ns[0]
     return world.master.finished[0], took_ns / 1e9
 

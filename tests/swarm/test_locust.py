@@ -190,12 +190,12 @@ def test_the_web_ui_starts_shows_and_stops_runs(
         form |= {"num_prompts": "", "max_tokens": "50"}
         assert web_client.post(f"{ui}/swarm", data=form, timeout=30).json()["success"]
         wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
-        time.sleep(0.3)
+        time.sleep(0.3)  # answers are under way
         assert web_client.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}
         web_client.post(f"{ui}/swarm", data=form, timeout=30)
-        time.sleep(0.5)
+        time.sleep(0.5)  # it is not to end
         assert process.poll() is None, "a wrong form field must not end the web UI"
     finally:
         process.terminate()

@@ -39,6 +39,7 @@ from llama_load.wire.request import Timeouts
 from llama_load.workloads.prompt import Traffic
 from tests.containers import contained
 from tests.make_records import MS, record
+from tests.waiting import until
 
 AHEAD_NS = 864_000 * 1_000_000_000  # a machine that has been up for ten days longer
 
@@ -80,10 +81,8 @@ class Swarm:
 
     def settle(self) -> None:
         """Until all that has arrived is written and acknowledged."""
-        gevent.sleep(0.02)
-        with gevent.Timeout(10):
-            while self.run._ingest._queue:
-                gevent.sleep(0.01)
+        gevent.sleep(0.02)  # the ingest takes its queue in a turn of its own
+        until(lambda: not self.run._ingest._queue)
 
     def pong(self, round_trip_ms: float, **holds: Any) -> None:
         """An answer to a ping that was under way this long, all of it on the way there. A short one
@@ -129,16 +128,15 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     answer that makes it known."""
     swarm = Swarm()
     swarm.run.controller._phase_runner.begin_next()
-    gevent.sleep(0.05)
+    gevent.sleep(0.05)  # the controller begins its phase, which nothing shows
     swarm.hear(messages.REPORT, started=[], ended=[], wants={"sharegpt": 1})
     swarm.pong(
         80, delivered=0, holds=[], wants={"sharegpt": 1}
     )  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
-    with gevent.Timeout(10):  # the measurement begins at the next tick
-        while messages.LEASES not in swarm.kinds():
-            gevent.sleep(0.01)
+    # the measurement begins at the next tick
+    until(lambda: messages.LEASES in swarm.kinds())
     swarm.deliver(1)
     (batch,) = swarm.written
     # and not ten days
@@ -150,11 +148,10 @@ def test_a_worker_that_stands_still_at_first_is_asked_again_when_it_answers() ->
     that is 2.5 s off."""
     swarm = Swarm()
     watching = gevent.spawn(swarm.run._watch)
-    gevent.sleep(0.3)
+    gevent.sleep(0.3)  # no second one is to come
     assert swarm.kinds().count(messages.PING) == 1
     swarm.pong(5000)
-    gevent.sleep(0.3)
-    assert swarm.kinds().count(messages.PING) == 2
+    until(lambda: swarm.kinds().count(messages.PING) == 2)
     assert not swarm.run._workers["w"].clock.is_known
     swarm.pong(0.2)
     assert swarm.run._workers["w"].clock.is_known
@@ -203,10 +200,8 @@ def test_a_process_that_has_ended_is_noticed_at_once(
         watch.introduce("elsewhere", {"pid": killed.pid, "machine": "another"})
         watch.introduce("silent", {})
         killed.kill()
-        deadline = time.monotonic() + 20
-        while nodes["killed"].heartbeat != NO_HEARTBEAT and time.monotonic() < deadline:
-            gevent.sleep(0.02)
-        gevent.sleep(0.1)
+        until(lambda: nodes["killed"].heartbeat == NO_HEARTBEAT)
+        gevent.sleep(0.1)  # no other one is to be lost
         assert {name: node.heartbeat for name, node in nodes.items()} == {
             "killed": NO_HEARTBEAT, "alive": 30, "elsewhere": 30, "silent": 30, "closed": NO_HEARTBEAT,
         }  # fmt: skip
@@ -303,17 +298,14 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     swarm = Swarm()
     swarm.run.controller._phase_runner.begin_next()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
-    gevent.sleep(0.05)
-    assert messages.LEASES in swarm.kinds()
+    until(lambda: messages.LEASES in swarm.kinds())
     # of an earlier lease of the same request, which was cancelled
     swarm.hear(messages.REPORT, started=[[False, 0, 0]], ended=[], wants={})
     assert swarm.run.sending() == 0
     swarm.hear(messages.REPORT, started=[[False, 0, 1]], ended=[], wants={})
     assert swarm.run.sending() == 1
     swarm.deliver(1)
-    with gevent.Timeout(5):
-        while swarm.run.sending():
-            gevent.sleep(0.01)
+    until(lambda: not swarm.run.sending())
     swarm.hear(messages.REPORT, started=[[False, 0, 1]], ended=[], wants={})
     assert swarm.run.sending() == 0
 
@@ -392,7 +384,7 @@ def test_a_worker_that_has_given_up_is_not_waited_for() -> None:
     )
     swarm.run._wait_s = 900
     waiting = gevent.spawn(swarm.run._await_last_words)
-    gevent.sleep(0.1)
+    gevent.sleep(0.1)  # it is not to end
     assert not waiting.dead
     swarm.hear(
         messages.FLUSHED, batches=1, open=[], gave_up=True, health={"worker": "w"}
@@ -430,7 +422,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
                     # a machine that stood still for 3 s: the clock is asked for again
                     if run._workers["w"].early:
                         swarm.pong(0.2)
-                    gevent.sleep(0.005)
+                    gevent.sleep(0.005)  # between two looks
             swarm.sent.clear()
             swarm.written.clear()
         if index in (199, 599):

@@ -13,6 +13,7 @@ from locust.event import EventHook
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, STATE_STOPPED, WorkerNode
 
 from llama_load.swarm import rebalancing
+from tests.waiting import until
 
 
 class Chat(User):
@@ -33,7 +34,7 @@ class Runner:
         self.starts += 1
         self._users_dispatcher.new_dispatch(user_count, spawn_rate)
         for spread in self._users_dispatcher:
-            gevent.sleep(self.takes_s)
+            gevent.sleep(self.takes_s)  # as Locust does between two steps
             self.users = {
                 worker: sum(users.values()) for worker, users in spread.items()
             }
@@ -59,28 +60,25 @@ def test_every_worker_that_comes_or_goes_moves_the_users(
     rebalancing.Rebalancer(environment)
     assert environment.dispatcher_class is rebalancing.Dispatcher
     assert not environment.parsed_options.enable_rebalancing
-    gevent.sleep(0.02)
-    assert (runner.starts, runner.users) == (1, {"a": 6, "b": 6})
+    until(lambda: (runner.starts, runner.users) == (1, {"a": 6, "b": 6}))
     dispatcher.add_worker(nodes["c"])
-    gevent.sleep(0.02)
-    assert (runner.starts, runner.users) == (2, {"a": 4, "b": 4, "c": 4})
+    until(lambda: (runner.starts, runner.users) == (2, {"a": 4, "b": 4, "c": 4}))
     dispatcher.add_worker(nodes["d"])
-    gevent.sleep(0.02)
-    assert (runner.starts, runner.users) == (3, {"a": 3, "b": 3, "c": 3, "d": 3})
+    until(
+        lambda: (runner.starts, runner.users) == (3, {"a": 3, "b": 3, "c": 3, "d": 3})
+    )
     runner.state = STATE_SPAWNING
     dispatcher.remove_worker(nodes["a"])
-    gevent.sleep(0.02)
+    gevent.sleep(0.02)  # nobody is to be moved
     assert runner.starts == 3
     runner.state = STATE_RUNNING
-    gevent.sleep(0.02)
-    assert (runner.starts, runner.users) == (4, {"b": 4, "c": 4, "d": 4})
+    until(lambda: (runner.starts, runner.users) == (4, {"b": 4, "c": 4, "d": 4}))
     runner.takes_s = 0.2
     dispatcher.add_worker(nodes["a"])
-    gevent.sleep(0.02)
-    assert runner.starts == 5
+    until(lambda: runner.starts == 5)
     runner.state = STATE_STOPPED
     events.test_stopping.fire(environment=environment)
-    gevent.sleep(0.3)
+    gevent.sleep(0.3)  # longer than a start takes, which is not to go on
     assert runner.users == {"b": 4, "c": 4, "d": 4}
 
 

@@ -104,7 +104,7 @@ def send(process: Program, signals: Sequence[signal.Signals], gap_s: float) -> N
     """One after the other to the whole group, as a terminal does."""
     for number, each in enumerate(signals):
         if number:
-            time.sleep(gap_s)
+            time.sleep(gap_s)  # between two presses of Ctrl-C
         if process.poll() is None:
             os.killpg(process.pid, each)
 
@@ -155,7 +155,7 @@ def test_signals_at_any_instant_end_in_exit_code_3_and_without_a_traceback(
         folder.parent.mkdir()
         process = start(command(simulated, folder, *case.flags), folder)
         wait_until(lambda: process.poll() is not None or handles_signals(process)())
-        time.sleep(case.at * LIFE_S)
+        time.sleep(case.at * LIFE_S)  # any instant of the life of a run
         send(process, case.signals, case.gap_s)
         return case, finished(process, folder)
 
@@ -187,7 +187,7 @@ def test_the_first_waits_the_second_cuts_and_the_third_leaves(
         wait_until((folder / "run.json").exists)  # the preflight is over
         wait_until(lambda: simulated.clients() == 4)
         send(process, [signal.SIGINT], 0)
-        time.sleep(0.5)
+        time.sleep(0.5)  # it is not to end
         assert process.poll() is None  # it waits for its four requests
         send(process, [signal.SIGINT] * (count - 1), 0.3)
         done = finished(process, folder, timeout_s=30)

@@ -32,6 +32,7 @@ from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
 from tests.conftest import SHAREGPT, Simulated, environment, start_program
 from tests.json_server import json_server
 from tests.swarms import own_port, swarm, wait_until
+from tests.waiting import until
 
 KEY = "swarm-key-0123456789"
 CANARY = "sk-canary-0123456789abcdef"
@@ -74,12 +75,6 @@ def heard(master: Server, within_s: float = 0.3) -> Message | None:
     return None
 
 
-def until(true: Callable[[], bool], within_s: float = 10) -> None:
-    with gevent.Timeout(within_s):
-        while not true():
-            gevent.sleep(0.01)
-
-
 def test_messages_and_batches_of_any_size_arrive_whole(
     master: Server, connect: Connect
 ) -> None:
@@ -114,7 +109,7 @@ def test_a_worker_says_that_it_is_ready_until_the_master_has_answered(
     heartbeat = Message("heartbeat", {"state": "ready"}, "w_1")
 
     def next_kinds(count: int) -> list[str]:
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # what is thrown away arrives, which nothing shows
         client.send(heartbeat)
         said = [heard(master, 2) for _ in range(count)]
         return [message.type for message in said if message is not None]
@@ -280,7 +275,7 @@ def test_strangers_cost_neither_memory_nor_silence(
                     while not is_over:
                         stranger.sendall(again)
             except OSError:
-                gevent.sleep(0.005)
+                gevent.sleep(0.005)  # before the next attack
 
     attackers = [gevent.spawn(attacker) for _ in range(10)]
     number = 0
@@ -292,7 +287,7 @@ def test_strangers_cost_neither_memory_nor_silence(
         assert message is not None
         assert message.data["n"] == number
         highest = max(highest, process.memory_info().rss)
-        gevent.sleep(0.01)
+        gevent.sleep(0.01)  # the attackers go on
     is_over = True
     gevent.joinall(attackers)
     assert highest - before < 50 * MIB
@@ -362,10 +357,10 @@ def test_records_that_wait_delay_nothing_else(master: Server, connect: Connect) 
                 messages.pack_header(number + 1, "0" * 16), bytes(1000)
             )
         )
-    gevent.sleep(0.2)
+    gevent.sleep(0.2)  # batches wait in both sockets, which nothing shows
     for each, name in ((client, "w_1"), (other, "w_2")):
         assert each.send_now(Message(messages.PONG, {}, name))
-    gevent.sleep(0.2)
+    gevent.sleep(0.2)  # the same of what overtakes them
     kinds = [
         message.type for _ in range(20) if (message := heard(master, 2)) is not None
     ]
@@ -477,7 +472,7 @@ def test_closed_connections_are_noticed(master: Server, connect: Connect) -> Non
     late = connect(master, "w_3")
     late.send(Message("one", None, "w_3"))
     until(lambda: "w_3" in master._connections)
-    gevent.sleep(0.1)
+    gevent.sleep(0.1)  # none of them is to be closed
     assert master.closed_for_s("w_1") == master.closed_for_s("w_3") == 0
     connect(master, "w_2")  # which says nothing yet
     until(lambda: master.closed_for_s("w_2") == 0)
@@ -547,12 +542,12 @@ def test_a_receiving_loop_lets_others_run(master: Server, connect: Connect) -> N
         while True:
             for _ in range(50):
                 client._send(client.socket, [Message("one", None, "w_1").serialize()])
-            gevent.sleep(0)
+            gevent.sleep(0)  # a turn of the loop
 
     def other() -> None:
         nonlocal turns
         while True:
-            gevent.sleep(0)
+            gevent.sleep(0)  # a turn of the loop
             turns += 1
 
     greenlets = [gevent.spawn(flood), gevent.spawn(other)]

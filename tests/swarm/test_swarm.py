@@ -316,7 +316,7 @@ def test_a_remote_worker_that_is_killed(
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running:
         remote = running.add_worker("unshare", "--pid", "--fork", "--kill-child")
-        time.sleep(1)
+        time.sleep(1)  # unshare ends soon where it may not
         if remote.poll() is not None:
             pytest.skip(f"no PID namespaces here: {running.log(1)}")
         wait_until(server.has_answered(8))
@@ -390,7 +390,7 @@ def test_a_master_that_cannot_keep_up_catches_up(
                         r"^llama_load_master_lag_seconds (\S+)$", text, re.MULTILINE
                     )
                 ]
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks
         done = running.finish()
     assert done.manifest["end"] == end, done.err
     assert not done.manifest["lost"]
@@ -430,7 +430,7 @@ def test_a_worker_that_is_killed_in_the_warm_up(
     arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(lambda: server.clients() == 4)
-        time.sleep(0.5)
+        time.sleep(0.5)  # in the middle of the warm-up
         running.workers[0].kill()
         done = running.finish()
     (lost,) = done.manifest["lost"]
@@ -532,7 +532,7 @@ def test_requests_in_flight_at_the_end_are_on_record(
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         if end == "Ctrl-C":
             wait_until((running.run_dir / "run.json").exists)
-            time.sleep(4)
+            time.sleep(4)  # answers are under way
             running.master.send_signal(signal.SIGINT)
         done = running.finish(40)
     assert done.code == 3, done.err  # nothing ended within the time
@@ -628,7 +628,7 @@ def test_a_worker_whose_clock_is_elsewhere(
         shifted = running.add_worker(
             "unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child"
         )
-        time.sleep(1)
+        time.sleep(1)  # unshare ends soon where it may not
         if shifted.poll() is not None:
             pytest.skip(f"no time namespaces here: {running.log(1)}")
         done = running.finish()
@@ -667,11 +667,11 @@ def test_a_late_worker_whose_clock_is_elsewhere(
         shifted = running.add_worker(
             "unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child"
         )
-        time.sleep(1)
+        time.sleep(1)  # unshare ends soon where it may not
         if shifted.poll() is not None:
             pytest.skip(f"no time namespaces here: {running.log(1)}")
         wait_until(lambda: workers_on_record(running) == 2)
-        time.sleep(1)
+        time.sleep(1)  # both send for a while
         running.master.send_signal(signal.SIGINT)
         done = running.finish()
     assert done.manifest["end"] == "interrupted", done.err
@@ -710,7 +710,7 @@ def test_a_worker_that_stands_still_is_not_lost(
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(server.has_answered(60))
         running.workers[0].send_signal(signal.SIGSTOP)
-        time.sleep(7)
+        time.sleep(7)  # it stands still
         running.workers[0].send_signal(signal.SIGCONT)
         done = running.finish()
     assert done.manifest["end"] == "complete", done.err
@@ -742,7 +742,7 @@ def test_a_network_that_is_cut_for_a_while(
         running.add_worker(port=link.port)
         wait_until(server.has_answered(60))
         link.flows.clear()
-        time.sleep(10)
+        time.sleep(10)  # the network is cut
         link.flows.set()
         done = running.finish()
     assert done.code == 0, done.err
@@ -795,9 +795,9 @@ def test_a_busy_worker_that_is_cut_off(
         worker = psutil.Process(running.add_worker(port=link.port).pid)
         wait_until(server.has_answered(1300))
         link.close_port()
-        time.sleep(12)
+        time.sleep(12)  # the network is cut, and what was in flight ends
         before = sum(worker.cpu_times()[:2])
-        time.sleep(15)
+        time.sleep(15)  # the span that is measured
         # all that was in flight has ended: a fifth of a core at most
         assert sum(worker.cpu_times()[:2]) - before < 3
         assert len(running.log(0).splitlines()) < 20
@@ -867,7 +867,7 @@ def test_a_worker_that_returns_after_it_was_given_up(
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(server.has_answered(60))
         running.workers[0].send_signal(signal.SIGSTOP)
-        time.sleep(8)
+        time.sleep(8)  # it stands still
         running.workers[0].send_signal(signal.SIGCONT)
         done = running.finish()
     assert (
@@ -923,7 +923,7 @@ def test_connections_that_are_reset_in_the_middle(
         running.add_worker(port=link.port)
         wait_until(running.has_records)
         for _ in range(5):
-            time.sleep(0.3)
+            time.sleep(0.3)  # between two cuts
             link.blip()
         done = running.finish()
     assert done.code == 0, done.err
@@ -949,7 +949,7 @@ def test_a_worker_that_is_stopped(
         "2",
     ) as running:
         wait_until((running.run_dir / "run.json").exists)
-        time.sleep(3)
+        time.sleep(3)  # users wait for the end of the warm-up
         running.workers[1].terminate()
         done = running.finish()
     assert done.code == 0, done.err
@@ -1061,7 +1061,7 @@ def test_runs_from_the_web_page_of_a_master(
         )
         assert web_client.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
         wait_until((second / "run.json").exists)
-        time.sleep(3)
+        time.sleep(3)  # answers are under way
         assert web_client.post(f"{page}/stop", timeout=20).ok
         wait_until((second / "summary.json").exists)
         running.master.terminate()
@@ -1182,7 +1182,7 @@ def test_a_full_disk_at_the_master_loses_nothing(
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         journal = small_disk / "run" / "requests.arrows"
         wait_until(lambda: journal.exists() and journal.stat().st_size > 100_000)
-        time.sleep(3)
+        time.sleep(3)  # the disk is full
         subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
         done = running.finish()
     done = replace(done, folder=small_disk / "run")

@@ -40,10 +40,10 @@ def begin_and_want(run: Reporting) -> None:
     """Two requests begin, and then two users ask for leases."""
     for _, index, _ in BEGUN:
         run.started(Lease(index, False, "chat"))
-    gevent.sleep(0)
+    gevent.sleep(0)  # a turn of the loop
     run.want("chat", 1)
     run.want("chat", 1)
-    gevent.sleep(0)
+    gevent.sleep(0)  # a turn of the loop
 
 
 def test_in_a_small_swarm_starts_are_reported_at_once() -> None:

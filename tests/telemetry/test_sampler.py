@@ -148,7 +148,7 @@ def test_a_source_that_fails_is_noted_once_and_asked_again(tmp_path: Path) -> No
         found = load_telemetry(tmp_path)
         if found.find("times") and found.find("times")[0].values[-1] > 6:
             break
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks
     assert {1.0, 2.0, 4.0, 6.0} <= set(found.find("times")[0].values)
     assert found.find("up")[0].values.min() == 0
     assert list(found.notes) == [
@@ -293,11 +293,11 @@ def test_a_killed_run_leaves_no_sampler_and_its_report_has_the_samples(
     process = start_program(command[2:], tmp_path, environment())
     deadline_s = time.monotonic() + 60
     while not (folder / "requests.arrows").exists() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     while samplers_of(folder) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
     assert not samplers_of(folder)
     assert run_report(folder).code == 3
     assert (

@@ -294,7 +294,7 @@ def test_a_slot_that_is_never_freed_is_reported(frees_after_s: float | None) -> 
     watcher.add_record(given_up(0, 1000))
     for _ in range(20):
         watcher.look()
-        sleep(0.1)
+        sleep(0.1)  # of virtual time
     watcher.stop()
     writer = SimpleNamespace(manifest=SimpleNamespace())
     watcher.facts(writer)

@@ -191,7 +191,7 @@ def test_serve_then_judge_by_hand(tmp_path: Path) -> None:
         "40",
     ]
     subprocess.run([*client, *load], check=True, timeout=60)
-    time.sleep(0.1)
+    time.sleep(0.1)  # the last line of the log is written
     process.terminate()
     assert process.wait(20) == 0
     log = str(tmp_path / "C6.jsonl")

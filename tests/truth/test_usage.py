@@ -60,7 +60,7 @@ def burnt() -> float:
             process.wait(20)
             deadline = time.monotonic() + 20
             while group.counted and group.pids(0) and time.monotonic() < deadline:
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks
     return usage.cpu_s(usage.cpu[0][0], usage.cpu[-1][0])
 
 

@@ -38,5 +38,5 @@ def _wait(server: socket.socket, client: socket.socket) -> None:
         _, ancillary, _, _ = client.recvmsg(1, ANCILLARY_BYTES)
         if ancillary:
             return
-        time.sleep(0.001)
+        time.sleep(0.001)  # between two looks
     raise AssertionError("the kernel stamps nothing")

@@ -93,7 +93,7 @@ def test_as_many_connections_as_requests_in_flight() -> None:
 def test_a_connection_that_the_server_closed_while_it_was_parked_is_forgotten() -> None:
     with ScriptedServer(GOOD_STREAM, per_connection=1) as server:
         ask(server.url)
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # the end has to arrive on a connection that nobody reads
         exchange, failure = ask(server.url)
     assert failure is None
     assert not exchange.reused
@@ -195,7 +195,7 @@ def test_a_chunk_after_the_last_one_never_reaches_the_next_answer() -> None:
         (*GOOD_STREAM, chunk(b"data: stale\n\n")), per_connection=2
     ) as server:
         first = ask(server.url)
-        gevent.sleep(0.05)
+        gevent.sleep(0.05)  # the chunk has to arrive on a connection that nobody reads
         second = ask(server.url)
     assert (first[1], second[1]) == (None, None)
     assert server.connections == 2
@@ -208,7 +208,7 @@ def test_a_reused_connection_that_dies_late_is_the_servers_failure() -> None:
     class Slow(ScriptedServer):
         def _play(self, connection) -> None:
             if len(self.requests) == 2:
-                time.sleep(1.1)
+                time.sleep(1.1)  # a server that works
                 raise OSError
             super()._play(connection)
 
@@ -240,7 +240,7 @@ def test_a_large_body_on_an_open_connection_is_no_delay_of_ours() -> None:
         def _play(self, connection) -> None:
             super()._play(connection)
             if len(self.requests) == 1:
-                time.sleep(0.3)
+                time.sleep(0.3)  # a server that is late
 
     with Late(GOOD_STREAM, per_connection=2) as server:
         ask(server.url)
@@ -271,7 +271,7 @@ def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:
     class Early(ScriptedServer):
         def _play(self, connection) -> None:
             connection.sendall(STREAM + token("a"))
-            time.sleep(0.2)
+            time.sleep(0.2)  # a server that is late
             got = 0
             while got < 20_000_000:
                 got += len(connection.recv(1 << 20))
@@ -322,7 +322,7 @@ def test_a_user_waits_from_the_start_of_the_request(
     start = Exchange.start
 
     def start_late(exchange: Exchange) -> None:
-        time.sleep(0.1)
+        time.sleep(0.1)  # the machine stands still
         start(exchange)
 
     monkeypatch.setattr(Exchange, "start", start_late)

@@ -366,7 +366,7 @@ def test_a_connection_that_dies_before_the_request_is_read_is_a_failure() -> Non
 def test_a_closed_port_is_connection_refused() -> None:
     with ScriptedServer(()) as server:
         pass
-    time.sleep(0.05)
+    time.sleep(0.05)  # the port is closed in a thread of the server
     exchange, reader = send(server.url)
     assert reader.failure(exchange)[0] == "connect_refused"
     assert exchange.stamps.started_ns <= exchange.stamps.ended_ns
@@ -397,7 +397,7 @@ def test_an_error_of_the_first_address_is_none_of_the_second(
 
     def slowly(self: Connection) -> None:
         on_writable(self)
-        time.sleep(0.1)
+        time.sleep(0.1)  # the loop stands still
 
     monkeypatch.setattr(Connection, "on_writable", slowly)
     test_the_second_address_of_a_name_is_tried()
@@ -424,7 +424,7 @@ def test_a_killed_greenlet_closes_its_connection_at_once() -> None:
 
     with ScriptedServer((STREAM, token(), "hold")) as server:
         greenlet = gevent.spawn(ask, server.url)
-        gevent.sleep(0.1)
+        gevent.sleep(0.1)  # in the middle of the answer, which nothing shows
         greenlet.kill()
     assert seen[0].cancelled
     assert not transport.pool.connections

@@ -30,7 +30,7 @@ def test_greenlets_that_one_event_wakes_take_turns_with_the_loop() -> None:
     ours, theirs = socket.socketpair()
     watcher = loop.io(ours.fileno(), 1)
     greenlets = [gevent.spawn(send, number) for number in range(GREENLETS)]
-    gevent.sleep(0)
+    gevent.sleep(0)  # all of them begin
 
     def read() -> None:
         order.append("read")
@@ -58,4 +58,4 @@ def test_a_greenlet_that_is_alone_does_not_wait() -> None:
     before = gevent.get_hub().loop.iteration
     queue.wait()
     assert gevent.get_hub().loop.iteration == before
-    gevent.sleep(0.001)
+    gevent.sleep(0.001)  # a turn of the loop

@@ -54,7 +54,7 @@ def until(is_so: Any, why: str) -> None:
     end = time.monotonic() + WITHIN_S
     while not is_so():
         assert time.monotonic() < end, why
-        time.sleep(0.0002)
+        time.sleep(0.0002)  # between two looks, closer than tokens follow each other
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_flood_stays_in_the_kernel(receiver: Any) -> None:
     flood = os.urandom(4_000_000)
     sender = threading.Thread(target=lambda: stream.send(flood, alone=False))
     sender.start()
-    time.sleep(0.3)
+    time.sleep(0.3)  # nobody takes anything meanwhile
     total = 0
     while total < len(flood):
         found = receiver.take(stream.fd)
@@ -192,7 +192,7 @@ def test_a_flood_stays_in_the_kernel(receiver: Any) -> None:
         assert size <= (96 + 64) * 1024
         total += size
         stream.take(found)
-        time.sleep(0.001)
+        time.sleep(0.001)  # slower than the flood
     sender.join()
     assert b"".join(stream.got) == flood
     stream.close()
@@ -298,7 +298,7 @@ def test_the_end_of_a_stream_that_cannot_be_watched_again_is_reported(
 def is_still(receiver: Any) -> bool:
     """Whether nothing is read for a while."""
     before = receiver.facts()[1]
-    time.sleep(0.1)
+    time.sleep(0.1)  # nothing is to happen
     return bool(receiver.facts()[1] == before)
 
 
@@ -315,7 +315,7 @@ def test_many_streams_are_read_together_below_a_quarter_of_their_gaps(
         for _ in range(times):
             for stream in streams:
                 stream.send(token(), alone=False)
-            time.sleep(gap_s)
+            time.sleep(gap_s)  # the gap of tokens that is tested
 
     assert receiver.facts()[4] == 0
     send_to_all(40, 0.004)

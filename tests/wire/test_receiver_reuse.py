@@ -77,7 +77,7 @@ def test_a_descriptor_used_again_before_its_read(
 
     if after == "not received":
         other_server.sendall(token())
-        time.sleep(0.05)
+        time.sleep(0.05)  # it is not to be read
         assert receiver.collect(64) == []
         assert receiver.facts()[1] == 0
         assert other.recv(1000) == token()
@@ -85,7 +85,7 @@ def test_a_descriptor_used_again_before_its_read(
         assert receiver.collect(64) == []
     else:
         if after == "silent":
-            time.sleep(0.05)
+            time.sleep(0.05)  # nothing is to be read
             assert receiver.collect(64) == []
             other_server.sendall(token())
         until(lambda: receiver.facts()[1] == 1, "the new connection was not read")

@@ -38,7 +38,7 @@ def test_nobody_wakes_early_not_even_if_there_are_more_sleepers_than_timers() ->
 def test_a_timer_whose_sleeper_was_killed_does_not_wake_the_next_one() -> None:
     """It rang, or would have, for somebody else."""
     killed = gevent.spawn(sleep_until, time.monotonic_ns() + 5 * NS_PER_MS)
-    gevent.sleep(0)
+    gevent.sleep(0)  # it begins to sleep
     time.sleep(0.01)  # the loop does not run
     killed.kill()
     assert early_by_ns(time.monotonic_ns() + 30 * NS_PER_MS) <= 0

@@ -148,7 +148,7 @@ def test_a_check_that_takes_long_leaves_the_event_loop() -> None:
     def others() -> None:
         nonlocal turns
         while True:
-            gevent.sleep(0.001)
+            gevent.sleep(0.001)  # a turn of the loop
             turns += 1
 
     watching = gevent.spawn(others)
