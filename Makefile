@@ -1,4 +1,4 @@
-# make demo | test | test-heavy | test-containers | fuzz | bench | referee | install | lint     each sets up what it needs
+# make demo | lint | test | test-real | search | test-heavy | flaky | bench | referee | install     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
-.PHONY: demo test test-heavy test-containers fuzz bench referee referee-clients pictures site install lint clean
+.PHONY: demo test test-real servers search test-heavy flaky test-containers fuzz bench referee referee-clients pictures site install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -15,47 +15,63 @@ demo: $(VENV)/.demo
 
 # Every process of pytest would compile all tests anew where PYTHONDONTWRITEBYTECODE is set: 8 s of CPU time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-# A virtual machine stands still for seconds now and then: what fails of those that judge the clock gets a second look, and -rR names it.
+# A failure is a failure. Only those that judge the clock, which run alone, are tried once more, because a virtual machine stands still
+# for seconds now and then: -rR prints which, and the last line counts them.
 TWICE := --reruns 1 -rR
-# What fails beside other tests is tried once more, alone.
-AGAIN := --last-failed --last-failed-no-failures none -v
-TIMED = $(shell grep -rl --include='test_*.py' 'mark[.]timing' tests)
+with_mark = $(shell grep -rl --include='test_*.py' 'mark[.]$(1)' tests)
+TIMED = $(call with_mark,timing)
 
 # Heavy tests are not even imported, by none of the processes.
 QUICK := -m "not heavy and not timing" --ignore tests/heavy
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(PYTEST) -n 5 --dist worksteal $(QUICK) || $(PYTEST) $(QUICK) $(AGAIN)
+	$(PYTEST) -n 5 --dist worksteal $(QUICK)
 	$(PYTEST) -m "timing and not heavy" $(TWICE) $(TIMED)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
-# At the end the tests of the wire with reads in Python, and once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
-# (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
-# and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
-# Two files at a time; what fails there is tried once more, alone. Those that judge the clock run alone.
 HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) HEAVY_AIDER=$(call folder_of,aider) $(PYTEST)
-HEAVY_UNTIMED = -m "heavy and not timing"
-test-heavy: $(VENV)/.dev
+$(VENV)/.heavy: $(VENV)/.dev
 	@scripts/debian.sh
-	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
-	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
-	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
-	@PYTHON=$(PYTHON) scripts/install.sh aider $(call folder_of,aider)
 	@$(PIP) -e '.[heavy]'
-	$(HEAVY) $(HEAVY_UNTIMED) -n 2 --dist loadfile || $(HEAVY) $(HEAVY_UNTIMED) $(AGAIN)
+	@touch $@
+
+servers: $(VENV)/.heavy
+	@$(foreach server,vllm llama_cpp_python llama_cpp aider,PYTHON=$(PYTHON) scripts/install.sh $(server) $(call folder_of,$(server)) &&) true
+
+# What is another program without epoll and kernel stamps, as on macOS, and without the compiled receiver.
+define without_what_linux_has
+	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy and not timing" -n 2 $(call with_mark,portable)
+	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy and not timing" -n 2 $(addprefix tests/wire/test_,connections.py exchange.py slab.py)
+endef
+
+# A whole run for each thing that only the real one shows.
+test-real: servers
+	$(HEAVY) -m "real and not timing" -n 3 --dist loadfile tests/heavy
+	$(without_what_linux_has)
+
+# Flaws of verdicts, swarms under simulation, fuzzers, pairs of faults, strangers, a long run: each for this time, from a seed of the day
+# on or from SEED=7. The same seed looks at the same cases, as far as the time lets it.
+SECONDS ?= 60
+search: $(VENV)/.heavy
+	SEARCH_SECONDS=$(SECONDS) $(if $(SEED),SEARCH_SEED=$(SEED)) $(PYTEST) -m search -n 3 --dist load -v --durations 0 $(call with_mark,search)
+
+# All of it, for a release. AUDIT=optional accepts that the database of known vulnerabilities cannot be reached.
+test-heavy: servers
+	$(HEAVY) -m "heavy and not timing" -n 2 --dist loadfile
 	$(HEAVY) -m "heavy and timing" $(TWICE) $(TIMED)
-	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy" $(TWICE)
-	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy" tests/wire $(TWICE)
+	$(without_what_linux_has)
 	$(BIN)/python scripts/audit.py $(BIN)
 
+# The suite RUNS times beside two busy processes: what failed at least once is in build/flaky and printed.
+flaky: $(VENV)/.dev
+	$(BIN)/python -m scripts.find_flaky $(or $(RUNS),10)
+
 # Part of test-heavy; alone, with what the containers print.
-test-containers: $(VENV)/.dev
-	@scripts/debian.sh
-	@$(PIP) -e '.[heavy]'
+test-containers: $(VENV)/.heavy
 	$(PYTEST) -m heavy tests/heavy/test_containers.py tests/repository/test_docker_files.py -v -s
 
 # The packages of the image with their hashes, newest versions that pyproject.toml allows.

@@ -191,7 +191,8 @@ def workers(
         with (tmp_path / f"worker-{number}.log").open("wb") as log:
             command = [str(llama_cpp_python), str(RPC_SCRIPT), "worker", address]
             processes.append(subprocess.Popen(command, stdout=log, stderr=log))
-    time.sleep(1)
+    # A connection that asks whether it listens would be taken for the head's.
+    time.sleep(1)  # they begin to listen
     yield ",".join(addresses), processes
     for process in processes:
         process.kill()

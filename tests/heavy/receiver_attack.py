@@ -251,7 +251,7 @@ class Attack:
             for found in self.receiver.collect(64):
                 self.streams[found[0]].take(found)
             assert time.monotonic() < until_s, "a stream never ended"
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # between two looks
         for stream in list(self.streams.values()):
             assert not stream.is_exact or stream.got == stream.sent
             stream.close()
@@ -277,7 +277,7 @@ def flood(receiver_class: Any) -> int:
             receiver.keep(stream.fd)
         for _ in range(5):
             stream.send(b"x" * (64 * KIB))
-    time.sleep(0.3)
+    time.sleep(0.3)  # nobody takes anything meanwhile
 
     def drain(part: list[Attacked]) -> None:
         for stream in part:

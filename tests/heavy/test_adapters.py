@@ -76,7 +76,8 @@ def test_llama_servers_adapters(
 ) -> None:
     """One user and one slot: every request whose predecessor had another adapter is a change in the
     server's log, and no other is. The answers show that the adapters are at work. Two workers give
-    each prompt the same adapter as one process."""
+    each prompt the same adapter as one process. Catches an adapter that llama-server does not apply
+    or that slots carry over, which only its log and answers show."""
     with serving(adapted, tmp_path / "logs") as server:
         log = next((tmp_path / "logs").glob("**/*.log"))
         before = log.read_text(errors="replace").count("clearing cache for lora change")
@@ -133,7 +134,8 @@ def test_llama_servers_adapters(
 def test_conversations_keep_their_adapter(
     run_locust: Callable[..., Finished], adapted: ServerSpec, tmp_path: Path
 ) -> None:
-    """In stages, too; and the same adapters change the answers to the same prompts."""
+    """In stages, too; and the same adapters change the answers to the same prompts. Catches turns
+    whose adapter the real server changes within a conversation."""
     with serving(adapted, tmp_path / "logs") as server:
         done = run_locust(server.url, "--stages", "1:12,2:12", "--turns", "3", *MIX)
     assert done.code == 0, done.err
@@ -151,7 +153,8 @@ def test_vllms_adapters_are_models(
     hf_model: Path,
     tmp_path: Path,
 ) -> None:
-    """vLLM counts the requests of every adapter; its answers name the model that was asked for."""
+    """vLLM counts the requests of every adapter; its answers name the model that was asked for.
+    Catches an adapter's name that vLLM counts under another model."""
     modules = [
         f"{name}={hf_adapter(tmp_path / name, hf_model, seed)}"
         for seed, name in enumerate(("sql", "chat"))

@@ -58,7 +58,8 @@ def test_a_bundled_recipe_ends_valid(
     tmp_path: Path,
 ) -> None:
     """Against the embedded llama-server, whose model knows no tools. Words of a busy machine
-    (CLIENT-BOUND, BLURRED) are not about the recipe."""
+    (CLIENT-BOUND, BLURRED) are not about the recipe. Catches a check that doubts a bundled recipe's
+    own traffic as the real server answers it."""
     (tmp_path / "schema.json").write_text(SCHEMA, encoding="utf-8")
     done = run_locust(
         llama_server.url, *flags, "--bust-prefix-cache", locustfile=locustfile

@@ -323,6 +323,8 @@ def run(
 def test_a_run_leaves_no_key_anywhere(
     run: tuple[Path, bytes], planted: dict[str, str]
 ) -> None:
+    """Catches a key in a file, a process list or a page of a whole run, in an encoding that no test
+    of one writer tries."""
     folder, said = run
     assert (folder / "out.html").exists(), said.decode()
     assert (folder / "out_exceptions.csv").exists() and (folder / "log.txt").exists()
@@ -427,6 +429,7 @@ LONG = {
 def test_no_command_leaves_a_key(
     run: tuple[Path, bytes], server: JsonServer, planted: dict[str, str], tmp_path: Path
 ) -> None:
+    """Catches the same in the files of every other command."""
     of_run = str(next(run[0].glob("runs/*")))
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)

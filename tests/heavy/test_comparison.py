@@ -34,7 +34,8 @@ def test_equal_servers_do_not_differ_and_one_ten_percent_slower_does(
     tmp_path: Path,
 ) -> None:
     """Eight runs of one server in 20 random halves raise at most two alarms; four of a slower one,
-    in the order A B B A, are found. The whole measurement is benchmarks/comparison.py."""
+    in the order A B B A, are found. The whole measurement is benchmarks/comparison.py. Catches
+    noise of real runs that intervals from drawn samples do not have."""
     servers = {
         "base": simulate(
             "--first-token-ms", "60", "--interval-ms", "15", "--jitter-ms", "5"
@@ -82,7 +83,8 @@ def test_the_page_opens_in_a_browser_without_a_network(
     width: int, scheme: str, tmp_path: Path
 ) -> None:
     """All charts are drawn, nothing is requested, no script of a label runs, and nothing is wider
-    than the window."""
+    than the window. Catches a script of the comparison's page that fails, or a request, in a real
+    browser."""
     rng = random.Random(1)
     sides = []
     for label in (

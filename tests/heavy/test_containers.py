@@ -184,11 +184,12 @@ def the_run(runs: Path) -> tuple[dict, dict]:
     )
 
 
+@pytest.mark.real
 def test_the_image_is_small_and_runs_as_nobody_in_particular(
     engine: Engine, image: str
 ) -> None:
     """Labels, user, size; what only some commands import is not taken out with what is never
-    loaded."""
+    loaded. Catches an image that does not build, lacks a module, or needs its own user."""
     (found,) = json.loads(engine.run("image", "inspect", image).stdout)
     print(f"\nimage: {found['Size'] / 1e6:.0f} MB")
     assert found["Size"] < MOST_BYTES
@@ -224,7 +225,8 @@ def test_the_image_is_small_and_runs_as_nobody_in_particular(
 
 
 def test_flags_alone_are_locusts(engine: Engine, image: str) -> None:
-    """As with Locust's own image, which operators start so."""
+    """As with Locust's own image, which operators start so. Catches an entry point that does not
+    hand its flags on."""
     assert (
         "locust"
         in engine.run("run", "--rm", "--network", "none", image, "--version").stdout
@@ -232,6 +234,7 @@ def test_flags_alone_are_locusts(engine: Engine, image: str) -> None:
 
 
 def test_the_health_check_sees_the_web_ui(engine: Engine, image: str) -> None:
+    """Catches a health check that calls a dead page healthy in a container."""
     ui = engine.start("--network", "none", image, "-f", "locustfiles/sharegpt_chat.py")
     stopped = engine.start(
         "--network", "none", image, "sh", "-c", "sleep 100 # a web UI that is gone"
@@ -243,7 +246,7 @@ def test_the_health_check_sees_the_web_ui(engine: Engine, image: str) -> None:
         deadline = time.monotonic() + 60
         while not engine.is_healthy(ui):
             assert time.monotonic() < deadline, engine.run("logs", ui).stderr
-            time.sleep(0.5)
+            time.sleep(0.5)  # between two looks
         assert not engine.is_healthy(stopped)
         assert engine.is_healthy(headless)
     finally:
@@ -253,7 +256,8 @@ def test_the_health_check_sees_the_web_ui(engine: Engine, image: str) -> None:
 def test_keys_come_from_mounted_secrets(
     engine: Engine, image: str, tmp_path: Path
 ) -> None:
-    """One that the user cannot read ends the container, which would otherwise run without a key."""
+    """One that the user cannot read ends the container, which would otherwise run without a key.
+    Catches a secret file that the image's user or entry point does not read."""
     secret = tmp_path / "swarm_key"
     secret.write_text("a-key-of-the-swarm\n")
     run = [
@@ -328,7 +332,7 @@ def wait_for_server(engine: Engine) -> None:
         assert time.monotonic() < deadline, engine.run(
             "logs", container(engine, "server"), check=False
         )
-        time.sleep(0.5)
+        time.sleep(0.5)  # between two looks
 
 
 def containers(engine: Engine, service: str) -> list[str]:
@@ -343,12 +347,14 @@ def container(engine: Engine, service: str) -> str:
     return name
 
 
+@pytest.mark.real
 def test_the_box_runs_and_its_exit_code_is_the_runs(
     engine: Engine,
     demo_image: str,
     compose: Callable[..., subprocess.CompletedProcess[str]],
     runs: Path,
 ) -> None:
+    """Catches a compose file whose services do not find each other, or whose exit code is lost."""
     compose("box", "up", "--detach", "server")
     wait_for_server(engine)
     up = ["up", "--abort-on-container-exit", "--exit-code-from", "load", "load"]
@@ -371,6 +377,7 @@ def test_the_swarm_runs_with_a_key_and_two_workers(
     compose: Callable[..., subprocess.CompletedProcess[str]],
     runs: Path,
 ) -> None:
+    """Catches workers in containers that do not reach their master with its key."""
     compose("swarm", "up", "--detach", "server")
     wait_for_server(engine)
     load = {"LOAD": "-u 4 --num-prompts 32 --max-tokens 32", "WORKERS": "2"}
@@ -396,7 +403,7 @@ def test_the_swarm_goes_on_without_a_worker_and_takes_more(
 ) -> None:
     """Of three workers one is stopped, which loses nothing, and one is killed, which comes back;
     three more are started. The run goes on until the master is stopped, and `down` needs no
-    variable."""
+    variable. Catches what a stop, a kill and a scale by the container engine do to a swarm."""
 
     def on_record() -> set[str]:
         return {

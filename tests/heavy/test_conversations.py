@@ -57,7 +57,8 @@ def test_recorded_conversations_are_what_the_server_logged(
     server: Server, run_locust: Run, swarm: tuple[str, ...]
 ) -> None:
     """Tools, tool results, sub-agents in parallel: as many requests as in the log, with their
-    tokens, and the turns in order."""
+    tokens, and the turns in order. Catches turns that llama-server's template makes longer or
+    shorter than planned."""
     begin = len(server.log.read_text(errors="replace"))
     flags = (
         "-u",
@@ -106,7 +107,8 @@ def test_an_agent_grows_its_context_and_finds_it_in_the_cache(
     server: Server, run_locust: Run
 ) -> None:
     """Without flags, on slots of 4096 tokens: nothing overflows, and later turns process what is
-    new only."""
+    new only. Catches a prompt that does not repeat its history to the token, which only a real
+    cache notices."""
     begin = len(server.log.read_text(errors="replace"))
     done = run_locust(
         server.url,
@@ -138,7 +140,7 @@ def test_stages_of_conversations_keep_their_levels(
     server: Server, run_locust: Run
 ) -> None:
     """Two alive, then four, waits included; the verdict is another matter in stages as short as
-    this."""
+    this. Catches levels that real waits and a real server's pace do not reach."""
     flags = (
         "--stages",
         "2:6s,4:6s",

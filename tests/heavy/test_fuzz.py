@@ -1,5 +1,5 @@
-"""A minute of fuzzing each: from what real servers sent, and from what every reader of foreign
-bytes accepts."""
+"""Coverage-guided fuzzing: from what real servers sent, and from what every reader of foreign bytes
+accepts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.searching import SECONDS, SEED
 from tests.transcripts import errors, timed, titled
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
-SECONDS = 30
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.search,
+    pytest.mark.timeout(SECONDS + 300),
+]
 
 
 def test_nothing_that_a_server_sends_raises(tmp_path: Path) -> None:
+    """Catches an exception behind branches that only coverage guides to."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     seeds = [
@@ -46,6 +51,7 @@ def test_nothing_that_a_server_sends_raises(tmp_path: Path) -> None:
 
 
 def test_no_bytes_of_others_raise(tmp_path: Path) -> None:
+    """Catches the same in each reader of files and messages of others."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     finds = run_module("tests.heavy.fuzz_readers", "--seeds", str(corpus))
@@ -57,7 +63,8 @@ def fuzzed(module: str, corpus: Path) -> None:
     # Its own 2 GiB: Linux gives a program the peak of the process that started it.
     most_mib = 2048 + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     limits = (
-        f"-max_total_time={SECONDS}",
+        f"-max_total_time={SECONDS:.0f}",
+        f"-seed={SEED}",
         "-max_len=8192",
         f"-rss_limit_mb={most_mib}",
     )

@@ -56,7 +56,8 @@ def check_of(done: Finished) -> dict[str, object]:
 
 def test_slots_that_are_freed_late_are_timed(run_locust: Run) -> None:
     """300 ms after the server notices, which is a token (10 ms) or two after the user has gone.
-    Measured is an upper bound, within the pause between two looks and the time of a look."""
+    Measured is an upper bound, within the pause between two looks and the time of a look. Catches a
+    time to free a slot that real looks at /slots, with their own delays, get wrong."""
     with slots_server(0.3) as server:
         done = run_locust(server.url, "-u", "2", "--num-prompts", "20", *ABORTS)
     (seen,) = done.summary["llama_load"]["hang_up_checks"]
@@ -78,7 +79,8 @@ def test_slots_that_are_freed_late_are_timed(run_locust: Run) -> None:
 
 
 def test_slots_that_are_never_freed_are_reported(run_locust: Run) -> None:
-    """Three of four slots are lost for good, and the run goes on with the last one."""
+    """Three of four slots are lost for good, and the run goes on with the last one. Catches a run
+    that waits forever for slots that never come back."""
     with slots_server(None) as server:
         done = run_locust(
             server.url, "-u", "2", "--num-prompts", "10", *ABORTS, "--seed", "3"
@@ -136,7 +138,8 @@ def check_counts(done: Finished, tokens: float) -> int:
 def test_llama_servers_log_and_counters_agree(
     run_locust: Run, llama_cpp: Path, tmp_path: Path
 ) -> None:
-    """It logs each request that it cancels."""
+    """It logs each request that it cancels. Catches a hang-up that llama-server counts in another
+    way than the simulated server."""
     model = cached_model(
         ModelSize(layers=2, dim=256, ff=512), bundled("datasets/sharegpt_sample.json")
     )
@@ -155,7 +158,8 @@ def test_llama_servers_log_and_counters_agree(
 
 
 def test_vllms_counters_agree(run_locust: Run, vllm: Server) -> None:
-    """It counts the tokens of aborted requests, and none of these requests as a success."""
+    """It counts the tokens of aborted requests, and none of these requests as a success. Catches
+    the same of vLLM."""
     names = ("vllm:generation_tokens_total", "vllm:request_success_total")
     before = [counted(vllm, name) for name in names]
     done = run_locust(vllm.url, *REAL)

@@ -91,8 +91,10 @@ def without_instance(value: Any) -> Any:
     )
 
 
+@pytest.mark.real
 def test_it_makes_what_kustomize_makes(render: Render) -> None:
-    """Whoever changes one must change the other."""
+    """Whoever changes one must change the other. Catches a chart that renders to other objects than
+    the manifests; only helm renders it."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip(
@@ -121,6 +123,7 @@ def test_it_makes_what_kustomize_makes(render: Render) -> None:
 
 
 def test_values_go_where_they_belong(render: Render) -> None:
+    """Catches a value that the chart puts elsewhere or nowhere."""
     resources = {"limits": {"memory": "9Gi"}}
     made = render(
         image={
@@ -193,7 +196,7 @@ def test_values_go_where_they_belong(render: Render) -> None:
 
 def test_two_releases_in_a_namespace_have_nothing_in_common(render: Render) -> None:
     """Neither a name nor a selector that takes the other's pods; each worker connects to the master
-    of its release."""
+    of its release. Catches names and selectors that two releases share."""
     one, two = render("one"), render("two")
     assert not one.keys() & two.keys()
     for name, made in (("one", one), ("two", two)):
@@ -225,6 +228,7 @@ def test_two_releases_in_a_namespace_have_nothing_in_common(render: Render) -> N
     ],
 )
 def test_a_wrong_value_is_named(helm: str, wrong: str, sentence: str) -> None:
+    """Catches a schema of values that helm does not enforce."""
     command = [
         helm,
         "template",
@@ -243,6 +247,7 @@ def test_a_wrong_value_is_named(helm: str, wrong: str, sentence: str) -> None:
 
 
 def test_helm_lint_finds_nothing(helm: str) -> None:
+    """Catches what helm's own rules refuse."""
     command = [helm, "lint", "--strict", DOCKER / "helm", "--set", f"target={TARGET}"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False

@@ -151,8 +151,10 @@ def each_prompt_once(done: Finished, total: int) -> list[int]:
     return missing
 
 
+@pytest.mark.real
 def test_three_workers_and_a_real_server(hosts: Callable[[int], Hosts]) -> None:
-    """A bridge between them, an address each: all prompts once."""
+    """A bridge between them, an address each: all prompts once. Catches an address that holds on
+    loopback alone."""
     done = hosts(90).finish()
     assert done.code == 0, done.out
     assert not each_prompt_once(done, 90)
@@ -160,7 +162,7 @@ def test_three_workers_and_a_real_server(hosts: Callable[[int], Hosts]) -> None:
 
 def test_a_lossy_link(hosts: Callable[[int], Hosts]) -> None:
     """A worker's network drops one packet in fifty, both ways: TCP repairs it, nothing is lost and
-    nothing sent twice."""
+    nothing sent twice. Catches a message that is given up before TCP has repaired its loss."""
     running = hosts(150)
     running.network.lose(3, 0.02)
     done = running.finish()
@@ -169,11 +171,12 @@ def test_a_lossy_link(hosts: Callable[[int], Hosts]) -> None:
 
 
 def test_a_link_cut_for_10_s(hosts: Callable[[int], Hosts]) -> None:
-    """Locust calls the worker missing and takes it back."""
+    """Locust calls the worker missing and takes it back. Catches a worker that the kernel's
+    retransmissions bring back too late."""
     running = hosts(600)
     wait_until(running.has_records, 60)
     running.network.cut(3)
-    time.sleep(10)
+    time.sleep(10)  # the link is cut
     running.network.heal(3)
     each_prompt_once(running.finish(), 600)
 
@@ -183,11 +186,11 @@ def test_a_link_cut_for_75_s(
 ) -> None:
     """Locust's worker gives up after 60 s without its master and ends; what became of its last
     requests (cut off with the link, here) is in its spool, whose name it says, and `report --add`
-    brings that in."""
+    brings that in. Catches a worker that ends in isolation and leaves no spool."""
     running = hosts(600)
     wait_until(running.has_records, 60)
     running.network.cut(3)
-    time.sleep(75)
+    time.sleep(75)  # the link is cut
     running.network.heal(3)
     done = running.finish()
     assert done.code == 3

@@ -24,7 +24,8 @@ def test_a_capacity_is_searched_to_its_end(
     llama_cpp: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """One slot, so that others wait: without a limit of time or requests there is an upper bound,
-    but where other programs keep the probes from one, which the answer says."""
+    but where other programs keep the probes from one, which the answer says. Catches a search that
+    the noise of a real server keeps from ending."""
     server = f"{llama_cpp / 'llama-server'} -m {tiny_model} -c 2048 -np 1 -t 1"
     command = [*COMMAND, "capacity", "--serve", server, "--out", "c", "--goodput"]
     command += ["ttft:400", "--max-users", "64", "--", "--max-tokens", "48"]
@@ -59,8 +60,9 @@ def test_a_tuning_ends_with_a_real_winner(
     llama_cpp: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """Prompts that are processed 16 tokens at a time, by default, or 512 at a time: the second wins
-    with confidence, and the command line to start it is printed first. The pairs of a block meet the
-    same other programs, unless these keep the client itself from its work in block after block."""
+    with confidence, and the command line to start it is printed first. The pairs of a block meet
+    the same other programs, unless these keep the client itself from its work in block after block.
+    Catches a tuning that does not see a setting's real effect."""
     text = TUNED.replace("PROGRAM", str(llama_cpp / "llama-server"))
     (tmp_path / "plan.yaml").write_text(text.replace("MODEL", str(tiny_model)))
     command = [*COMMAND, "tune", "plan.yaml", "--goodput", "ttft:60000", "--out", "t"]
@@ -114,7 +116,8 @@ def test_watching_changes_nothing(
     tmp_path: Path,
 ) -> None:
     """A run with telemetry each 0.1 s and one without, each on a server of its own: the same
-    requests in the server's log but for the pages that telemetry reads, and the same counts."""
+    requests in the server's log but for the pages that telemetry reads, and the same counts.
+    Catches requests of telemetry that a real llama-server logs as load."""
     program = llama_cpp / "llama-server"
     args = ("-c", "4096", "-np", "2", "-t", "1", "--metrics")
     spec = ServerSpec("llama-server", str(tiny_model), str(program), args)
@@ -134,7 +137,8 @@ def test_watching_llama_cpp_python_asks_it_nothing(
     tmp_path: Path,
 ) -> None:
     """It has no pages for telemetry, and interrupts an answer for the next request where it may
-    (--interrupt_requests): its log has the same requests with and without."""
+    (--interrupt_requests): its log has the same requests with and without. Catches a look at llama-
+    cpp-python that interrupts its answer."""
     args = ("--n_ctx", "2048", "--n_threads", "1", "--interrupt_requests", "false")
     spec = ServerSpec("llama-cpp-python", str(tiny_model), str(llama_cpp_python), args)
     unwatched = seen_by(spec, run_locust, tmp_path / "0", "0")

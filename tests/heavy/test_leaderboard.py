@@ -59,7 +59,7 @@ def test_sides_are_ranked_only_where_their_intervals_do_not_meet(
 ) -> None:
     """Fast has 100, 101, 102 and slow 50, 51, 52: apart, with ±2.5 (4.303 / sqrt 3). A single run
     has no interval, so that nobody has a rank beside it. What is not VALID, or the same run twice,
-    is not listed."""
+    is not listed. Catches a mistake in the page's JavaScript, which no Python test runs."""
     files = [variant(tmp_path, shared, f"f{n}", "fast", 100.0 + n) for n in range(3)]
     files += [variant(tmp_path, shared, f"s{n}", "slow", 50.0 + n) for n in range(3)]
     broken = json.loads(files[0].read_text())
@@ -105,6 +105,7 @@ def test_sides_that_compare_would_not_rank_have_no_rank(
     load: dict[str, object],
     reason: str,
 ) -> None:
+    """Catches the same in its rules for what is not ranked."""
     assert f"const MOST_UNLIKE = {MOST_UNLIKE};" in PAGE.read_text()
     files = [variant(tmp_path, shared, f"f{n}", "fast", 100.0 + n) for n in range(3)]
     for n in range(3):

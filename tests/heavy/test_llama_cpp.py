@@ -185,7 +185,13 @@ def check_run(done: Finished, server: Server, code: int = 0) -> dict[str, Any]:
     return checks
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.real] if name == "plain" else [])
+        for name in CASES
+    ],
+)
 def test_a_configuration_of_llama_server(
     name: str,
     llama_cpp: Path,
@@ -195,7 +201,8 @@ def test_a_configuration_of_llama_server(
     tmp_path: Path,
 ) -> None:
     """The kind of server, its slots and context, the facts of its log, counts against /metrics, and
-    the parts of the time."""
+    the parts of the time. Catches a line of llama-server's log or a page that a flag changes, so
+    that a fact is missing or wrong."""
     case = CASES[name]
     args = case.args
     if name == "tls":
@@ -243,8 +250,9 @@ def test_a_configuration_of_llama_server(
 def test_a_draft_model_and_its_counters(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    """The draft model is described beside the model; acceptance is that of the server's
-    counters."""
+    """The draft model is described beside the model; acceptance is that of the server's counters.
+    Catches a second model's lines taken for the first one's, and counters of drafts by another
+    name."""
     draft = cached_model(DRAFT, bundled(CORPUS))
     flags = ("-c", "4096", "-np", "2", "-md", str(draft), "--spec-type", "draft-simple")
     with serving(spec_of(llama_cpp, model, *flags), tmp_path / "logs") as server:
@@ -259,10 +267,12 @@ def test_a_draft_model_and_its_counters(
     assert done.summary["spec_decode_draft_tokens"] > 0
 
 
+@pytest.mark.real
 def test_a_router_loads_before_the_run_and_keeps_the_models_apart(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    """Each model has figures of its own; slots of both count; nothing changes during the run."""
+    """Each model has figures of its own; slots of both count; nothing changes during the run.
+    Catches what a real router does at a first request, and whose /slots and /metrics it shows."""
     with serving(
         router_of(llama_cpp, model, tmp_path, "-np", "2", "-c", "4096", "--metrics"),
         tmp_path / "logs",
@@ -307,7 +317,8 @@ def test_a_router_loads_before_the_run_and_keeps_the_models_apart(
 def test_a_router_that_cannot_keep_both_models_is_refused(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    """With --models-max 1 every request would wait for a load."""
+    """With --models-max 1 every request would wait for a load. Catches a router that swaps models
+    in a run."""
     with serving(
         router_of(
             llama_cpp, model, tmp_path, "--models-max", "1", "-np", "1", "-c", "2048"
@@ -324,10 +335,12 @@ def test_a_router_that_cannot_keep_both_models_is_refused(
     assert target.slots == 1
 
 
+@pytest.mark.real
 def test_an_rpc_cluster_of_real_workers(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    """Both workers hold a part of the model, and none of them is a GPU."""
+    """Both workers hold a part of the model, and none of them is a GPU. Catches a worker that
+    computes nothing, and lines of a log that only ggml-rpc-server makes llama-server write."""
     spec = spec_of(llama_cpp, model, "-c", "4096", "-np", "2")
     spec = replace(spec, rpc_workers=2)
     with serving(spec, tmp_path / "logs") as server:
@@ -348,7 +361,7 @@ def test_a_shared_pool_is_known_before_it_overflows(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
     """Without -np all slots share one pool, which only the log shows: the preflight warns without
-    --kv-pool."""
+    --kv-pool. Catches a shared pool that only a real start without -np has."""
     with serving(spec_of(llama_cpp, model, "-c", "1024"), tmp_path / "logs") as server:
         done = run_locust(
             server.url, "-u", "4", "--num-prompts", "4", "--max-tokens", "600"
@@ -359,8 +372,8 @@ def test_a_shared_pool_is_known_before_it_overflows(
 
 
 def test_perplexity_needs_no_server(llama_cpp: Path, model: Path) -> None:
-    """The estimate and its error are those of llama-perplexity, and the tokens those of
-    llama-tokenize beside it."""
+    """The estimate and its error are those of llama-perplexity, and the tokens those of llama-
+    tokenize beside it. Catches a format of llama-perplexity's output that changed."""
     text = bundled("datasets/perplexity_text.txt")
     command = [
         str(llama_cpp / "llama-perplexity"),

@@ -21,10 +21,12 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 PATIENT = ("--interrupt_requests", "false", "--n_ctx", "2048")
 
 
+@pytest.mark.real
 def test_a_run_whose_tokens_are_counted_by_events(
     run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server]
 ) -> None:
-    """It never reports usage; one request at a time; connections are used again."""
+    """It never reports usage; one request at a time; connections are used again. Catches what
+    llama-cpp-python streams and does not report, as it is installed."""
     server = start_llama_cpp_python(*PATIENT)
     done = run_locust(
         server.url,
@@ -57,7 +59,7 @@ def test_two_models_that_are_swapped_on_demand(
     tmp_path: Path,
 ) -> None:
     """It holds one model at a time: spread over two, every other request or so waits for a model to
-    be loaded, and each has a row."""
+    be loaded, and each has a row. Catches loads of models within a run of the real server."""
     larger = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
     port = free_port()
     names = {"small": tiny_model, "large": larger}
@@ -123,7 +125,7 @@ def test_streams_that_the_server_interrupts_are_cut_off(
     run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Server]
 ) -> None:
     """By default a new request ends the running one, with [DONE] or without, but without a
-    finish_reason. That is no success."""
+    finish_reason. That is no success. Catches an interrupted stream taken for a success."""
     server = start_llama_cpp_python("--n_ctx", "2048")
     done = run_locust(
         server.url,
@@ -144,6 +146,7 @@ def test_a_prompt_beyond_the_context_is_an_empty_answer(
     start_llama_cpp_python: Callable[..., Server],
     tmp_path: Path,
 ) -> None:
+    """Catches its answer to such a prompt, which no standard has."""
     locustfile = tmp_path / "long.py"
     locustfile.write_text(
         "from locust import task\nfrom llama_load import LlamaUser\n\n\n"
@@ -158,12 +161,14 @@ def test_a_prompt_beyond_the_context_is_an_empty_answer(
     assert "exceeds the context" in done.out
 
 
+@pytest.mark.real
 def test_an_rpc_cluster(
     run_locust: Callable[..., Finished],
     start_llama_cpp_python: Callable[..., Server],
     workers,
 ) -> None:
-    """Two workers compute, the head answers: a good run."""
+    """Two workers compute, the head answers: a good run. Catches a head that does not find its
+    workers, by llama-cpp-python's own RPC backend."""
     server = start_llama_cpp_python(*PATIENT, rpc=workers[0])
     done = run_locust(
         server.url,
@@ -185,7 +190,8 @@ def test_an_rpc_worker_that_is_killed_takes_the_head_with_it(
     workers,
     tmp_path: Path,
 ) -> None:
-    """The streams under way are cut off, and the run ends, although we started neither."""
+    """The streams under way are cut off, and the run ends, although we started neither. Catches a
+    run that does not end with such a cluster."""
     addresses, processes = workers
     server = start_llama_cpp_python(*PATIENT, rpc=addresses)
     folder = tmp_path / "killed"

@@ -29,6 +29,7 @@ assert runners.HEARTBEAT_LIVENESS and runners.HEARTBEAT_INTERVAL
 
 
 def test_the_newest_locust_has_what_we_replace(tmp_path: Path) -> None:
+    """Catches a name inside Locust that a newer version no longer has."""
     install = [
         sys.executable,
         "-m",

@@ -50,7 +50,7 @@ def test_each_of_its_parts_is_found(
     site: Path, run_locust: Callable[..., Finished]
 ) -> None:
     """The workload by its name, the server by its answers, the topic in every report, the format in
-    `report`."""
+    `report`. Catches entry points that pip's metadata of another package does not bring to us."""
     locustfile = Path(llama_load(site, "path", "greetings").strip())
     assert locustfile == site / "parrot_plugin" / "greetings.py"
     assert "parrot" in llama_load(site, "serve", "--help")
@@ -71,6 +71,7 @@ def test_each_of_its_parts_is_found(
 def test_a_part_that_cannot_be_loaded_keeps_nobody_from_measuring(
     site: Path, tmp_path: Path
 ) -> None:
+    """Catches an import error of an installed package that ends every run."""
     info = tmp_path / "broken-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")

@@ -95,7 +95,8 @@ def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
 ) -> None:
     """Documents and images, twelve of each, with probes at 3/s. The server's log has as many small
     prompts as there are probes, with their tokens, none of them from its cache; its counters less
-    the probes are the load's."""
+    the probes are the load's. Catches a probe that the real server counts as load, or answers from
+    its cache."""
     begin = len(server.log.read_text(errors="replace"))
     arguments = (
         "-u",
@@ -198,6 +199,7 @@ def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
 def test_probes_of_a_run_that_is_killed_are_kept(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Catches probes that a kill -9 of the real process loses."""
     folder = tmp_path / "run"
     command = locust_command(
         server.url,
@@ -219,7 +221,7 @@ def test_probes_of_a_run_that_is_killed_are_kept(
             not (folder / PROBE_JOURNAL).exists()
             or BESIDE not in probes_of(folder).strings("name")
         ):
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -235,7 +237,7 @@ def test_a_cut_run_in_stages_names_what_it_lacks(
     server: Server, run_locust: Run
 ) -> None:
     """Stages of 4 s with 1 and 3 users: each probe is in the stage in which it was sent, and none
-    in the warm-up between."""
+    in the warm-up between. Catches a probe that real waits put into the wrong stage."""
     done = run_locust(
         server.url,
         "--stages",

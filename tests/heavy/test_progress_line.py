@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
 
 @pytest.mark.parametrize("swarm", [[], ["--processes", "2"]], ids=["alone", "swarm"])
 def test_output_is_drawn_while_answers_go_on(tmp_path: Path, swarm: list[str]) -> None:
-    """No answer ends before the first sparkline: 400 tokens every 20 ms take 8 s."""
+    """No answer ends before the first sparkline: 400 tokens every 20 ms take 8 s. Catches a line
+    that a real terminal breaks, or that stands still for the whole of a long answer."""
     with simulated_server(tmp_path, "--interval-ms", "20") as server:
         words = ["run", server.url, "-u", "2", "-n", "2", "--max-tokens", "400"]
         words += swarm

@@ -83,8 +83,10 @@ def values(url: str, expression: str) -> list[float]:
     return [float(each["value"][1]) for each in answer["data"]["result"]]
 
 
+@pytest.mark.real
 def test_the_dashboard_has_data_in_every_panel(tmp_path: Path) -> None:
-    """One request in seven fails, so that failures have a line, too; no expression gives NaN."""
+    """One request in seven fails, so that failures have a line, too; no expression gives NaN.
+    Catches an expression that Prometheus refuses, or that finds no series of a run."""
     port = free_port()
     with simulated_server(
         tmp_path, "--interval-ms", "10", "--fault", "status", "--fault-every", "7"
@@ -155,6 +157,7 @@ def test_the_dashboard_has_data_in_every_panel(tmp_path: Path) -> None:
 
 
 def test_every_metric_of_the_dashboard_exists_and_the_files_are_sound() -> None:
+    """Catches a rule file that promtool refuses."""
     import yaml
 
     for file in [GRAFANA / "prometheus.yml", *GRAFANA.glob("provisioning/*/*.yml")]:

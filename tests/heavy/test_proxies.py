@@ -65,7 +65,7 @@ def nginx(tmp_path: Path) -> Iterator[Callable[..., str]]:
                     requests.get(url + "/health", timeout=1)
                     return url
                 except requests.ConnectionError:
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # between two looks
             raise AssertionError((tmp_path / "error.log").read_text())
 
         yield begin
@@ -75,13 +75,14 @@ SLOW = ("--first-token-ms", "50", "--interval-ms", "15", "--tokens", "60")
 RUN = ("--num-prompts", "12", "-u", "4", "--max-tokens", "60")
 
 
+@pytest.mark.real
 def test_a_proxy_that_buffers_is_named(
     run_locust: Callable[..., Finished],
     simulate: Callable[..., Simulated],
     nginx: Callable[..., str],
 ) -> None:
     """nginx as it comes (buffering, HTTP/1.0 to the server): the tokens come in lumps, and the
-    verdict says whose fault that is."""
+    verdict says whose fault that is. Catches lumps as nginx makes them, taken for the server's."""
     url = nginx("proxy_buffering on;", simulate(*SLOW).url)
     done = run_locust(url, *RUN)
     checks = {
@@ -99,6 +100,7 @@ def test_a_proxy_that_does_not_buffer_is_not_blamed(
     simulate: Callable[..., Simulated],
     nginx: Callable[..., str],
 ) -> None:
+    """Catches nginx's own chunks, taken for lumps."""
     url = nginx("proxy_buffering off;", simulate(*SLOW).url)
     done = run_locust(url, *RUN, "--fail-if", "failed>0")
     assert done.code == 0, done.err
@@ -110,7 +112,7 @@ def test_llama_server_disables_buffering_in_nginx(
     run_locust: Callable[..., Finished], llama_server: Server, nginx: Callable[..., str]
 ) -> None:
     """Its X-Accel-Buffering: no is obeyed; through a proxy it is still recognised, and the prompts
-    are still counted by it."""
+    are still counted by it. Catches a server that is not recognised through nginx."""
     done = run_locust(
         nginx("proxy_buffering on;", llama_server.url),
         "--num-prompts",
@@ -130,7 +132,8 @@ def test_a_load_balancer_with_a_dead_server_behind_it(
     simulate: Callable[..., Simulated],
     nginx: Callable[..., str],
 ) -> None:
-    """Half of the requests are answered 502 by the balancer itself."""
+    """Half of the requests are answered 502 by the balancer itself. Catches nginx's own error
+    pages, taken for the server's."""
     alive = simulate(*SLOW)
     url = nginx(
         "proxy_buffering off; proxy_next_upstream off;",
@@ -161,7 +164,8 @@ def test_a_compressing_proxy_is_named(
     simulate: Callable[..., Simulated],
     nginx: Callable[..., str],
 ) -> None:
-    """nginx obeys Accept-Encoding: identity, so it compresses nothing here."""
+    """nginx obeys Accept-Encoding: identity, so it compresses nothing here. Catches a header of
+    ours that lets nginx compress."""
     url = nginx(
         "proxy_buffering off; gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any;",
         simulate(*SLOW).url,

@@ -55,7 +55,8 @@ def recorded(
 def test_the_openai_package(
     tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
-    """Streams, tools, an image, completions and responses; then the recording is sent again."""
+    """Streams, tools, an image, completions and responses; then the recording is sent again.
+    Catches requests as the openai package sends them, and answers that it refuses through us."""
     openai = pytest.importorskip("openai")
     projector = str(cached_projector(TINY.dim))
     with recorded(tiny_model, tmp_path, "--mmproj", projector) as running:
@@ -132,7 +133,7 @@ def test_the_openai_package(
 
 
 def test_curl(tiny_model: Path, tmp_path: Path) -> None:
-    """A stream and the llama.cpp API."""
+    """A stream and the llama.cpp API. Catches a client that speaks HTTP as curl does."""
     with recorded(tiny_model, tmp_path) as running:
         body = json.dumps(
             {"messages": [user("Hello")], "max_tokens": 6, "stream": True}
@@ -157,7 +158,8 @@ def test_curl(tiny_model: Path, tmp_path: Path) -> None:
 
 
 def test_an_agent_framework(tiny_model: Path, tmp_path: Path) -> None:
-    """openai-agents, which keeps the history and has a tool: two turns of one conversation."""
+    """openai-agents, which keeps the history and has a tool: two turns of one conversation. Catches
+    turns and tools as openai-agents sends them, not found to be one conversation."""
     agents = pytest.importorskip("agents")
     agents.set_tracing_disabled(True)
 
@@ -214,12 +216,14 @@ def code_folder(folder: Path) -> Path:
     return code
 
 
+@pytest.mark.real
 def test_aider(
     aider: Path, tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
     """Two questions of a session. Its reminder is below the last question alone, so that the second
     prompt has another one in the place of the first question: for the file a branch, for the cache
-    the next turn. Then eight users send it."""
+    the next turn. Then eight users send it. Catches a history that aider rewrites at each turn, not
+    found to be one conversation."""
     code = code_folder(tmp_path)
     flags = [
         *("--model", "openai/tiny", "--yes-always", "--no-auto-commits"),
@@ -274,7 +278,8 @@ def test_aider(
 
 
 def test_the_command_llm(tiny_model: Path, tmp_path: Path) -> None:
-    """A chat in a terminal, and `llm -c`, which continues it from its own database."""
+    """A chat in a terminal, and `llm -c`, which continues it from its own database. Catches a
+    client that ends after each turn and continues from its database."""
     pytest.importorskip("llm")
     with recorded(tiny_model, tmp_path) as running:
         home = tmp_path / "llm"

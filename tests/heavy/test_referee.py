@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_client_is_measured(client: Client, tmp_path: Path) -> None:
-    """It has figures of E2EL, and its processes cost something."""
+    """It has figures of E2EL, and its processes cost something. Catches a command line or result
+    file of another client that changed."""
     if not client.installed:
         pytest.skip("make referee-clients installs it")
     short = replace(client, suite="T8")

@@ -107,6 +107,7 @@ def program(llama_cpp: Path) -> Path:
 def test_documents_and_images(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path
 ) -> None:
+    """Catches a bundled plan that its server, sweep or report no longer takes."""
     projector = cached_projector(TINY.dim)
     done = sweep(
         "mixed-document-vision",
@@ -149,7 +150,7 @@ def test_llama_bench_local_and_rpc(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """Exactly the tokens of each test are processed, with two RPC workers too; llama-bench's own
-    file stands beside them."""
+    file stands beside them. Catches a column or flag of llama-bench that changed."""
     command = [
         str(program.parent / "llama-bench"),
         "-m",
@@ -222,7 +223,7 @@ def test_what_settings_of_llama_bench_do(
 ) -> None:
     """Batch and threads, each with two values, twice in turns: an effect is shown or is not, with
     the difference that would have been found. Runs of a busy machine are left out; what remains may
-    have an order that proves nothing."""
+    have an order that proves nothing. Catches effects of settings that are not told from noise."""
     done = sweep(
         "llama-bench",
         program=program,
@@ -258,7 +259,7 @@ def test_speculation_by_category(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path
 ) -> None:
     """A model that drafts for itself is accepted nearly always; the bundled questions of two
-    categories."""
+    categories. Catches drafts that llama-server counts in another way."""
     done = sweep(
         "speculation",
         program=program,
@@ -284,7 +285,8 @@ def test_speculation_by_category(
 def test_cold_starts(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path
 ) -> None:
-    """Each is a new process, and takes longer than its request alone."""
+    """Each is a new process, and takes longer than its request alone. Catches a start that is
+    measured with a warm process."""
     done = sweep(
         "cold-start",
         program=program,
@@ -309,7 +311,7 @@ def test_sharegpt_under_schedulers(
     sweep: Callable[..., Swept], program: Path, tiny_model: Path
 ) -> None:
     """A context of 512 tokens is too short for some of the questions: they fail, are counted and
-    named."""
+    named. Catches failures of prompts beyond a real context."""
     sets = {
         "names": "[default, nice]",
         "alongside": '["", sleep 1000]',
@@ -357,7 +359,8 @@ def test_sharegpt_under_schedulers(
 def test_llama_cpp_python_on_gpus(
     sweep: Callable[..., Swept], llama_cpp_python: Path, tiny_model: Path
 ) -> None:
-    """Without a GPU its memory is NA, with the reason."""
+    """Without a GPU its memory is NA, with the reason. Catches a plan whose server is started with
+    flags that it refuses."""
     small = {"gpus": '["0", "0,1"]', "requests": 2, "max-tokens": 8}
     done = sweep(
         "llama-cpp-python-gpus",
@@ -412,7 +415,7 @@ def test_vllm_against_llama_cpp(
     tmp_path: Path,
 ) -> None:
     """One quantization of vLLM and two of llama.cpp at concurrency 1 and 2; perplexity by vLLM, NA
-    with a reason for llama-server."""
+    with a reason for llama-server. Catches two servers whose rows do not meet in one table."""
     gguf_model = cached_model(QUANTIZABLE, bundled("datasets/sharegpt_sample.json"))
     quantized = tmp_path / "tiny.Q8_0.gguf"
     quantize = [str(program.parent / "llama-quantize"), str(gguf_model), str(quantized)]
@@ -471,7 +474,8 @@ def test_quantizations_against_full_precision(
     sweep: Callable[..., Swept], program: Path, tmp_path: Path
 ) -> None:
     """Three files of one model in 32, 8 and 4 bits, without vLLM: all are run, and +PPL is the
-    difference of what llama-perplexity prints for them."""
+    difference of what llama-perplexity prints for them. Catches files of llama-quantize that a plan
+    does not take."""
     full = cached_model(QUANTIZABLE, bundled("datasets/sharegpt_sample.json"))
     files = [full]
     for kind in ("Q8_0", "Q4_K_M"):
@@ -510,7 +514,8 @@ def test_perplexity_by_llama_cpp_python_is_that_of_its_library(
     llama_cpp_python: Path,
     tiny_model: Path,
 ) -> None:
-    """The server's echoed log-probabilities against the library's logits, of one window."""
+    """The server's echoed log-probabilities against the library's logits, of one window. Catches
+    log-probabilities that are shifted by a token."""
     server = start_llama_cpp_python("--n_ctx", "2048", "--logits_all", "true")
     text = "The quick brown fox jumps over the lazy dog. " * 4
     score = score_text(ProbeSettings(server.url), text, 2000, 1000)

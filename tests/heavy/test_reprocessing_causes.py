@@ -238,6 +238,7 @@ def cost_by_log_ms(run: Finished) -> float:
 def test_ten_planted_turns_of_ten_are_named_with_the_logs_ms(
     cause: str, llama_cpp: Path, tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a cause that llama-server's cache has in another way than the model of it."""
     run = run_of(cause, True, llama_cpp, tiny_model, tmp_path, run_locust)
     (found,) = figures(run)["causes"]
     assert (found["cause"], found["turns"]) == (cause, TURNS)
@@ -249,6 +250,7 @@ def test_ten_planted_turns_of_ten_are_named_with_the_logs_ms(
 def test_its_remedy_leaves_none_of_ten_turns_to_name(
     cause: str, llama_cpp: Path, tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a remedy that does not help on the real server."""
     run = run_of(cause, False, llama_cpp, tiny_model, tmp_path, run_locust)
     assert causes(run) == []
     assert figures(run)["turns"] == PLANTED[cause].later_turns

@@ -22,7 +22,8 @@ def test_the_same_prompts_are_not_cached_after_a_reset(
     run_locust: Callable[..., Finished],
 ) -> None:
     """The same four prompts three times: the second run finds the last one in the slot, which
-    begins like the first; the third, after a reset, finds nothing."""
+    begins like the first; the third, after a reset, finds nothing. Catches a slot that the real
+    server does not erase, although it says so."""
     (tmp_path / "slots").mkdir()
     flags = ("--slot-save-path", str(tmp_path / "slots"), "-np", "1", "-cram", "0")
     spec = ServerSpec(
@@ -45,6 +46,7 @@ def test_the_same_prompts_are_not_cached_after_a_reset(
 def test_a_server_that_erases_no_slots_ends_the_run(
     tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
+    """Catches a refusal as llama-server words it."""
     with embedded_server(tiny_model, tmp_path / "server") as server:
         run = run_locust(
             server.url, *LOAD, "--reset-prefix-cache", folder=tmp_path / "run"

@@ -69,7 +69,7 @@ def test_an_rpc_worker_that_is_killed_is_named_as_the_cause(
     tmp_path: Path,
 ) -> None:
     """It takes the whole server with it: the run ends at once with exit code 3, `serve` with the
-    same words."""
+    same words. Catches a server's death whose cause stands in the real worker's log."""
     flags = (
         "--program",
         str(llama_cpp_python),
@@ -157,8 +157,8 @@ def test_a_worker_lost_to_a_semicolon_is_reported(
     start_llama_cpp_python: Callable[..., Server],
     workers,
 ) -> None:
-    """`a:1;b:2` is one address to llama.cpp; the run says that the second worker computes
-    nothing."""
+    """`a:1;b:2` is one address to llama.cpp; the run says that the second worker computes nothing.
+    Catches how llama.cpp reads a list of addresses."""
     first, second = workers[0].split(",")
     server = start_llama_cpp_python(
         "--interrupt_requests", "false", "--n_ctx", "2048", rpc=f"{first};{second}"
@@ -181,6 +181,7 @@ def test_vllm_is_served_and_described(
     vllm_env: dict[str, str],
     tmp_path: Path,
 ) -> None:
+    """Catches lines of vLLM's log that changed."""
     flags = (
         "--program",
         str(vllm_python.parent / "vllm"),
@@ -217,7 +218,8 @@ def test_vllm_is_served_and_described(
 def test_sigint_ends_a_server_in_the_background(
     llama_cpp: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """A shell lets a command behind `&` ignore SIGINT, which `kill -INT` then did not end."""
+    """A shell lets a command behind `&` ignore SIGINT, which `kill -INT` then did not end. Catches
+    signals that a shell sets to be ignored."""
     before = signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # it is inherited, as from such a shell

@@ -15,7 +15,9 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.heavy
 
 
+@pytest.mark.real
 def test_no_link_and_no_anchor_leads_nowhere(tmp_path: Path) -> None:
+    """Catches an anchor that MkDocs makes otherwise than GitHub."""
     collect(tmp_path / "build" / "pages")
     (tmp_path / "mkdocs.yaml").write_bytes((REPOSITORY / "mkdocs.yaml").read_bytes())
     done = subprocess.run(

@@ -46,7 +46,7 @@ def test_requests_that_never_become_records_are_named(
     processes: list[str],
 ) -> None:
     """In a run that is limited by time, where no number of requests is expected: they were missing
-    in silence, with exit code 0."""
+    in silence, with exit code 0. Catches records that a real process keeps to itself."""
     locustfile = tmp_path / "broken.py"
     locustfile.write_text(BROKEN)
     server = simulate(
@@ -76,7 +76,7 @@ def test_requests_that_never_become_records_are_named(
 
 def test_another_python_has_the_same_fingerprint(tmp_path: Path) -> None:
     """A worker on 3.13 was refused by a master on 3.11, because docstrings are indented in another
-    way. (3.12 agrees with both.)"""
+    way. (3.12 agrees with both.) Catches fingerprints that differ between versions of Python."""
     version = "3.13"
     python = shutil.which(f"python{version}")
     code = "from llama_load.swarm.messages import fingerprint; print(fingerprint())"

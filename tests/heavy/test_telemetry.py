@@ -64,11 +64,13 @@ FLAGS = (
 )
 
 
+@pytest.mark.real
 def test_energy_and_memory_of_the_servers_gpu(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """GPU 0 takes 300 W and the server has 3 of its 5 GiB; GPU 1 is not the server's. 200 tokens in
-    some 2 s."""
+    some 2 s. Catches a call of NVIDIA's library with the wrong structure or unit; the library is
+    compiled."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "15")
     done = run_locust(
         server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_PID=pid_of(server)
@@ -104,7 +106,8 @@ def test_energy_and_memory_of_the_servers_gpu(
 def test_the_benchmark_prints_the_driver_beside_the_figures(
     driver: str, simulate: Callable[..., Simulated]
 ) -> None:
-    """300 W and 3 GiB, by both; the energy to 2 %."""
+    """300 W and 3 GiB, by both; the energy to 2 %. Catches two readers of one driver that
+    disagree."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "15")
     command = [sys.executable, "-m", "benchmarks.gpu_telemetry", server.url, "--"]
     command += ["-u", "2", "-n", "40", "--max-tokens", "10"]
@@ -125,6 +128,7 @@ def test_the_benchmark_prints_the_driver_beside_the_figures(
 def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
+    """Catches a driver's error code that ends a run."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "50")
     done = run_locust(
         server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_LOST_AFTER_S="1.5"
@@ -143,6 +147,7 @@ def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
 def test_only_visible_gpus_count(
     driver: str, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
+    """Catches indices that CUDA_VISIBLE_DEVICES shifts."""
     with serving(
         ServerSpec(env={"CUDA_VISIBLE_DEVICES": "1"}), tmp_path / "server"
     ) as server:
@@ -155,6 +160,7 @@ def test_only_visible_gpus_count(
 def test_a_meter_measures_the_whole_machine(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
+    """Catches a meter's process that outlives a run, or joules of the wrong span."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "15")
     meter = """sh -c 'echo "{\\"watts\\": 450}"'"""
     done = run_locust(
@@ -172,7 +178,7 @@ def test_what_a_gpu_held_before_the_server_was_started_is_not_the_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a container no process is seen. 7 GiB were in use on both GPUs when `llama-load serve`
-    began, then 4 GiB more."""
+    began, then 4 GiB more. Catches memory of other processes in a server's figure."""
     loaded = tmp_path / "loaded"
     for name, value in {
         "LD_LIBRARY_PATH": driver,
@@ -199,7 +205,8 @@ def test_watching_a_server_does_not_keep_it_awake(
     tmp_path: Path,
 ) -> None:
     """One request each 5 s to a server that sleeps after 2 s: with telemetry as without it wakes
-    for each later one of the four, which the run names. Telemetry does not look at its slots."""
+    for each later one of the four, which the run names. Telemetry does not look at its slots.
+    Catches a look that wakes a sleeping llama-server."""
     program = llama_cpp / "llama-server"
     spec = ServerSpec("llama-server", str(tiny_model), str(program), SLEEPY)
     load = ("--request-rate", "0.2", "--arrival", "constant", "--num-prompts", "4")

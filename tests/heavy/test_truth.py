@@ -39,6 +39,7 @@ def was_judged(case: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_llama_load_passes_the_suite(suite: str) -> None:
+    """Catches a figure of ours beyond a limit that we hold others to."""
     words = [
         "run",
         "--tool",
@@ -68,7 +69,8 @@ def test_llama_load_passes_the_suite(suite: str) -> None:
 def test_a_client_without_flaws_counts_and_fails_as_the_log_has_it(
     tmp_path: Path,
 ) -> None:
-    """All shapes but wrong usage, and all faults. It doubts nothing, so that level true is right."""
+    """All shapes but wrong usage, and all faults. It doubts nothing, so that level true is right.
+    Catches a judge that finds flaws where there are none."""
     suite = [f"C{number}" for number in range(1, 16) if number != 5]
     suite += [f"F{number}" for number in range(1, 9)] + ["Q1", "W1"]
     done = run(
@@ -134,7 +136,8 @@ def shape(entry: Entry) -> tuple[int, int, bool]:
 def test_the_server_sees_the_same_work_from_a_converted_command(
     target: str, tmp_path: Path
 ) -> None:
-    """From vllm's command: as many requests at least (probes may come before), of the same lengths."""
+    """From vllm's command: as many requests at least (probes may come before), of the same lengths.
+    Catches a flag that we convert to other traffic than the other client sends."""
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     log = tmp_path / "log"
     with serving(Answers(first_token_ms=20, interval_ms=2), log) as url:

@@ -27,6 +27,7 @@ def shown(page: Any) -> list[str]:
 
 
 def test_rows_are_filtered_by_suite_verdict_and_text(browser: Any) -> None:
+    """Catches a mistake in the page's JavaScript."""
     with opened(browser, PAGE.as_uri()) as (page, log):
         everything = shown(page)
         page.select_option("#suite", "faults")
@@ -46,6 +47,7 @@ def test_rows_are_filtered_by_suite_verdict_and_text(browser: Any) -> None:
 
 
 def test_the_figures_of_a_cell_open(browser: Any) -> None:
+    """Catches a cell whose figures stay closed in a browser."""
     with opened(browser, PAGE.as_uri()) as (page, _):
         cell = page.locator("tr", has_text="F3 ").locator("td.reports").first
         assert "failed:" not in cell.inner_text()

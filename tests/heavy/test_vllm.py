@@ -25,11 +25,12 @@ from tests.heavy.test_lab import requests_in
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
+@pytest.mark.real
 def test_a_run_is_whole_and_counted_by_vllm(
     run_locust: Callable[..., Finished], vllm: Server
 ) -> None:
     """Recognised, connections used again, tokens by usage, and prompt tokens just as planned with
-    the chat template."""
+    the chat template. Catches usage, templates and connections of vLLM as it is installed."""
     done = run_locust(
         vllm.url,
         "--num-prompts",
@@ -60,6 +61,7 @@ def test_a_run_is_whole_and_counted_by_vllm(
 
 
 def test_templated_lengths_are_exact(vllm: Server) -> None:
+    """Catches a template that adds tokens to a planned length."""
     probe = Probe(ProbeSettings(vllm.url))
     target = probe.ask()
     counter = probe.counter()
@@ -75,6 +77,7 @@ def test_templated_lengths_are_exact(vllm: Server) -> None:
         )
 
 
+@pytest.mark.real
 def test_the_block_has_the_rows_of_vllm_bench_serve_and_agrees_with_it(
     run_locust: Callable[..., Finished],
     vllm: Server,
@@ -83,7 +86,7 @@ def test_the_block_has_the_rows_of_vllm_bench_serve_and_agrees_with_it(
     tmp_path: Path,
 ) -> None:
     """Same server, same 24 ShareGPT prompts, same seed: the same rows in the same order, the same
-    number of generated tokens."""
+    number of generated tokens. Catches a row or definition of vLLM's own bench that changed."""
     bench = [
         *(
             str(vllm_python.parent / "vllm"),
@@ -183,16 +186,18 @@ def test_wrong_use_is_one_sentence(
     arguments: tuple[str, ...],
     sentence: str,
 ) -> None:
+    """Catches a refusal as vLLM words it."""
     done = run_locust(vllm.url, "--num-prompts", "2", *arguments)
     assert done.code == 2
     assert sentence in done.err
 
 
+@pytest.mark.real
 def test_openais_responses_and_anthropics_messages(
     run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path
 ) -> None:
     """Both stream and have as many prompt tokens as the same prompts in chat: the template is in
-    them."""
+    them. Catches events of two more APIs as vLLM streams them."""
     flags = (
         "--num-prompts",
         "12",
@@ -241,7 +246,8 @@ def test_openais_responses_and_anthropics_messages(
 def test_embeddings_and_reranking(
     run_locust: Callable[..., Finished], embedding_vllm: Server, file: str
 ) -> None:
-    """Four texts, or a query with four documents: counted by usage, and believed."""
+    """Four texts, or a query with four documents: counted by usage, and believed. Catches answers
+    of vLLM's pooling runner."""
     flags = (
         "--num-prompts",
         "8",
@@ -272,7 +278,7 @@ def test_tokens_that_come_five_at_a_time(
 ) -> None:
     """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first
     alone and then about five at a time. TPOT divides by tokens while ITL counts events. Speculation
-    is reported too."""
+    is reported too. Catches usage with every event, placed wrongly, as vLLM sends it."""
     speculative = json.dumps(
         {
             "method": "ngram",
@@ -330,7 +336,7 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
     tmp_path: Path,
 ) -> None:
     """vLLM's answers report no cached tokens, its prefix_cache_hits do; a random prefix keeps the
-    cache out of it."""
+    cache out of it. Catches counters of vLLM's prefix cache by another name."""
     server = start_vllm()
     flags = (
         "--num-prompts",
@@ -384,7 +390,8 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
 def test_a_vllm_that_is_killed_mid_stream(
     run_locust: Callable[..., Finished], start_vllm: Callable[..., Server]
 ) -> None:
-    """The run ends, says why, and its report is whole."""
+    """The run ends, says why, and its report is whole. Catches a run that waits for a vLLM whose
+    engine is gone."""
     import os
     import signal
     import threading
@@ -414,8 +421,8 @@ def test_a_vllm_that_is_killed_mid_stream(
 def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
     run_locust: Callable[..., Finished], vllm: Server
 ) -> None:
-    """16 requests of 24 tokens, without the 4 of the warm-up; its processes are found by its
-    port."""
+    """16 requests of 24 tokens, without the 4 of the warm-up; its processes are found by its port.
+    Catches histograms of vLLM that changed their buckets or names."""
     flags = (
         "--num-prompts",
         "16",
@@ -456,7 +463,8 @@ def test_watching_vllm_changes_nothing(
     run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path
 ) -> None:
     """A run with telemetry each 0.1 s and one without: the same requests in the server's log but
-    for the pages that telemetry reads, and the same counts."""
+    for the pages that telemetry reads, and the same counts. Catches requests of telemetry that vLLM
+    counts as load."""
 
     def seen_with(interval_s: str) -> tuple[Counter[tuple[str, str]], list[int]]:
         before = len(vllm.log.read_text())

@@ -20,6 +20,7 @@ SCHEMA = """{"type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}, 
 def test_vllm_forces_answers_into_a_schema_and_a_grammar(
     run_locust: Callable[..., Finished], vllm: Server, tmp_path: Path
 ) -> None:
+    """Catches a field for structured output that vLLM no longer reads."""
     schema = tmp_path / "person.json"
     schema.write_text(SCHEMA)
     arguments = (

@@ -131,6 +131,7 @@ def assert_is_named(run: Finished, cause: str) -> None:
 def test_the_last_block_of_ten_prompts_is_not_whole(
     small_vllm: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a size of blocks that vLLM does not have."""
     run = run_of(run_locust, small_vllm, tmp_path, ROUGH, ONE_USER)
     assert_is_named(run, ROUNDED)
     records = run.records
@@ -141,6 +142,7 @@ def test_the_last_block_of_ten_prompts_is_not_whole(
 def test_prompts_of_whole_blocks_leave_none_to_name(
     small_vllm: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a cause that is named although vLLM's cache hit."""
     run = run_of(run_locust, small_vllm, tmp_path, EVEN, ONE_USER)
     assert causes(run) == []
     assert figures(run)["turns"] == TURNS
@@ -155,7 +157,8 @@ def test_ten_prompts_that_do_not_fit_evict_each_other(
     small_vllm: Server, tmp_path: Path, run_locust: RunLocust, more: Sequence[str]
 ) -> None:
     """Four at a time and their answers fit, so nothing is preempted. Those that wait in the queue
-    were sent before the turns that they evict had ended."""
+    were sent before the turns that they evict had ended. Catches evictions that vLLM does in
+    another order than the model."""
     run = run_of(run_locust, small_vllm, tmp_path, EVEN, (*TEN_USERS, *more))
     assert_is_named(run, BLOCKS)
 
@@ -163,7 +166,8 @@ def test_ten_prompts_that_do_not_fit_evict_each_other(
 def test_long_answers_preempt_each_other(
     small_vllm: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    """Four prompts of 400 tokens fit, but not with 400 more each."""
+    """Four prompts of 400 tokens fit, but not with 400 more each. Catches preemptions that vLLM
+    counts by another name."""
     flags = (*TEN_USERS, "--output-len", "400")
     run = run_of(run_locust, small_vllm, tmp_path, EVEN, flags)
     assert_is_named(run, PREEMPTED)
@@ -171,7 +175,7 @@ def test_long_answers_preempt_each_other(
 
 def test_a_recording_names_them_too(small_vllm: Server, tmp_path: Path) -> None:
     """Ten conversations one after another, whose last blocks are not whole; then the first turns of
-    ten others, and then their second ones."""
+    ten others, and then their second ones. Catches the same through the recorder."""
     with recorder(small_vllm.url, tmp_path / "talk.jsonl") as running:
 
         def turn(messages: list[Any]) -> list[Any]:
@@ -195,6 +199,7 @@ def test_a_recording_names_them_too(small_vllm: Server, tmp_path: Path) -> None:
 def test_a_prefix_cache_that_is_off(
     vllm_without_cache: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a vLLM without a cache that looks like one whose cache missed."""
     run = run_of(run_locust, vllm_without_cache, tmp_path, EVEN, ONE_USER)
     assert_is_named(run, CACHE_OFF)
     with recorder(vllm_without_cache.url, tmp_path / "talk.jsonl") as running:
@@ -208,7 +213,7 @@ def test_a_prefix_cache_that_is_off(
 def test_the_same_prompts_are_not_cached_after_a_reset(
     small_vllm: Server, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    """The first turns of two conversations, three times."""
+    """The first turns of two conversations, three times. Catches a reset that vLLM does not do."""
     cached = []
     flags = ("-u", "1", "--num-prompts", "4", "--output-len", "8", "--seed", "7")
     for number, more in enumerate([(), (), ("--reset-prefix-cache",)]):
@@ -221,7 +226,8 @@ def test_the_same_prompts_are_not_cached_after_a_reset(
 
 
 def test_a_cache_in_use_is_emptied_once_the_request_ends(small_vllm: Server) -> None:
-    """vLLM answers 200 and {"success": false} while a request has blocks."""
+    """vLLM answers 200 and {"success": false} while a request has blocks. Catches vLLM's 200 with
+    success false, taken for done."""
     ended_s = []
 
     def ask() -> None:
@@ -246,6 +252,7 @@ def test_a_cache_in_use_is_emptied_once_the_request_ends(small_vllm: Server) -> 
 def test_the_profiler_runs_while_requests_are_measured(
     small_vllm: Server, profiles: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a path of vLLM's profiler that changed."""
     flags = ("-u", "1", "--num-prompts", "2", "--output-len", "8", "--profile-server")
     assert list(profiles.iterdir()) == []
     run = run_of(run_locust, small_vllm, tmp_path, EVEN, flags)
@@ -257,6 +264,7 @@ def test_the_profiler_runs_while_requests_are_measured(
 def test_a_vllm_without_these_endpoints_is_one_sentence(
     vllm_without_cache: Server,
 ) -> None:
+    """Catches a 404 of vLLM that ends in a traceback."""
     session = Session()
     url = vllm_without_cache.url
     assert VLLM.reset_cache(session, url) == VLLM.cache_reset_note

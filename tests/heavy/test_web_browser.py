@@ -65,11 +65,12 @@ def own_only(log: Log, page: LlmPage) -> None:
     ] == []  # a policy that Chromium does not know yet
 
 
+@pytest.mark.real
 def test_from_the_first_mistake_to_a_comparison(
     browser: Any, page: LlmPage, tmp_path: Path
 ) -> None:
     """What a person does in the first ten minutes, in one window; others look on, from a phone and
-    in the dark."""
+    in the dark. Catches a mistake in the page's JavaScript on the way of a first user."""
     with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, log):
         wait_for_chip(tab, "ready")
         tab.locator("[name=num_users]").fill("many")
@@ -199,7 +200,8 @@ def test_from_the_first_mistake_to_a_comparison(
 def test_the_form_fits_and_says_everything(
     browser: Any, page: LlmPage, tmp_path: Path, name: str, scheme: str
 ) -> None:
-    """All texts whole at any width; what is folded can be opened."""
+    """All texts whole at any width; what is folded can be opened. Catches a text that is cut at the
+    width of a phone."""
     with opened(
         browser,
         page.url + "/" + TOKEN_QUERY,
@@ -227,7 +229,8 @@ def test_the_form_fits_and_says_everything(
 
 
 def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
-    """Its charts are drawn, and it can reach neither our routes nor anything else."""
+    """Its charts are drawn, and it can reach neither our routes nor anything else. Catches a
+    sandbox that a browser does not keep."""
     run = page.start(
         num_users="2", num_prompts="10", max_tokens="10", no_report_html=False
     )
@@ -251,7 +254,8 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
 def test_a_foreign_report_cannot_call_another_server(
     browser: Any, page: LlmPage
 ) -> None:
-    """Neither by `location`, a link or a refresh, nor by a new window."""
+    """Neither by `location`, a link or a refresh, nor by a new window. Catches a way out of the
+    page that its policy leaves open."""
     folder = page.folder / "runs" / "foreign"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text("{}")
@@ -279,7 +283,8 @@ def test_a_foreign_report_cannot_call_another_server(
 def test_a_server_that_is_gone_is_shown_and_the_page_recovers(
     browser: Any, page: LlmPage
 ) -> None:
-    """A refused start is no run; when Locust ends, the page says that it has no answer."""
+    """A refused start is no run; when Locust ends, the page says that it has no answer. Catches a
+    page that stands still once Locust has ended."""
     with opened(browser, page.url + "/" + TOKEN_QUERY, offline=False) as (tab, _):
         wait_for_chip(tab, "ready")
         tab.locator("[name=host]").fill("http://127.0.0.1:9")

@@ -116,7 +116,8 @@ def looked_at(
 def test_every_state_is_readable(
     browser: Any, page: LlmPage, axe: str, tmp_path: Path
 ) -> None:
-    """The pictures lie in the test's folder."""
+    """The pictures lie in the test's folder. Catches contrast, names of controls and faults in the
+    console of a state that only a browser renders."""
     ready = "document.getElementById('state').textContent.startsWith('ready')"
     look = lambda *state: looked_at(browser, page, axe, tmp_path, *state)  # noqa: E731
     look("empty", "/runs", "document.querySelector('h1')")

@@ -21,7 +21,8 @@ def test_no_order_of_workers_and_clicks_sticks(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """Without a worker a start is refused; a run that loses all of them ends INCOMPLETE; the next
-    one is complete."""
+    one is complete. Catches an order of clicks, deaths and joins of real workers after which the
+    page starts no run."""
     server, port = simulate("--interval-ms", "5"), free_port()
     short = {"num_users": "4", "num_prompts": "30", "max_tokens": "5", "run_dir": ""}
     with swarm(tmp_path, server.url, 0, web_port=port) as running:

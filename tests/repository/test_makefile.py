@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -36,36 +37,47 @@ def test_what_is_installed_is_compiled(target: str) -> None:
     assert not [line for line in found[compiled + 1 :] if "install" in line]
 
 
-def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
-    timed = [
+def files_with(mark: str) -> list[str]:
+    return sorted(
         str(file.relative_to(REPOSITORY))
         for file in REPOSITORY.glob("tests/**/test_*.py")
-        if "mark.timing" in file.read_text("utf-8")
-    ]
-    ordinary, alone = (
-        line.partition("pytest ")[2]
-        for line in commands("test")
-        if "bin/pytest" in line
+        if f"mark.{mark}" in file.read_text("utf-8")
     )
-    together, _, again = ordinary.partition(" || ")
-    assert (
-        together
-        == '-n 5 --dist worksteal -m "not heavy and not timing" --ignore tests/heavy'
-    )
-    assert again.endswith(
-        'pytest -m "not heavy and not timing" --ignore tests/heavy --last-failed --last-failed-no-failures none -v'
-    )
-    flags, _, files = alone.partition(" tests/")
-    assert flags == '-m "timing and not heavy" --reruns 1 -rR'
-    assert sorted(f"tests/{files}".split()) == sorted(timed)
+
+
+def run_by(target: str) -> list[tuple[str, list[str]]]:
+    """What pytest is given by a target: flags, and files."""
+    lines = [line for line in commands(target) if "bin/pytest" in line]
+    found = []
+    for line in lines:
+        words = line.partition("pytest ")[2].split(" tests/")
+        files = sorted(f"tests/{word}" for word in words[1:])
+        found.append((words[0], files))
+    return found
+
+
+def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
+    """A failure is one: nothing is tried once more but what judges the clock."""
+    (together, _), (alone, files) = run_by("test")
+    assert "not heavy and not timing" in together
+    assert together.endswith("--ignore")
+    assert "||" not in together
+    assert alone == '-m "timing and not heavy" --reruns 1 -rR'
+    assert files == files_with("timing")
 
 
 def test_every_heavy_test_runs_and_those_of_the_clock_alone() -> None:
-    heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
-    assert "LLAMA_LOAD_PORTABLE=1" in heavy[2]
-    assert '-m "portable and not heavy"' in heavy[2]
-    together, alone = (line.partition("pytest ")[2] for line in heavy[:2])
-    first, _, again = together.partition(" || ")
-    assert first == '-m "heavy and not timing" -n 2 --dist loadfile'
-    assert 'pytest -m "heavy and not timing" --last-failed' in again
-    assert alone.startswith('-m "heavy and timing" --reruns 1 -rR tests/')
+    (together, _), (alone, files), *_ = run_by("test-heavy")
+    assert together.startswith('-m "heavy and not timing"')
+    assert "||" not in together
+    assert alone == '-m "heavy and timing" --reruns 1 -rR'
+    assert files == files_with("timing")
+
+
+def test_continuous_integration_searches_with_a_fixed_seed() -> None:
+    parts = (REPOSITORY / ".ci" / "run").read_text("utf-8")
+    assert "lint test test-real" in parts
+    assert re.search(r"search SECONDS=\d+ SEED=\d+", parts)
+    ((flags, files),) = run_by("search")
+    assert "-m search" in flags
+    assert files == files_with("search")

@@ -12,14 +12,10 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.timing_error import COLUMNS, errors_ms
 from llama_load.serving.simulated import read_log
-from tests.conftest import PORTABLE, Finished, Simulated
+from tests.conftest import Finished, Simulated
 from tests.quiet import undisturbed
 
-pytestmark = [pytest.mark.portable, pytest.mark.timing]
-
-stamped = pytest.mark.skipif(
-    PORTABLE, reason="without kernel stamps the client's own delay is in its figures"
-)
+pytestmark = pytest.mark.timing
 
 
 def errors_of(
@@ -31,7 +27,6 @@ def errors_of(
     )
 
 
-@stamped
 def test_400_streams_on_one_worker_are_timed_truthfully(
     simulate: Callable[..., Simulated],
     run_locust: Callable[..., Finished],
@@ -72,7 +67,6 @@ def test_400_streams_on_one_worker_are_timed_truthfully(
     undisturbed(run, check, tmp_path)
 
 
-@stamped
 @pytest.mark.parametrize("interval_ms", ["1.2", "5"])
 def test_gaps_shorter_than_the_batch_period_are_not_batched(
     simulate: Callable[..., Simulated],
