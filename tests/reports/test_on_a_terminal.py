@@ -155,8 +155,8 @@ def test_a_terminal_without_the_characters_has_no_sparkline() -> None:
 @pytest.mark.parametrize("width", [76, 80, 100, 110, 130, 200])
 def test_the_live_line_with_a_sparkline_is_one_line(width: int, phase: str) -> None:
     counts = Counts(phase, True, 64, 2000, 8, left_s=612.0)
-    counts.since = time.monotonic() - 60
-    counts.output_tokens = 74_000
+    counts.since = time.monotonic() - 60_000  # a busy machine adds some seconds
+    counts.output_tokens = 74_000_000
     counts.spark = sparkline(range(1, 100), room_for_spark(counts, width))
     out = io.StringIO()
     console = Console(file=out, width=width, height=24, force_terminal=True)
