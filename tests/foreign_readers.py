@@ -23,6 +23,8 @@ from types import SimpleNamespace
 
 import flask
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from locust.rpc import Message
 from werkzeug.exceptions import HTTPException
 
@@ -125,7 +127,7 @@ from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.talk_files import read_talks
 from llama_load.workloads.text_files import text_files
 from llama_load.workloads.think_time import think_time
-from llama_load.workloads.traces import block_tokens, read_trace_file
+from llama_load.workloads.traces import read_trace_file
 from tests.answer_pipeline import record_of
 from tests.make_records import manifest, record
 from tests.test_foreign_files import REQUEST
@@ -186,6 +188,7 @@ SPANS = json.dumps(
         ]
     }
 ).encode()
+BATCH = b'{"custom_id": "1", "body": "{\\"messages\\": [{\\"role\\": \\"user\\", \\"content\\": \\"a\\"}]}"}\n'
 GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 SHARED = b'[{"conversations": [{"from": "human", "value": "one two three four"}, {"from": "gpt", "value": "one two three four"}]}]'
 EVENT = b'{"choices": [{"index": 0, "delta": {"content": "a", "tool_calls": [{"index": 0}]}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 2.0}}'
@@ -604,6 +607,15 @@ def inspected(file: Path) -> object:
     return inspect(str(file), Words(), tell=lambda _: None)
 
 
+def parquet_file() -> bytes:
+    """A table of one prompt."""
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"prompt": ["a"], "max_tokens": [8]}), out)
+    return bytes(out.getvalue())
+
+
+ZSTD = bytes(pa.compress(MESSAGES, "zstd"))
+
 READERS: dict[str, Reader] = {
     # data sets
     "conversations": Reader(
@@ -624,6 +636,11 @@ READERS: dict[str, Reader] = {
         lambda file: ShareGPT().plan(replace(PLAN, dataset_path=str(file))),
     ),
     "prompts": Reader(MESSAGES, "a.jsonl", prompts),
+    "batch file": Reader(BATCH, "a.jsonl", prompts),
+    "prompts in CSV": Reader(b'prompt,len\n"a, b",8\n', "a.csv", prompts),
+    "prompts in Parquet": Reader(parquet_file(), "a.parquet", prompts),
+    "packed prompts": Reader(gzip.compress(MESSAGES), "a.jsonl.gz", prompts),
+    "prompts in zstd": Reader(ZSTD, "a.jsonl.zst", prompts),
     "expectations": Reader(EXPECTED, "a.jsonl", prompts),
     "schema": of_bytes(
         b'{"type": "object", "properties": {"a": {"$ref": "#"}}}', schema
@@ -641,7 +658,7 @@ READERS: dict[str, Reader] = {
     "trace": Reader(
         b'{"timestamp": 1, "input_length": 5, "output_length": 2, "hash_ids": [1]}\n',
         "a.jsonl",
-        lambda file: (read_trace_file(file), block_tokens(file)),
+        read_trace_file,
     ),
     "trace as CSV": Reader(
         b"Timestamp,Model,Request tokens,Response tokens\n1,x,5,2\n",

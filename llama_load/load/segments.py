@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from llama_load.errors import UsageError
 from llama_load.load.schedule import ROUNDING, RateRamp, arrivals_s, for_time
 from llama_load.load.stages import Stage
-from llama_load.workloads.traces import Arrival
+from llama_load.workloads.arrival import Arrival
 
 POISSON = "poisson"
 CONSTANT = "constant"

@@ -346,6 +346,7 @@ class RunOptions:
     # given.
     renews_prompts: bool = _read(_renews_prompts)
     trace: Path | None = _of_flag(FlagReader.path)
+    trace_unit: str | None = _of_flag(FlagReader.chosen)
     models: WeightedChoice = _read(lambda flags: _choice(flags, "model"))
     adapters: WeightedChoice = _read(
         lambda flags: _choice(flags, "adapter", check=adapter_name)

@@ -35,6 +35,7 @@ def read_traffic(flags: FlagReader) -> Traffic:
         images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
         weights=_weights(text("weights") or "", flags.faults),
         categories=tuple(_words(text("category") or "")),
+        columns=_columns(text("columns") or "", flags.faults),
         agent=_agent(flags),
         batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
         input_len=number("input_len", int, 1, most=MOST_TOKENS),
@@ -119,3 +120,17 @@ def _weights(given: str, faults: list[str]) -> dict[str, float]:
     if weights and not any(weights.values()):
         faults.append("--weights must give at least one task more than 0")
     return weights
+
+
+def _columns(given: str, faults: list[str]) -> dict[str, str]:
+    """What is read, and the column that it is read from. A column may have any name without a
+    comma."""
+    columns = {}
+    for part in _words(given):
+        name, equals, column = part.partition("=")
+        columns[name.strip()] = column.strip()
+        if not (equals and name.strip() and column.strip()):
+            faults.append(
+                f"--columns must look like prompt=text,max_tokens=len, got {part!r}"
+            )
+    return columns

@@ -28,10 +28,17 @@ from llama_load.load.segments import (
 from llama_load.observed.record import OK
 from llama_load.options.flag_limits import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
+from llama_load.preflight.plan_rows import reading_rows
 from llama_load.run_folder import PreflightRow, load_run
 from llama_load.units import quantity
-from llama_load.workloads.prompt import Plan
-from llama_load.workloads.traces import LAYOUTS, Arrival, read_trace_file
+from llama_load.workloads.arrival import Arrival
+from llama_load.workloads.prompt import DataReading, Plan
+from llama_load.workloads.traces import (
+    LAYOUTS,
+    Trace,
+    read_trace_file,
+    span_and_rate,
+)
 
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses
 # this many too.
@@ -57,6 +64,7 @@ class PlannedLoad:
     busy: int  # those at the start; an open loop creates more on demand
     warmup: int  # requests of each warm-up
     filling: int  # requests that keep up the load after the last measured one was sent, at most
+    trace: Trace | None = None
     counts_requests: bool = False  # --num-prompts, or its default, ends the run
 
     @property
@@ -98,10 +106,10 @@ def planned_load(
     """The load that the flags ask for. UsageError: a flag has no effect, or the load is
     impossible."""
     model = options.load
+    trace = None
     if options.trace is not None:
-        model = replace(
-            model, arrivals=load_trace(options.trace, speed=options.traffic.speed)
-        )
+        trace = _trace_of(environment, options.trace, options)
+        model = replace(model, arrivals=trace.arrivals)
     of_each_stage = options.num_prompts
     has_shape = environment.shape_class is not None and not model.stages
     is_ended_otherwise = (
@@ -147,6 +155,7 @@ def planned_load(
         busy=busy,
         warmup=max(options.warmup, handed_over),
         filling=FILLING * handed_over,
+        trace=trace,
         counts_requests=of_each_stage is not None,
     )
     has_two_ends = run_time_s is not None and options.num_prompts is not None
@@ -285,18 +294,18 @@ def load_rows(load: PlannedLoad, wait_at_end_s: float = 0) -> list[PreflightRow]
     last_s = 0.0
     if segment.scheduled_s is not None:
         last_s = float(segment.scheduled_s[-1])
+    if model.arrivals:
+        plan = span_and_rate(segment.total or 0, last_s)
+        text = f"open loop: arrivals of a trace, {plan}{_limit(model)}"
+        return [PreflightRow(LOAD, text)]
+
     requests = quantity(segment.total or 0, "request")
     if model.conversations_per_min is not None:
         requests = (
             f"{quantity(segment.conversations or 0, 'conversation')} with {requests}"
         )
-
-    what = "arrivals of a trace"
-    if not model.arrivals:
-        what = _rate(model)
-
-    text = f"open loop: {what}, {requests} in {last_s:.1f} s{_limit(model)}"
-    return [PreflightRow(LOAD, text)]
+    text = f"open loop: {_rate(model)}, {requests} in {last_s:.1f} s"
+    return [PreflightRow(LOAD, text + _limit(model))]
 
 
 def _closed_text(load: PlannedLoad, segment: Segment, wait_at_end_s: float) -> str:
@@ -315,6 +324,15 @@ def _closed_text(load: PlannedLoad, segment: Segment, wait_at_end_s: float) -> s
     if segment.total is None and segment.seconds is None:
         parts.append("until it is stopped")
     return ", ".join(parts)
+
+
+def trace_rows(trace: Trace | None) -> list[PreflightRow]:
+    """What of the trace is not sent as it is there."""
+    if trace is None:
+        return []
+    rows = len(trace.arrivals) + trace.left_out.total()
+    reading = DataReading(left_out=trace.left_out, rows=rows, ignored=trace.ignored)
+    return reading_rows(reading)
 
 
 def _rate(model: LoadModel) -> str:
@@ -354,25 +372,58 @@ def _stages_text(model: LoadModel, segments: list[Segment]) -> str:
     return f"{names}: {count}, {which}{_limit(model)}"
 
 
-def load_trace(path: Path, *, speed: float = 1.0) -> list[Arrival]:
-    """The arrivals of a trace, sorted by time, the first at 0; `speed` 2 plays it in half the time.
+def _trace_of(environment: Any, path: Path, options: RunOptions) -> Trace:
+    """The trace of a run. Where its lengths are sent, requests without any are left out."""
+    from llama_load.workloads.replay import Replay  # a run without a trace needs none
+
+    traffic = options.traffic
+    trace = load_trace(
+        path,
+        speed=traffic.speed,
+        unit=options.trace_unit,
+        columns=traffic.columns,
+    )
+    workloads = [getattr(user, "workload", None) for user in environment.user_classes]
+    if any(isinstance(workload, Replay) for workload in workloads):
+        sets_answers = options.output_len is not None or options.max_tokens is not None
+        return trace.with_lengths(path, traffic.input_len, sets_answers=sets_answers)
+    return trace
+
+
+def load_trace(
+    path: Path,
+    *,
+    speed: float = 1.0,
+    unit: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Trace:
+    """A trace, sorted by time, the first arrival at 0; `speed` 2 plays it in half the time.
 
     Arrivals at the same instant stay in file order. UsageError names the line when the trace is
     missing, empty or invalid; RunError: a damaged run folder.
     """
-    rows = _rows_of_run(path) if path.is_dir() else read_trace_file(path)
+    trace = _read_trace(path, unit, columns)
+    rows = sorted(trace.arrivals, key=attrgetter("at_s"))
     if not rows:
         raise UsageError(
             f"the trace {path} contains no request; it must have {LAYOUTS}"
         )
 
-    rows.sort(key=attrgetter("at_s"))
     arrivals = []
     for row in rows:
         since_first_s = row.at_s - rows[0].at_s
         arrivals.append(replace(row, at_s=since_first_s / speed))
 
-    return arrivals
+    return replace(trace, arrivals=arrivals)
+
+
+def _read_trace(
+    path: Path, unit: str | None, columns: Mapping[str, str] | None
+) -> Trace:
+    """A trace file or run folder, at its own times."""
+    if path.is_dir():
+        return Trace(_rows_of_run(path))
+    return read_trace_file(path, unit, columns)
 
 
 def _rows_of_run(path: Path) -> list[Arrival]:

@@ -16,7 +16,12 @@ from llama_load.users.beginning import RUN_DIGITS
 from llama_load.workloads.agent import AgentFacts
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import DocumentFacts
-from llama_load.workloads.prompt import Plan, PlanFacts
+from llama_load.workloads.prompt import (
+    ANSWER_TOKENS,
+    DataReading,
+    Plan,
+    PlanFacts,
+)
 
 
 def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[PreflightRow]:
@@ -37,6 +42,9 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         is_generated=not first.inputs,
     )
     rows += _cut_rows(facts)
+    for part in _facts_of_tasks(facts):
+        if part.reading:
+            rows += reading_rows(part.reading)
     if isinstance(facts.dataset, AgentFacts) and facts.dataset.smaller:
         text = (
             f"{facts.dataset.smaller}, so that a conversation fits a slot; other sizes: start "
@@ -123,8 +131,7 @@ def _repeat_rows(
 def _cut_rows(facts: PlanFacts) -> list[PreflightRow]:
     """Documents cut to fit a slot, with both lengths; for each task of a mixture."""
     rows = []
-    parts = list(facts.tasks.values()) if facts.tasks else [facts]
-    for part in parts:
+    for part in _facts_of_tasks(facts):
         if part.cut and isinstance(part.dataset, DocumentFacts):
             documents = (
                 f"{part.cut} of {quantity(part.distinct + part.repeated, 'document')}"
@@ -134,6 +141,32 @@ def _cut_rows(facts: PlanFacts) -> list[PreflightRow]:
             )
             text = f"{documents} cut {lengths} to fit a slot (--keep-long-prompts)"
             rows.append(PreflightRow("too long", text, "note"))
+    return rows
+
+
+def _facts_of_tasks(facts: PlanFacts) -> list[PlanFacts]:
+    """The facts of each task of a mixture."""
+    return list(facts.tasks.values()) if facts.tasks else [facts]
+
+
+def reading_rows(reading: DataReading) -> list[PreflightRow]:
+    """What of a data set is not sent as it is there: rows left out, by reason; lengths that are no
+    row's; fields that are not read."""
+    rows = []
+    reasons = {reason: count for reason, count in reading.left_out.items() if count}
+    if reasons:
+        texts = [f"{count:,} {reason}" for reason, count in reasons.items()]
+        text = "; ".join(texts)
+        if reading.rows is not None:
+            text = f"{sum(reasons.values()):,} of {reading.rows:,} rows: {text}"
+        rows.append(PreflightRow("left out", text, "note"))
+    if reading.default_lengths:
+        prompts = quantity(reading.default_lengths, "prompt has", "prompts have")
+        text = f"{prompts} no answer length: {ANSWER_TOKENS} tokens are asked for (--max-tokens)"
+        rows.append(PreflightRow("lengths", text, "note"))
+    if reading.ignored:
+        text = f"fields that change no request: {', '.join(reading.ignored)}"
+        rows.append(PreflightRow("not read", text))
     return rows
 
 

@@ -25,6 +25,7 @@ from llama_load.preflight.load_fits import (
     PlannedLoad,
     load_rows,
     planned_load,
+    trace_rows,
     with_conversations,
 )
 from llama_load.preflight.machine_rows import machine_rows, priority_rows
@@ -243,7 +244,7 @@ def _preflight_rows(
     kv_pool: int | None,
 ) -> list[PreflightRow]:
     """The rows. UsageError: this machine or a server cannot do it."""
-    rows = load_rows(load, options.wait_at_end_s)
+    rows = load_rows(load, options.wait_at_end_s) + trace_rows(load.trace)
     rows += target_rows(targets, load.concurrency)
     rows += machine_rows(
         targets,

@@ -19,7 +19,7 @@ from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 from llama_load.workloads.stage_order import in_stages
-from llama_load.workloads.traces import MOONCAKE_BLOCK, block_tokens
+from llama_load.workloads.traces import MOONCAKE_BLOCK
 
 
 def plan_prompts(
@@ -37,8 +37,8 @@ def plan_prompts(
     `renews` them, and prompts of bundled data vary if they are sent again and the run can `vary`
     them. UsageError: the data does not allow one."""
     block = MOONCAKE_BLOCK
-    if options.trace is not None:
-        block = block_tokens(options.trace)
+    if load.trace is not None:
+        block = load.trace.block_tokens
 
     fits = None
     room: Callable[[int], int | None] = budget.room
@@ -61,6 +61,7 @@ def plan_prompts(
         answer_len=budget.answer,
         exchange_tokens=budget.template,
         fits=fits,
+        keeps_long=options.keep_long_prompts,
         room=room,
         threads=ThreadPoolExecutor,
         on_image_ready=_image_progress(),

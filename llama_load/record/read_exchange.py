@@ -22,7 +22,7 @@ from llama_load.targets.unstreamed import JsonAnswer
 from llama_load.targets.usage import Usage, known_count, usage_of
 from llama_load.units import ns_to_ms
 from llama_load.wire.sse import EventStream, EventTooLarge
-from llama_load.workloads.openai_messages import SAMPLING
+from llama_load.workloads.line_fields import SAMPLING
 
 WENT_AWAY = "the client went away"
 # A compressed body may not grow beyond this.

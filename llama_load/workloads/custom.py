@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -14,20 +14,23 @@ from llama_load.budget import Budget
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.workloads.data_files import USER, DataFile
+from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.expect import Expect
 from llama_load.workloads.huggingface import HUB
-from llama_load.workloads.openai_messages import talk_of
+from llama_load.workloads.line_fields import Fields, line_fields
+from llama_load.workloads.line_messages import ASKS, read_line
+from llama_load.workloads.openai_messages import talk_of_read
 from llama_load.workloads.prompt import (
     ANSWER_TOKENS,
     DataFacts,
+    DataReading,
     Message,
     Plan,
     PlanRequest,
     Prompt,
 )
 from llama_load.workloads.talk_prompts import TalkWriter
-from llama_load.workloads.talks import RecordedTurn, Talk
+from llama_load.workloads.talks import Talk
 
 LAYOUT = (
     'a prompt, {"prompt": "…"}, {"messages": [{"role", "content"}, …]} or {"turns": ["…", …]}, '
@@ -35,6 +38,7 @@ LAYOUT = (
     '"category" and "expect" if needed'
 )
 MOST_CATEGORY_CHARS = 60
+LATER_TURNS = "later turns of conversations, which conversations.py sends"
 # For all schemas of a file, whose lines are read three times: 100 s, or a thousand schemas of 2
 # KiB.
 MOST_STEPS_OF_A_FILE = 10_000_000
@@ -47,16 +51,11 @@ class _Expect(msgspec.Struct, forbid_unknown_fields=True):
     json_schema: object = None
 
 
-class _Line(msgspec.Struct):
-    prompt: str | None = None
-    turns: list[str] | None = None
+class _Checks(msgspec.Struct):
     category: str | None = None
-    messages: Any = None
-    output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     expect: str | _Expect | None = None
 
 
-_LINE = msgspec.json.Decoder(_Line)
 _OBJECT: msgspec.json.Decoder[Mapping[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -107,14 +106,16 @@ class Custom:
             raise UsageError(
                 f"the data set {path} is empty; each line must be {LAYOUT}"
             )
-        budget = Budget(MOST_STEPS_OF_A_FILE)
-        places = _chosen(file, request, budget)
+        lines = _Lines(file, line_fields(request.traffic.columns))
+        places = _chosen(lines, request)
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
         used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
         writer = TalkWriter(request)
-        for prompt in _counted(file, places, writer, budget):
+        default_lengths = 0
+        later_turns = 0
+        for line, prompt in _counted(lines, places, writer):
             missing = len(measured) < request.num_prompts
             if request.fits is not None and not request.fits(
                 prompt.prompt_tokens or 0, prompt.max_tokens or 0
@@ -123,6 +124,8 @@ class Custom:
             elif missing:
                 measured.append(prompt)
                 used.add((prompt.text, prompt.history))
+                default_lengths += not line.has_length
+                later_turns += line.later_turns
             elif (prompt.text, prompt.history) not in used:
                 warmup.append(prompt)
             if len(measured) >= request.num_prompts and len(warmup) >= request.warmup:
@@ -144,13 +147,58 @@ class Custom:
             data,
             replaced=too_long,
             shared_tokens=writer.shared_tokens,
+            reading=DataReading(
+                left_out={LATER_TURNS: later_turns},
+                ignored=tuple(lines.fields.ignored),
+                default_lengths=0 if request.sets_lengths else default_lengths,
+            ),
         )
 
 
-def _chosen(file: DataFile, request: PlanRequest, budget: Budget) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A request of a file; `later_turns` are those of its conversation that are not sent."""
+
+    talk: Talk
+    category: str | None
+    expect: Expect | None
+    has_length: bool
+    later_turns: int
+
+
+class _Lines:
+    """The lines of a file, read on access."""
+
+    def __init__(self, file: DataFile, fields: Fields) -> None:
+        self.file = file
+        self.fields = fields
+        self._budget = Budget(MOST_STEPS_OF_A_FILE)
+
+    def read(self, place: int) -> _Line:
+        """UsageError names a line that has no question, or is not understood."""
+        where = self.file.where(place)
+        line = read_line(self.file.decode(place, _OBJECT), where, self.fields)
+        talk = talk_of_read(line, "", where)
+        later_turns = 0
+        if any(ASKS in message for message in line["messages"]):
+            later_turns = len(talk.turns) - 1
+            talk = replace(talk, turns=talk.turns[:1])
+        tokens = talk.turns[-1].output_tokens or talk.output_tokens
+        checks = _checks(line, where)
+        category = checks.category
+        return _Line(
+            replace(talk, output_tokens=tokens or ANSWER_TOKENS),
+            printable(category, MOST_CATEGORY_CHARS) if category else None,
+            _expect(checks.expect, where, self._budget),
+            has_length=tokens is not None,
+            later_turns=later_turns,
+        )
+
+
+def _chosen(lines: _Lines, request: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the
     categories if one is unknown."""
-    categories = [_read_line(file, place, budget)[1] for place in range(len(file))]
+    categories = [lines.read(place).category for place in range(len(lines.file))]
     unknown = [name for name in request.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
@@ -166,40 +214,21 @@ def _chosen(file: DataFile, request: PlanRequest, budget: Budget) -> list[int]:
 
 
 def _counted(
-    file: DataFile, places: list[int], writer: TalkWriter, budget: Budget
-) -> Iterator[Prompt]:
+    lines: _Lines, places: list[int], writer: TalkWriter
+) -> Iterator[tuple[_Line, Prompt]]:
     """The prompts with their token counts, counted in batches."""
-    lines, again = tee(_read_line(file, place, budget) for place in places)
-    for talk, (_, category, expect) in zip(
-        writer.counted(talk for talk, *_ in lines), again, strict=True
-    ):
-        yield replace(
-            writer.last(talk),
-            task=category,
-            expect=expect,
-        )
+    read, again = tee(lines.read(place) for place in places)
+    talks = writer.counted(line.talk for line in read)
+    for talk, line in zip(talks, again, strict=True):
+        prompt = replace(writer.last(talk), task=line.category, expect=line.expect)
+        yield line, prompt
 
 
-def _read_line(
-    file: DataFile, place: int, budget: Budget
-) -> tuple[Talk, str | None, Expect | None]:
-    """The conversation in a line, its category, and what it expects of its answer. UsageError names
-    the line if it has no question, or one that is not understood."""
-    line = file.decode(place, _LINE)
-    where = file.where(place)
-    if line.messages is not None:
-        talk = talk_of(file.decode(place, _OBJECT), "", where)
-    else:
-        text = line.prompt or next(iter(line.turns or []), "")
-        if not text.strip():
-            raise UsageError(f"{where} has no question; it must be {LAYOUT}")
-        talk = Talk("", (), (RecordedTurn((Message(USER, text),), None),))
-    category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
-    return (
-        replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS),
-        category,
-        _expect(line.expect, where, budget),
-    )
+def _checks(line: Mapping[str, Any], where: str) -> _Checks:
+    try:
+        return msgspec.convert(line, _Checks)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where} is JSON, but not {LAYOUT}: {error}") from None
 
 
 def _expect(given: str | _Expect | None, where: str, budget: Budget) -> Expect | None:

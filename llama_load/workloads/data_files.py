@@ -38,6 +38,7 @@ MOST_ENTRIES = 5_000_000
 PIECE_BYTES = 16 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _INK = re.compile(rb"\S")
+_BEGINS_OF_JSON = (b"{", b"[")
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes
 # would take quadratic time.
 _STRING_OR_BRACKET = re.compile(
@@ -72,31 +73,50 @@ class DataFile:
     besides its pages in the system's cache. `sha256` is the file's.
     """
 
-    def __init__(self, path: Path, layout: str) -> None:
-        """`layout` completes the message "this is JSON, but not …". UsageError: the file is
-        missing, empty or not JSON."""
+    def __init__(
+        self,
+        path: Path,
+        layout: str,
+        what: str = "data set",
+        flag: str = "--dataset-path",
+    ) -> None:
+        """`layout` completes the message "this is JSON, but not …", `what` says what it is, and
+        `flag` gives it. UsageError: the file is missing, empty or not JSON."""
         self._path = path
         self._layout = layout
-        whole = _mapped(path)
+        whole = _mapped(path, what, flag)
+        self.sha256 = hashlib.sha256(whole).hexdigest()
+        self._what = "line"
+        self._lines: array[int] | None = None
+        self._entries: Sequence[msgspec.Raw | memoryview] = []
         try:
-            data, start = _in_utf8(whole)
-            self.sha256 = hashlib.sha256(whole).hexdigest()
-            first = _INK.search(data, start)
-            if first is None:
-                raise UsageError(f"the data set {path} is empty")
-            self._lines: array[int] | None = None
-            if first.group() == b"[":
-                self._entries: Sequence[msgspec.Raw | memoryview] = _list_items(
-                    memoryview(data)[start:]
-                )
-            else:
-                self._lines, self._entries = _lines(data, start)
-        except TooLarge as error:
-            raise UsageError(f"the data set {path} cannot be read: {error}") from None
+            self._read(whole)
+        except (TooLarge, UsageError) as error:
+            raise UsageError(f"the {what} {path} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise UsageError(
-                f"the data set {path} is not valid JSON in UTF-8: {error}"
+                f"the {what} {path} is not valid JSON in UTF-8: {error}"
             ) from None
+
+    def _read(self, whole: mmap.mmap | bytes) -> None:
+        if whole[:1] not in _BEGINS_OF_JSON:
+            from llama_load.workloads.file_forms import json_lines, unpacked
+
+            whole = unpacked(whole)
+            table = json_lines(whole, self._path)
+            if table is not None:
+                self._lines = table.numbers
+                self._what = table.what
+                _, self._entries = _lines(table.data, 0)
+                return
+        data, start = _in_utf8(whole)
+        first = _INK.search(data, start)
+        if first is None:
+            raise UsageError(f"it is empty; each line must be {self._layout}")
+        if first.group() == b"[":
+            self._entries = _list_items(memoryview(data)[start:])
+        else:
+            self._lines, self._entries = _lines(data, start)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -106,7 +126,7 @@ class DataFile:
         return (
             f"entry {place + 1} of {self._path}"
             if self._lines is None
-            else f"line {self._lines[place]} of {self._path}"
+            else f"{self._what} {self._lines[place]} of {self._path}"
         )
 
     def memory_bytes(self, place: int) -> int:
@@ -143,14 +163,15 @@ class DataFile:
             raise UsageError(f"{self.where(place)} cannot be read: {error}") from None
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise UsageError(
-                f"{self.where(place)} is not valid JSON in UTF-8: {error}"
+                f"{self.where(place)} is not valid JSON in UTF-8: {error}; it must be "
+                f"{self._layout}"
             ) from None
 
 
-def _mapped(path: Path) -> mmap.mmap | bytes:
+def _mapped(path: Path, what: str, flag: str) -> mmap.mmap | bytes:
     if path.is_file() and (size := path.stat().st_size) > MOST_DATA_BYTES:
         raise UsageError(
-            f"the data set {path} has {size >> 30:,} GiB, over the limit of "
+            f"the {what} {path} has {size >> 30:,} GiB, over the limit of "
             f"{MOST_DATA_BYTES >> 30} GiB"
         )
     with suppress(ValueError, OSError):  # an empty file cannot be mapped
@@ -161,10 +182,10 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
                     0,
                     access=mmap.ACCESS_READ,
                 )
-    missing = "; give the path of a file with --dataset-path"
+    missing = f"; give the path of a file with {flag}"
     return read_whole(
         path,
-        "data set",
+        what,
         MOST_PIPE_BYTES,
         missing=missing,
         too_large="; save it as a file",

@@ -124,8 +124,9 @@ class Queries(TextBatches):
 def _questions_of_data(request: PlanRequest) -> tuple[str, Iterator[str], list[str]]:
     """The path of the data, the first questions of its conversations, and the SHA-256 of the
     file."""
-    data, talks = chosen(request)
-    questions = (talk.turns[0].added[0].text for talk in talks)
+    source = chosen(request)
+    data = source.facts
+    questions = (talk.turns[0].added[0].text for talk in source.talks)
     return data.path, filter(str.strip, questions), [str(data.sha256 or None)]
 
 

@@ -18,6 +18,14 @@ from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import ASSISTANT
+from llama_load.workloads.line_fields import (
+    OUTPUT_TOKENS,
+    SAMPLING,
+    Fields,
+    count_of,
+    line_fields,
+)
+from llama_load.workloads.line_messages import ASKS, read_line
 from llama_load.workloads.prompt import Image, Message, ToolCall
 from llama_load.workloads.talks import (
     ROLES,
@@ -28,50 +36,27 @@ from llama_load.workloads.talks import (
     turns_of,
 )
 
-_MESSAGE_KEYS = {
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "delay_s",
-    "agents",
-}
-# Clients do not send these back: reasoning is left out of a history, the others describe a message.
-_IGNORED_KEYS = {
-    *(
-        "reasoning",
-        "reasoning_content",
-        "thinking",
-        "annotations",
-        "refusal",
-        "logprobs",
-        "metadata",
-    ),
-    *("id", "timestamp", "created_at", "weight", "finish_reason"),
-}
 _FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
-# What changes how an answer is sampled: fields of a body that a line may have in `sampling`.
-SAMPLING = (
-    *("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "stop"),
-    *("presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias"),
-    *("response_format", "reasoning_effort", "chat_template_kwargs"),
-)
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_IMAGE_PARTS = ("image_url", "input_image", "image")
 _DATA_URL = "data:image/"
 
 
-def talk_of(line: Mapping[str, Any], name: str, where: str) -> Talk:
-    """The conversation of a line with `messages`. UsageError says what in it is not understood, and
+def talk_of(
+    given: Mapping[str, Any], name: str, where: str, fields: Fields | None = None
+) -> Talk:
+    """The conversation of a line of a data file. UsageError says what in it is not understood, and
     where."""
-    if line.get("functions") or line.get("function_call"):
+    return talk_of_read(read_line(given, where, fields or line_fields()), name, where)
+
+
+def talk_of_read(line: Mapping[str, Any], name: str, where: str) -> Talk:
+    """The same, of a line that was read (see `read_line`)."""
+    if "functions" in line:
         raise UsageError(
             f"{where} has functions, which OpenAI replaced by tools: convert them"
         )
-    messages = line.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise UsageError(
-            f'{where} has no question: it needs a list of messages, {{"role", "content"}} each'
-        )
+    messages = line["messages"]
     recorded = [
         _recorded(message, f"{where}, message {number}")
         for number, message in enumerate(messages, start=1)
@@ -82,7 +67,7 @@ def talk_of(line: Mapping[str, Any], name: str, where: str) -> Talk:
         opening,
         turns,
         _fields(line, where),
-        _count(line, "output_tokens", where),
+        line.get(OUTPUT_TOKENS),
     )
 
 
@@ -98,10 +83,7 @@ def _history(line: Mapping[str, Any], messages: int, where: str) -> int:
     return given
 
 
-def _recorded(message: Any, where: str) -> RecordedMessage:
-    if not isinstance(message, Mapping):
-        raise UsageError(f"{where} is not an object with role and content")
-    _refuse_unknown(message, where)
+def _recorded(message: Mapping[str, Any], where: str) -> RecordedMessage:
     role = message.get("role")
     if role not in ROLES:
         raise UsageError(
@@ -142,6 +124,8 @@ def _recorded(message: Any, where: str) -> RecordedMessage:
         tuple(
             _agent(agent, number, where) for number, agent in enumerate(agents, start=1)
         ),
+        output_tokens=_count(message, OUTPUT_TOKENS, where),
+        asks=ASKS in message,
     )
 
 
@@ -160,19 +144,6 @@ def _agent(agent: Any, number: int, where: str) -> Talk:
     )
 
 
-def _refuse_unknown(message: Mapping[str, Any], where: str) -> None:
-    unknown = [
-        key
-        for key, value in message.items()
-        if key not in _MESSAGE_KEYS | _IGNORED_KEYS and value not in (None, "", [], {})
-    ]
-    if unknown:
-        raise UsageError(
-            f"{where} has {_quoted(unknown[0])}, which is not understood; remove it or convert it "
-            "to tool_calls"
-        )
-
-
 def _content(content: Any, where: str) -> tuple[str, tuple[Image, ...]]:
     """Text and images; text parts are joined by line breaks."""
     if content is None or isinstance(content, str):
@@ -185,10 +156,10 @@ def _content(content: Any, where: str) -> tuple[str, tuple[Image, ...]]:
     images = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind == "text" and isinstance(part.get("text"), str):
+        if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
             texts.append(part["text"])
-        elif kind == "image_url":
-            images.append(_image(part.get("image_url"), where))
+        elif kind in _IMAGE_PARTS:
+            images.append(_image(part.get("image_url", part.get("source")), where))
         else:
             raise UsageError(
                 f"{where} has a part of the type {_quoted(kind)}; known are text and image_url"
@@ -198,6 +169,8 @@ def _content(content: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 def _image(given: Any, where: str) -> Image:
     url = given.get("url") if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping) and given.get("type") == "base64":  # Anthropic's
+        url = f"data:{given.get('media_type')};base64,{given.get('data')}"
     head, comma, data = (
         url.partition(";base64,") if isinstance(url, str) else ("", "", "")
     )
@@ -305,13 +278,8 @@ def _delay(given: Any, where: str) -> float | None:
     return recorded_wait_s(given, where)
 
 
-def _count(line: Mapping[str, Any], key: str, where: str) -> int | None:
-    given = line.get(key)
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise UsageError(f"{where} has {key} {_quoted(given)}; it must be 1 or more")
-    return given
+def _count(message: Mapping[str, Any], key: str, where: str) -> int | None:
+    return count_of(message[key], key, where) if key in message else None
 
 
 def _text(value: Any) -> str | None:

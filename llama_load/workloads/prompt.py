@@ -20,7 +20,7 @@ from llama_load.workloads.expect import Expect
 from llama_load.workloads.think_time import ThinkTime
 
 if TYPE_CHECKING:
-    from llama_load.workloads.traces import Arrival
+    from llama_load.workloads.arrival import Arrival
 
 
 # The answer's length where neither a flag nor the data sets one.
@@ -164,6 +164,21 @@ class DataFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataReading:
+    """What of a data set is not sent as it is there.
+
+    `left_out` counts its rows by reason (among `rows`, where all of them are of one kind),
+    `ignored` are the names of fields that change no request, `default_lengths` the sent prompts
+    without a length of their own.
+    """
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    rows: int | None = None
+    ignored: Sequence[str] = ()
+    default_lengths: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFacts:
     """The numbers of a plan. UNSET fields do not apply to this workload and are left out of
     run.json."""
@@ -182,6 +197,7 @@ class PlanFacts:
     cut: int | UnsetType = UNSET  # documents cut to fit a slot, and their tokens before
     cut_from: int | UnsetType = UNSET
     tasks: Mapping[str, PlanFacts] | UnsetType = UNSET  # of a mixture, by name
+    reading: DataReading | UnsetType = UNSET
 
 
 def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
@@ -303,6 +319,8 @@ class Traffic:
     weights: Mapping[str, float] = field(default_factory=dict)
     # prompts of a file: only those of these categories; () is all
     categories: tuple[str, ...] = ()
+    # of a data set's rows: our names of what is read, and their columns; {}: by their own names
+    columns: Mapping[str, str] = field(default_factory=dict)
     agent: AgentShape = field(default_factory=AgentShape)
     # embeddings, reranking
     batch_size: int = 1
@@ -337,6 +355,7 @@ class PlanRequest:
     answer_len: int | None = None
     exchange_tokens: int = 0  # added by the chat template to a question and its answer
     fits: Callable[[int, int], bool] | None = None
+    keeps_long: bool = False  # --keep-long-prompts
     room: Callable[[int], int | None] = lambda _: None
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for work on all cores
     # progress: the number of images ready
@@ -367,6 +386,7 @@ class PlanRequest:
         replaced: int = 0,
         shortened: int | UnsetType = UNSET,
         shared_tokens: int | UnsetType | None = UNSET,
+        reading: DataReading | UnsetType = UNSET,
     ) -> Plan:
         """The plan of these prompts and numbers (see `PlanFacts`). Without `distinct` all measured
         prompts are different, and repetitions are drawn from them, up to the number of the run.
@@ -406,8 +426,14 @@ class PlanRequest:
             varied=varied,
             shortened=shortened,
             shared_tokens=shared_tokens,
+            reading=reading,
         )
         return Plan(measured, warmup + made_up, facts, rounds)
+
+    @property
+    def sets_lengths(self) -> bool:
+        """Whether a flag sets the length of every answer."""
+        return self.output_len is not None or self.answer_len is not None
 
     @property
     def content_seed(self) -> str:

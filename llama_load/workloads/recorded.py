@@ -10,7 +10,14 @@ from pathlib import Path
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.huggingface import HUB
-from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Prompt, chained
+from llama_load.workloads.prompt import (
+    DataFacts,
+    DataReading,
+    Plan,
+    PlanRequest,
+    Prompt,
+    chained,
+)
 from llama_load.workloads.talk_files import TalkFile, read_talks
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
 
@@ -95,6 +102,7 @@ class Conversations:
             replaced=left_out,
             shortened=sum(chat.missing > 0 for chat in chats),
             shared_tokens=file.shared_tokens,
+            reading=DataReading(ignored=file.ignored),
         )
 
 

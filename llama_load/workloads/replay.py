@@ -15,16 +15,15 @@ from itertools import chain, count
 from statistics import median_low
 
 from llama_load.errors import UsageError
+from llama_load.workloads.arrival import Arrival
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.prompt import (
-    ANSWER_TOKENS,
     DataFacts,
     Plan,
     PlanFacts,
     PlanRequest,
     Prompt,
 )
-from llama_load.workloads.synthetic import INPUT_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,8 @@ class Replay:
     """Generated text in the lengths of a recorded trace: request i has arrival i's prompt tokens
     and requests its answer tokens.
 
-    Where the trace has no length, `input_len` (default 1024) and `output_len` (default 128) apply.
+    Where the trace has no length, `input_len` and `output_len` apply; a run leaves out the requests
+    that then have none.
     Prompts too long for a slot are shortened. The text of a block depends on its id and the seed
     alone; text without an id is unique, warm-up included. Lengths are sums of counted passages:
     exact if the tokenizer splits words independently.
@@ -54,22 +54,12 @@ class Replay:
             raise UsageError("replay.py needs a trace: give it with --trace FILE")
         arrivals = request.trace[: request.num_prompts]
         text = BlockText(request.content_seed, request.counter, request.block_tokens)
-        default_input = request.traffic.input_len or INPUT_TOKENS
-        default_output = request.output_len or ANSWER_TOKENS
         measured = []
         shortened = 0
         for place, arrival in enumerate(arrivals):
-            recorded = max(
-                text.least,
-                default_input if arrival.input_tokens is None else arrival.input_tokens,
-            )
-            # Servers refuse a request for 0 tokens.
-            output = max(
-                1,
-                default_output
-                if arrival.output_tokens is None
-                else arrival.output_tokens,
-            )
+            prompt, answer = _lengths(arrival, place, request)
+            recorded = max(text.least, prompt)
+            output = max(1, answer)  # servers refuse a request for 0 tokens
             tokens = _fitting(
                 recorded,
                 output,
@@ -126,6 +116,26 @@ class Replay:
             shared_tokens=None if len(set(first_ids)) < len(first_ids) else 0,
         )
         return Plan(measured, warmup, facts)
+
+
+def _lengths(arrival: Arrival, place: int, request: PlanRequest) -> tuple[int, int]:
+    """The tokens of a request's prompt and answer. UsageError: neither the trace nor a flag has
+    them."""
+    prompt = arrival.input_tokens
+    if prompt is None:
+        prompt = request.traffic.input_len
+    if prompt is None:
+        raise UsageError(
+            f"request {place + 1} of the trace has no prompt length: give --input-len"
+        )
+    answer = arrival.output_tokens
+    if answer is None:
+        answer = request.output_len or request.answer_len
+    if answer is None:
+        raise UsageError(
+            f"request {place + 1} of the trace has no answer length: give --output-len"
+        )
+    return prompt, answer
 
 
 def _fitting(

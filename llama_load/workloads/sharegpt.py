@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import (
     ASSISTANT,
     SYSTEM,
@@ -30,8 +32,10 @@ from llama_load.workloads.data_files import (
     messages,
 )
 from llama_load.workloads.huggingface import HUB, DataSet
+from llama_load.workloads.line_fields import line_fields, message_fields
 from llama_load.workloads.prompt import (
     DataFacts,
+    DataReading,
     Message,
     Plan,
     PlanRequest,
@@ -47,18 +51,14 @@ MAX_TOTAL_TOKENS = 2048
 # Rows are shuffled within a buffer of this size, so the rest need not be downloaded (some 20 MB of
 # ShareGPT).
 ROWS_AT_A_TIME = 4096
-COLUMNS = ("conversations", "messages")
+COLUMNS = ("conversations", "messages", "conversation")
+LEAST_TURNS = 2
+FEW_TURNS = "with fewer than two turns"
+KEEP = "--keep-long-prompts sends them"
 LAYOUT = (
     'in ShareGPT\'s layout, a list of {"id", "conversations": [{"from", "value"}, …]} (or '
     '"messages": [{"role", "content"}, …])'
 )
-
-
-class _Entry(msgspec.Struct):
-    id: str | int | None = None
-    conversations: list[Turn] | None = None
-    messages: list[Turn] | None = None
-    tools: Any = None
 
 
 class _AnyTurn(msgspec.Struct):
@@ -66,19 +66,73 @@ class _AnyTurn(msgspec.Struct):
 
 
 class _Outline(msgspec.Struct):
-    id: str | int | None = None
     conversations: list[_AnyTurn] | None = None
     messages: list[_AnyTurn] | None = None
+    conversation: list[_AnyTurn] | None = None
 
     @property
     def turns(self) -> int:
-        return len(
-            (self.messages if self.conversations is None else self.conversations) or ()
+        lists = (self.conversations, self.messages, self.conversation)
+        return next((len(turns) for turns in lists if turns is not None), 0)
+
+
+_OBJECT: msgspec.json.Decoder[Mapping[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_OUTLINE = msgspec.json.Decoder(_Outline)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A conversation as it was read. `any_speaker`: it is in ShareGPT's column, of which vLLM takes
+    the first two turns, whoever speaks."""
+
+    id: str | None
+    turns: list[Turn]
+    tools: Any
+    any_speaker: bool
+
+
+class _Reader:
+    """Reads entries; counts those that are left out, by reason."""
+
+    def __init__(self, columns: Mapping[str, str] | None = None) -> None:
+        self.fields = line_fields(columns)
+        self.left_out: Counter[str] = Counter()
+        self._messages = message_fields()
+
+    def entry(self, given: Mapping[str, Any], where: str) -> _Entry:
+        """UsageError: another layout, or something that is not understood."""
+        line = self.fields.read(given, where)
+        try:
+            turns = [
+                msgspec.convert(self._messages.read(turn, where), Turn)
+                for turn in msgspec.convert(line.get("messages"), list[dict[str, Any]])
+            ]
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{where} is JSON, but not {LAYOUT}: {error}") from None
+        name = line.get("id")
+        return _Entry(
+            None if name is None else str(name),
+            turns,
+            line.get("tools"),
+            any_speaker="conversations" in given,
         )
 
-
-_ENTRY = msgspec.json.Decoder(_Entry)
-_OUTLINE = msgspec.json.Decoder(_Outline)
+    def talk(
+        self, entry: _Entry, place: int, where: str, *, first_only: bool
+    ) -> Talk | None:
+        """The conversation in an entry; None if it has no answer. UsageError: it has tools, of
+        which only texts would be sent."""
+        first_two = first_only and entry.any_speaker
+        uses_tools = entry.tools or any(turn.uses_tools for turn in entry.turns)
+        if uses_tools and not first_two:
+            raise UsageError(
+                f"{where} uses tools, which sharegpt_chat.py cannot send: use "
+                "locustfiles/conversations.py"
+            )
+        name = entry.id or str(place + 1)
+        talk = _conversation(name, entry.turns, first_only, first_two)
+        self.left_out["without an answer"] += talk is None
+        return talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +148,18 @@ class Conversations:
     `sha256` is the file's. UsageError: the file is missing, empty, not JSON, or has another layout.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, str] | None = None) -> None:
         self._file = DataFile(path, LAYOUT)
         self.sha256 = self._file.sha256
-        outlines = (
-            self._file.decode(place, _OUTLINE) for place in range(len(self._file))
-        )
-        self._places = array(
-            "Q", (place for place, outline in enumerate(outlines) if outline.turns >= 2)
-        )
+        self.reader = _Reader(columns)
+        self._column = "" if not columns else next(iter(columns.values()))
+        self._places = array("Q")
+        for place in range(len(self._file)):
+            if self._turns(place) >= LEAST_TURNS:
+                self._places.append(place)
+        self.reader.left_out[FEW_TURNS] = len(self._file) - len(self._places)
         if not self._places:
-            raise UsageError(
-                f"the data set {path} contains no conversation of two turns or more; is it "
-                f"{LAYOUT}?"
-            )
+            raise UsageError(self._none_found(path))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -116,13 +168,9 @@ class Conversations:
         """A conversation by number, 0 … len-1; None if it has no answer. UsageError: another
         layout, or tools."""
         place = self._places[number]
-        entry = self._file.decode(place, _ENTRY)
-        _refuse_tools(
-            entry,
-            self._file.where(place),
-            first_only=first_only,
-        )
-        return _conversation(entry, place, first_only=first_only)
+        where = self._file.where(place)
+        entry = self.reader.entry(self._file.decode(place, _OBJECT), where)
+        return self.reader.talk(entry, place, where, first_only=first_only)
 
     def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Talk]:
         """The conversations that have an answer, in the order of vLLM's shuffle. Raises as `read`
@@ -132,37 +180,43 @@ class Conversations:
         talks = (self.read(number, first_only=first_only) for number in order)
         return (talk for talk in talks if talk is not None)
 
+    def _turns(self, place: int) -> int:
+        if not self._column:
+            return self._file.decode(place, _OUTLINE).turns
+        turns = self._file.decode(place, _OBJECT).get(self._column)
+        return len(turns) if isinstance(turns, list) else 0
 
-def _refuse_tools(entry: _Entry, where: str, *, first_only: bool) -> None:
-    """UsageError: the conversation has tools, of which only texts would be sent. (vLLM's rule takes
-    any first two turns.)"""
-    if first_only and entry.conversations is not None:
-        return
-    if entry.tools or any(turn.uses_tools for turn in _turns(entry)):
-        raise UsageError(
-            f"{where} uses tools, which sharegpt_chat.py cannot send: use "
-            "locustfiles/conversations.py"
+    def _none_found(self, path: Path) -> str:
+        """Why there is no conversation, and which workload sends such a file."""
+        from llama_load.workloads.openai_messages import talk_of  # for this sentence
+
+        none = f"the data set {path} contains no conversation of two turns or more"
+        if not len(self._file):
+            return f"{none}; is it {LAYOUT}?"
+        first = self._file.decode(0, _OBJECT)
+        try:
+            talk_of(first, "", self._file.where(0))
+        except UsageError:
+            names = ", ".join(printable(name, 60) for name in list(first)[:12])
+            return f"{none}; is it {LAYOUT}? Its first line has {names or 'nothing'}"
+        return (
+            f"{none}, but prompts: send them with locustfiles/custom.py (-f custom) or "
+            "conversations.py"
         )
 
 
-def _turns(entry: _Entry) -> list[Turn]:
-    return (
-        entry.messages if entry.conversations is None else entry.conversations
-    ) or []
-
-
-def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Talk | None:
-    """The conversation in an entry of two turns or more; None if it has no answer."""
-    name = str(place + 1) if entry.id is None else str(entry.id)
-    if first_only and entry.conversations is not None:
-        # Like vLLM: the first two turns, no matter who speaks.
-        question, answer = (turn.text for turn in entry.conversations[:2])
+def _conversation(
+    name: str, turns: list[Turn], first_only: bool, first_two: bool
+) -> Talk | None:
+    """The conversation of two turns or more; None if it has no answer."""
+    if first_two:
+        question, answer = (turn.text for turn in turns[:2])
         return Talk(
             name,
             (),
             (RecordedTurn((Message(USER, question),), Message(ASSISTANT, answer)),),
         )
-    alternate = list(alternating(messages(_turns(entry))))
+    alternate = list(alternating(messages(turns)))
     opening = (alternate.pop(0),) if alternate and alternate[0].role == SYSTEM else ()
     exchanged = list(
         alternating(message for message in alternate if message.role != SYSTEM)
@@ -174,18 +228,38 @@ def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Talk | None
         exchanged[1::2],
         strict=False,
     )
-    turns = tuple(RecordedTurn((question,), answer) for question, answer in pairs)
-    return Talk(name, opening, turns[: 1 if first_only else None]) if turns else None
+    recorded = tuple(RecordedTurn((question,), answer) for question, answer in pairs)
+    return (
+        Talk(name, opening, recorded[: 1 if first_only else None]) if recorded else None
+    )
+
+
+def why_left_out(
+    prompt_tokens: int,
+    output_tokens: int,
+    *,
+    output_given: bool,
+    keeps_long: bool = False,
+) -> str | None:
+    """Why vLLM's rule leaves a conversation out: prompt of 4 to 1024 tokens, answer of 4 or more
+    (unless its length is given), 2048 or less in all. `keeps_long`: no length is too long."""
+    if prompt_tokens < MIN_TOKENS:
+        return f"with a question of fewer than {MIN_TOKENS} tokens"
+    if not output_given and output_tokens < MIN_TOKENS:
+        return f"with an answer of fewer than {MIN_TOKENS} tokens"
+    if keeps_long:
+        return None
+    if prompt_tokens > MAX_PROMPT_TOKENS:
+        return f"with a question of more than {MAX_PROMPT_TOKENS:,} tokens ({KEEP})"
+    if prompt_tokens + output_tokens > MAX_TOTAL_TOKENS:
+        return f"with more than {MAX_TOTAL_TOKENS:,} tokens in all ({KEEP})"
+    return None
 
 
 def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool:
-    """vLLM's rule: prompt of 4 to 1024 tokens, answer of 4 or more (unless its length is given),
-    2048 or less in all."""
-    return (
-        MIN_TOKENS <= prompt_tokens <= MAX_PROMPT_TOKENS
-        and (output_given or output_tokens >= MIN_TOKENS)
-        and prompt_tokens + output_tokens <= MAX_TOTAL_TOKENS
-    )
+    """Whether vLLM's rule takes a conversation (see `why_left_out`)."""
+    why = why_left_out(prompt_tokens, output_tokens, output_given=output_given)
+    return why is None
 
 
 class ShareGPT:
@@ -203,15 +277,18 @@ class ShareGPT:
         The requests of a conversation are consecutive; the last conversation is cut at
         `num_prompts`.
         """
-        data, talks = chosen(request)
+        source = chosen(request)
+        data = source.facts
+        left_out = source.reader.left_out
         writer = TalkWriter(request)
         chats: list[Chat] = []
         warmup: list[Prompt] = []
         planned = seen = too_long = 0
         used: set[str] = set()
-        for talk in writer.counted(talks, turns=1):
+        for talk in writer.counted(source.talks, turns=1):
             seen += 1
-            if not _qualifies(talk.turns[0], writer, request.output_len):
+            if why := _why_left_out(talk.turns[0], writer, request):
+                left_out[why] += 1
                 continue
             missing = not request.is_enough(planned, len(chats))
             most = (
@@ -261,63 +338,71 @@ class ShareGPT:
             replaced=too_long,
             shortened=sum(chat.missing > 0 for chat in chats),
             shared_tokens=writer.shared_tokens,
+            reading=DataReading(
+                left_out=dict(left_out), ignored=tuple(source.reader.fields.ignored)
+            ),
         )
 
 
-def _qualifies(first: RecordedTurn, writer: TalkWriter, output_len: int | None) -> bool:
+def _why_left_out(
+    first: RecordedTurn, writer: TalkWriter, request: PlanRequest
+) -> str | None:
     question, answer = (writer.tokens(message) for message in first.messages)
-    return valid(
+    return why_left_out(
         question,
-        output_len or answer,
-        output_given=output_len is not None,
+        request.output_len or answer,
+        output_given=request.output_len is not None,
+        keeps_long=request.keeps_long,
     )
 
 
-def chosen(request: PlanRequest) -> tuple[DataFacts, Iterator[Talk]]:
-    """The conversations' source, and the conversations in the seed's order."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A data set's conversations in the seed's order, and what reads them."""
+
+    facts: DataFacts
+    talks: Iterator[Talk]
+    reader: _Reader
+
+
+def chosen(request: PlanRequest) -> Source:
+    """The conversations of a run's data set."""
     source = request.dataset_path
     first_only = request.traffic.turns == 1
-    if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
+    if source is not None and source.startswith(HUB):
         rows = DataSet(source)
-        return rows.facts, _shuffled_rows(
-            rows,
-            request.seed,
-            first_only=first_only,
-        )
+        reader = _Reader()
+        talks = _shuffled_rows(rows, request.seed, reader, first_only=first_only)
+        return Source(rows.facts, talks, reader)
     path = bundled("datasets/sharegpt_sample.json") if source is None else Path(source)
-    file = Conversations(path)
+    file = Conversations(path, request.traffic.columns)
     facts = ConversationFacts(
         path=str(path), sha256=file.sha256, conversations=len(file)
     )
-    return facts, file.shuffled(request.seed, first_only=first_only)
+    talks = file.shuffled(request.seed, first_only=first_only)
+    return Source(facts, talks, file.reader)
 
 
-def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Talk]:
+def _shuffled_rows(
+    data: DataSet, seed: int, reader: _Reader, *, first_only: bool
+) -> Iterator[Talk]:
     column = data.first_of(COLUMNS)
     draw = random.Random(seed)
-    rows = enumerate(data.rows([column, *({"id"} & set(data.columns))]))
+    rows = enumerate(data.rows([column, *({"id", "tools"} & set(data.columns))]))
     while block := list(islice(rows, ROWS_AT_A_TIME)):
-        entries = [(place, _entry(row, data.spec, place)) for place, row in block]
-        for place, entry in entries:
-            _refuse_tools(
-                entry, f"row {place + 1} of {data.spec}", first_only=first_only
-            )
-        entries = [
-            (place, entry) for place, entry in entries if len(_turns(entry)) >= 2
-        ]
+        entries = []
+        for place, row in block:
+            where = f"row {place + 1} of {data.spec}"
+            entry = reader.entry(row, where)
+            is_long = len(entry.turns) >= LEAST_TURNS
+            reader.left_out[FEW_TURNS] += not is_long
+            if is_long:
+                entries.append((place, entry, where))
         draw.shuffle(entries)
-        for place, entry in entries:
-            if (talk := _conversation(entry, place, first_only=first_only)) is not None:
+        for place, entry, where in entries:
+            talk = reader.talk(entry, place, where, first_only=first_only)
+            if talk is not None:
                 yield talk
-
-
-def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
-    try:
-        return msgspec.convert(row, _Entry)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"row {place + 1} of {spec} is not {LAYOUT}: {error}"
-        ) from None
 
 
 def _none_left(

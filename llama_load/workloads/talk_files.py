@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.workloads.data_files import ROLES_OF_SPEAKERS, DataFile
+from llama_load.workloads.data_files import DataFile
+from llama_load.workloads.line_fields import Fields, line_fields
 from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.otel_spans import talks_of_spans
 from llama_load.workloads.prompt import PlanRequest
@@ -41,6 +42,7 @@ class TalkFile:
     sha256: str
     layout: str
     talks: list[Talk]
+    ignored: tuple[str, ...] = ()  # names of fields that change no request
 
     @property
     def shared_tokens(self) -> int | None:
@@ -68,7 +70,8 @@ def read_talks(path: Path, request: PlanRequest) -> TalkFile:
         )
     files = [DataFile(file, LAYOUT) for file in paths]
     first, where = next(files[0].decoded(_ANYTHING), ({}, str(path)))
-    layout, read = _reader(first, request, where)
+    fields = line_fields(request.traffic.columns)
+    layout, read = _reader(first, request, where, fields)
     talks: list[Talk] = []
     for file in files:
         for entry, place in file.decoded(_ANYTHING):
@@ -80,20 +83,15 @@ def read_talks(path: Path, request: PlanRequest) -> TalkFile:
         files_digest([file.sha256 for file in files]),
         layout,
         talks,
+        tuple(fields.ignored),
     )
 
 
 def _reader(
-    first: Mapping[str, Any], request: PlanRequest, where: str
+    first: Mapping[str, Any], request: PlanRequest, where: str, fields: Fields
 ) -> tuple[str, Callable[[dict[str, Any], str, str], list[Talk]]]:
     """The layout of the first entry, and a function from an entry, its name and its place to its
     conversations."""
-    if "messages" in first:
-        return OPENAI, lambda entry, name, where: [talk_of(entry, name, where)]
-    if "conversations" in first:
-        return SHAREGPT, lambda entry, name, where: [
-            talk_of(_as_messages(entry, where), name, where)
-        ]
     if "resourceSpans" in first or "resource_spans" in first:
         return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
     if isinstance(first.get("requests"), list):
@@ -101,34 +99,5 @@ def _reader(
         return WEKA, lambda entry, name, where: [
             talk_of_trace(entry, name, text, where)
         ]
-    raise UsageError(f"{where} is JSON, but not {LAYOUT}")
-
-
-def _as_messages(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A ShareGPT entry as messages. Its roles for tools have no ids, so that results cannot be
-    assigned to calls."""
-    turns = entry.get("conversations")
-    if not isinstance(turns, list):
-        raise UsageError(
-            f'{where} needs a list of conversations, {{"from", "value"}} each'
-        )
-    messages = []
-    for number, turn in enumerate(turns, start=1):
-        speaker = (
-            str(turn.get("from", turn.get("role", ""))).lower()
-            if isinstance(turn, Mapping)
-            else ""
-        )
-        if speaker not in ROLES_OF_SPEAKERS:
-            raise UsageError(
-                f"{where}, turn {number} is from {speaker[:40]!r}; known are "
-                f"{', '.join(ROLES_OF_SPEAKERS)}. Convert tool calls "
-                "and results to OpenAI messages with tool_calls and tool_call_id"
-            )
-        messages.append(
-            {
-                "role": ROLES_OF_SPEAKERS[speaker],
-                "content": turn.get("value", turn.get("content")),
-            }
-        )
-    return {**entry, "messages": messages}
+    layout = SHAREGPT if "conversations" in first else OPENAI
+    return layout, lambda entry, name, where: [talk_of(entry, name, where, fields)]

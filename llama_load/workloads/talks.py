@@ -74,12 +74,15 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """A message of a file, with the wait before it, and the sub-agents that an assistant's answer
-    started."""
+    """A message of a file, with the wait before it, the sub-agents that an assistant's answer
+    started, and the length of the answer to a question. `asks`: its answer comes before the next
+    question, which the file does not have."""
 
     message: Message
     delay_s: float | None = None
     agents: tuple[Talk, ...] = ()
+    output_tokens: int | None = None
+    asks: bool = False
 
 
 def turns_of(
@@ -98,6 +101,9 @@ def turns_of(
     added: list[RecordedMessage] = []
     for number, entry in enumerate(rest, start=len(opening) + 1):
         if entry.message.role != ASSISTANT:
+            if added and added[-1].asks:
+                turns.append(_turn(added, None))
+                added = []
             added.append(entry)
             continue
         if not added:
@@ -120,11 +126,13 @@ def _turn(
     added: Iterable[RecordedMessage], reply: RecordedMessage | None
 ) -> RecordedTurn:
     added = tuple(added)
+    lengths = [entry.output_tokens for entry in added if entry.output_tokens]
     delays = [entry.delay_s for entry in added if entry.delay_s is not None]
     return RecordedTurn(
         tuple(entry.message for entry in added),
         None if reply is None else reply.message,
         sum(delays) if delays else None,
+        lengths[-1] if lengths else None,
         agents=() if reply is None else reply.agents,
     )
 

@@ -9,25 +9,37 @@ llama-load run.
     Azure, CSV              TIMESTAMP,ContextTokens,GeneratedTokens, date and time
     a run folder            when its measured requests were scheduled (open loop) or started
 
-The format is recognized by the content. Lines need not be in order.
+Any other file is read by the names of its columns (`line_fields.TRACE`); where neither the layout
+nor a name says the unit of its times, --trace-unit must. Lines need not be in order.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import begin_of
-from llama_load.workloads.text_files import MOST_BYTES, decoded, read_whole
+from llama_load.foreign_json import decode_foreign
+from llama_load.foreign_text import printable
+from llama_load.units import quantity
+from llama_load.workloads.arrival import Arrival
+from llama_load.workloads.data_files import DataFile
+from llama_load.workloads.line_fields import (
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    TRACE,
+    UNITS,
+    folded,
+    trace_fields,
+    without_unit,
+)
 
 MOONCAKE = (
     'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, '
@@ -47,124 +59,216 @@ BURSTGPT = (
 LAYOUTS = f"{MOONCAKE}, {BAILIAN}, {BURSTGPT}, {AZURE} or a run folder of llama-load"
 MOONCAKE_BLOCK = 512  # tokens
 BAILIAN_BLOCK = 16  # tokens
-SHOWN = 120  # characters of a file quoted in a message
-
-_AZURE = ("timestamp", "contexttokens", "generatedtokens")
-_COLUMNS = ("timestamp", "request tokens", "response tokens")
+# The mean rate above which a unit that was not given is taken for the wrong one: public traces of
+# whole services have up to 50/s, and s read as ms gives a thousand times the rate.
+MOST_IMPLIED_RPS = 200.0
+MOST_BLOCK_TOKENS = 1 << 16
+NO_INPUT = "without a prompt length (--input-len sends them)"
+NO_OUTPUT = (
+    "without an answer length, as of requests that failed (--output-len sends them)"
+)
+_OBJECT: msgspec.json.Decoder[Mapping[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_TIMES = [folded(name) for name in TRACE["at"]]
+# Qwen-Bailian's and BurstGPT's times are in seconds.
+_LAYOUTS_IN_S = (
+    {"timestamp", "chatid", "parentchatid"},
+    {"timestamp", "requesttokens", "responsetokens"},
+)
+_MOONCAKE_KEYS = {"timestamp", "inputlength", "outputlength", "hashids"}
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A recorded request: its arrival in s, and its lengths in tokens if known.
+class Trace:
+    """Recorded arrivals; the tokens of the blocks that their hash_ids name; what of the file is
+    left out, by reason, and the names of fields that are not read."""
 
-    `hash_ids` name the blocks of its prompt (512 tokens each in Mooncake's traces): requests with
-    the same first ids begin with the same text.
-    """
+    arrivals: list[Arrival]
+    block_tokens: int = MOONCAKE_BLOCK
+    left_out: Counter[str] = field(default_factory=Counter)
+    ignored: tuple[str, ...] = ()
 
-    at_s: float
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    hash_ids: tuple[int, ...] = ()
-
-
-def read_trace_file(path: Path) -> list[Arrival]:
-    """The requests of a trace file in file order, at the file's own times. UsageError names the
-    invalid line."""
-    text = decoded(
-        read_whole(path, "trace", MOST_BYTES, missing=f"; give a file in {LAYOUTS}")
-    )
-    if text is None:
-        raise UsageError(f"the trace {path} is not text; it must have {LAYOUTS}")
-    if not text.strip():
-        raise UsageError(f"the trace {path} is empty; it must have {LAYOUTS}")
-    return list(
-        _json_lines(path, text) if text.lstrip().startswith("{") else _csv(path, text)
-    )
-
-
-def block_tokens(path: Path) -> int:
-    """Tokens of the blocks that a trace's hash_ids name: 16 in Qwen-Bailian's, which have chat ids,
-    512 in Mooncake's."""
-    if path.is_dir():
-        return MOONCAKE_BLOCK
-    first_line = begin_of(path, 1 << 20).partition(b"\n")[0]
-    return BAILIAN_BLOCK if b'"chat_id"' in first_line else MOONCAKE_BLOCK
-
-
-class _Mooncake(msgspec.Struct):
-    timestamp: float
-    input_length: int | None = None
-    output_length: int | None = None
-    hash_ids: tuple[int, ...] = ()
-    chat_id: int | None = None
-
-    def __post_init__(self) -> None:
-        if min(self.input_length or 0, self.output_length or 0) < 0:
-            raise ValueError("a length is negative")
-
-
-def _json_lines(path: Path, text: str) -> Iterator[Arrival]:
-    decoder = msgspec.json.Decoder(_Mooncake)
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                entry = decoder.decode(line)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise UsageError(
-                    f"line {number} of the trace {path} does not have {MOONCAKE} or {BAILIAN}: "
-                    f"{error}"
-                ) from None
-            at_s = entry.timestamp / (1000 if entry.chat_id is None else 1)
-            yield Arrival(
-                at_s,
-                entry.input_length,
-                entry.output_length,
-                entry.hash_ids,
-            )
-
-
-def _csv(path: Path, text: str) -> Iterator[Arrival]:
-    lines = csv.reader(io.StringIO(text, newline=""))
-    layout = BURSTGPT
-    try:
-        header = next(filter(None, lines))
-        names = [name.strip().lower() for name in header]
-        columns, layout, instant = (
-            (_AZURE, AZURE, _instant)
-            if _AZURE[1] in names
-            else (_COLUMNS, BURSTGPT, _seconds)
-        )
-        if missing := [name for name in columns if name not in names]:
+    def with_lengths(
+        self, path: Path, input_len: int | None, *, sets_answers: bool
+    ) -> Trace:
+        """The arrivals that have lengths, or get them from flags. UsageError: none has."""
+        left_out: Counter[str] = Counter()
+        kept = []
+        for arrival in self.arrivals:
+            if arrival.input_tokens is None and input_len is None:
+                left_out[NO_INPUT] += 1
+            elif arrival.output_tokens is None and not sets_answers:
+                left_out[NO_OUTPUT] += 1
+            else:
+                kept.append(arrival)
+        if not kept:
             raise UsageError(
-                f"the trace {path} has no column {missing[0]!r}, but begins with "
-                f"{_shown_fields(header)!r}; it must have {LAYOUTS}"
+                f"no request of the trace {path} has both lengths: give --input-len and "
+                "--output-len, or name the columns with --columns, such as "
+                "input_tokens=in,output_tokens=out"
             )
-        at, request, response = map(names.index, columns)
-        for fields in filter(None, lines):
-            try:
-                yield Arrival(
-                    instant(fields[at]),
-                    _tokens(fields[request]),
-                    _tokens(fields[response]),
-                )
-            except (ValueError, IndexError):
-                sentence = (
-                    f"line {lines.line_num} of the trace {path}, {_shown_fields(fields)!r}, does "
-                    f"not have {layout}"
-                )
-                raise UsageError(sentence) from None
-    except csv.Error as error:
-        raise UsageError(
-            f"line {lines.line_num} of the trace {path} does not have {layout}: {error}"
-        ) from None
+        return replace(self, arrivals=kept, left_out=self.left_out + left_out)
 
 
-def _shown_fields(fields: list[str]) -> str:
-    return textwrap.shorten(
-        ",".join(fields),
-        SHOWN,
-        placeholder="…",
+def read_trace_file(
+    path: Path, unit: str | None = None, columns: Mapping[str, str] | None = None
+) -> Trace:
+    """The requests of a trace file in file order, at the file's own times; `unit`: that of the
+    times, s, ms, us or ns. UsageError names the invalid line, or asks for the unit."""
+    file = DataFile(path, LAYOUTS, "trace", "--trace")
+    if not len(file):
+        return Trace([])
+    reader = _Rows(file.decode(0, _OBJECT), file.where(0), columns)
+    arrivals = [reader.arrival(row, where) for row, where in file.decoded(_OBJECT)]
+    factor = 1.0
+    if not reader.has_dates:
+        times = [arrival.at_s for arrival in arrivals]
+        is_mooncake = reader.is_mooncake
+        factor = UNITS[unit or reader.unit or _implied_unit(path, times, is_mooncake)]
+    return Trace(
+        [replace(arrival, at_s=arrival.at_s * factor) for arrival in arrivals],
+        reader.block_tokens,
+        ignored=tuple(reader.fields.ignored),
     )
+
+
+def _implied_unit(path: Path, times: Sequence[float], is_mooncake: bool) -> str:
+    """The unit of times that no name tells: ms in Mooncake's layout, where they are whole, if that
+    is a load that servers get. UsageError asks for it."""
+    span = max(times) - min(times)
+    if not span:
+        return "ms"
+    count = len(times)
+    if not is_mooncake or not all(map(float.is_integer, times)):
+        why = f"the trace {path} does not say the unit of its times"
+    elif count / (span * UNITS["ms"]) > MOST_IMPLIED_RPS:
+        why = f"the trace {path} has Mooncake's layout, but not its rates"
+    else:
+        return "ms"
+    raise UsageError(_ask_for_unit(why, count, span))
+
+
+def _ask_for_unit(why: str, count: int, span: float) -> str:
+    seconds = span_and_rate(count, span)
+    ms = span_and_rate(count, span * UNITS["ms"])
+    return (
+        f"{why}: {seconds} if it is seconds, {ms} if it is ms; give --trace-unit s or "
+        "--trace-unit ms"
+    )
+
+
+def span_and_rate(count: int, span_s: float) -> str:
+    """`12 requests in 2.75 s, 4.4/s`: of arrivals, with their mean rate."""
+    requests = quantity(count, "request")
+    if not span_s:
+        return f"{requests} at once"
+    return f"{requests} in {_in_full(span_s)} s, {_in_full(count / span_s, 2)}/s"
+
+
+def _in_full(number: float, digits: int = 3) -> str:
+    """In full where it is large: 3,600 and not 3.6e+03."""
+    return f"{number:,.0f}" if number >= 10**digits else f"{number:.{digits}g}"
+
+
+class _Rows:
+    """Reads the rows of a trace whose first one is known."""
+
+    def __init__(
+        self, first: Mapping[str, Any], where: str, columns: Mapping[str, str] | None
+    ) -> None:
+        self.fields = trace_fields(columns)
+        self._key, self.unit = _time_key(first, self.fields.column("at"), where)
+        given = first.get(self._key)
+        self.has_dates = isinstance(given, str) and _finite_number(given) is None
+        keys = {folded(key) for key in first}
+        if self.unit is None and any(layout <= keys for layout in _LAYOUTS_IN_S):
+            self.unit = "s"
+        self.is_mooncake = keys >= _MOONCAKE_KEYS
+        self.block_tokens = _block_tokens(first, where)
+        self._numbers: dict[str, int] = {}
+
+    def arrival(self, row: Mapping[str, Any], where: str) -> Arrival:
+        """UsageError: no time, a key that is not known, or a length that is none."""
+        if row.get(self._key) in (None, ""):
+            raise UsageError(f"{where} has no {self._key!r}, the time of its request")
+        rest = {key: value for key, value in row.items() if key != self._key}
+        read = self.fields.read(rest, where, without="at")
+        return Arrival(
+            self._at(row[self._key], where),
+            _tokens(read.get(INPUT_TOKENS), INPUT_TOKENS, where),
+            _tokens(read.get(OUTPUT_TOKENS), OUTPUT_TOKENS, where),
+            self._ids(read.get("hash_ids"), where),
+        )
+
+    def _at(self, value: Any, where: str) -> float:
+        if self.has_dates:
+            try:
+                return _instant(str(value))
+            except ValueError:
+                shown = printable(repr(value), 60)
+                raise UsageError(
+                    f"{where} has {self._key} {shown}, which is no date and time"
+                ) from None
+        number = _finite_number(value)
+        if number is None:
+            shown = printable(repr(value), 60)
+            raise UsageError(f"{where} has {self._key} {shown}, which is no number")
+        return number
+
+    def _ids(self, value: Any, where: str) -> tuple[int, ...]:
+        """Names of blocks; those that are texts are numbered."""
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            try:
+                value = decode_foreign(value.encode())
+            except ValueError:
+                value = None
+        if not isinstance(value, list) or not all(
+            isinstance(one, int | str) for one in value
+        ):
+            raise UsageError(f"{where} has hash_ids that are no list of ids")
+        numbers = self._numbers
+        return tuple(
+            one if isinstance(one, int) else -1 - numbers.setdefault(one, len(numbers))
+            for one in value
+        )
+
+
+def _time_key(
+    first: Mapping[str, Any], column: str | None, where: str
+) -> tuple[str, str | None]:
+    """The key of the times, and the unit in its name."""
+    if column is not None:
+        return column, without_unit(column)[1]
+    best = len(_TIMES)
+    found = None
+    for key in first:
+        name, unit = without_unit(key)
+        if folded(key) in _TIMES:
+            name = key
+            unit = None
+        if folded(name) in _TIMES[:best]:
+            best = _TIMES.index(folded(name))
+            found = (key, unit)
+    if found is None:
+        names = ", ".join(printable(repr(key), 60) for key in list(first)[:12])
+        raise UsageError(
+            f"{where} has no time, but {names or 'nothing'}: name its column with --columns, such "
+            f"as timestamp=NAME; known are {LAYOUTS}"
+        )
+    return found
+
+
+def _block_tokens(first: Mapping[str, Any], where: str) -> int:
+    """Tokens of the blocks that hash_ids name: 16 in Qwen-Bailian's, which have chat ids, 512 in
+    Mooncake's."""
+    given = first.get("block_size")
+    if given is not None:
+        size = _tokens(given, "block_size", where) or 0
+        if not 1 <= size <= MOST_BLOCK_TOKENS:
+            raise UsageError(f"{where} has a block_size of {size} tokens")
+        return size
+    return BAILIAN_BLOCK if "chat_id" in first else MOONCAKE_BLOCK
 
 
 def _instant(text: str) -> float:
@@ -174,16 +278,23 @@ def _instant(text: str) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
+def _finite_number(value: Any) -> float | None:
+    """A finite number, also in a text; None if it is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
-def _tokens(text: str) -> int | None:
+def _tokens(value: Any, name: str, where: str) -> int | None:
     """A length; None if missing or 0, which is BurstGPT's mark of a failed request."""
-    value = float(text) if text.strip() else 0.0
-    if value < 0 or not value.is_integer():
-        raise ValueError(text)
-    return int(value) or None
+    if value is None:
+        return None
+    number = _finite_number(value)
+    if number is None or number < 0 or not number.is_integer():
+        shown = printable(repr(value), 60)
+        raise UsageError(f"{where} has {name} {shown}; it must be 0 or more tokens")
+    return int(number) or None

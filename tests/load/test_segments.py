@@ -24,7 +24,7 @@ from llama_load.load.segments import (
 )
 from llama_load.load.stages import parse_stages
 from llama_load.options.options import RunOptions, read_options
-from llama_load.workloads.traces import Arrival
+from llama_load.workloads.arrival import Arrival
 
 
 def staged(

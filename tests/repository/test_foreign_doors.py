@@ -40,6 +40,9 @@ CALLS = {
     "tarfile.open": "archive",
     "zipfile.ZipFile": "archive",
     "gzip.open": "archive",
+    "gzip.GzipFile": "archive",
+    "pa.CompressedInputStream": "archive",
+    "parquet.ParquetFile": "table",
     "fsspec.open": "file",
 }
 OURS = "a file that this process or one that it started has written"
@@ -152,7 +155,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("web/experiments.py", "file"): (1, OURS),
     ("wire/limits.py", "file"): (1, KERNEL),
     ("wire/priority.py", "file"): (2, KERNEL),
-    ("workloads/custom.py", "json"): (2, ENTRY),
+    ("workloads/custom.py", "json"): (1, ENTRY),
     ("workloads/data_files.py", "json"): (
         3,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
@@ -161,6 +164,16 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
     ),
+    ("workloads/file_forms.py", "file"): (
+        1,
+        "rows that it has itself written, bounded",
+    ),
+    ("workloads/file_forms.py", "csv"): (
+        1,
+        "text of a bounded size; cells have a limit",
+    ),
+    ("workloads/file_forms.py", "table"): (1, "its sizes are checked, group by group"),
+    ("workloads/file_forms.py", "archive"): (2, "unpacked up to a limit"),
     ("workloads/huggingface.py", "file"): (
         1,
         "an image of the data set, read up to a limit",
@@ -177,14 +190,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("workloads/sharegpt.py", "json"): (2, ENTRY),
     ("workloads/talk_files.py", "json"): (1, ENTRY),
     ("workloads/text_files.py", "file"): (1, "a pipe, read up to a limit"),
-    ("workloads/traces.py", "json"): (
-        1,
-        "a line decoded into numbers alone; RecursionError is caught",
-    ),
-    ("workloads/traces.py", "csv"): (
-        1,
-        "a line decoded into numbers alone; RecursionError is caught",
-    ),
+    ("workloads/traces.py", "json"): (1, ENTRY),
 }
 
 

@@ -32,6 +32,7 @@ OTHERS = {
     "cli/simulated_command.py": "an empty log",
     "cli/files_command.py": "a bundled file",
     "preflight/calibration.py": "numbers",
+    "workloads/file_forms.py": "rows of a data set, in a file without a name, for this process",
     "lab/dataset_tools/generator.py": "made texts",
     "lab/dataset_tools/inspection.py": "an image of a data set for the person",
     "lab/server_bench/server_bench.py": "questions of a benchmark",

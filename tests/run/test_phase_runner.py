@@ -9,7 +9,7 @@ from llama_load.load.schedule import drawn_by_weight
 from llama_load.load.segments import LoadModel
 from llama_load.run.phase_runner import READY_WITHIN_S, SHORT_S
 from llama_load.units import NS_PER_S
-from llama_load.workloads.traces import Arrival
+from llama_load.workloads.arrival import Arrival
 from tests.virtual_run import VirtualRun, most_at_once, staged
 
 

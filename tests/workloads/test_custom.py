@@ -137,15 +137,23 @@ def test_lines_that_do_not_fit_are_left_out_and_counted(tmp_path: Path) -> None:
     [
         ('{"prompt": "hel', r"line 3 of .* is not valid JSON"),
         ('"hello"', r"line 3 of .* is JSON, but not a prompt"),
-        ('{"text": "hello"}', r"line 3 of .* has no question"),
+        (
+            '{"article": "hello"}',
+            r"line 3 of .* has 'article', which is not .*--columns",
+        ),
+        ('{"category": "a"}', r"line 3 of .* has no question.* and has 'category'"),
         ('{"prompt": "  "}', r"line 3 of .* has no question"),
         (
             '{"prompt": "hello", "output_tokens": 0}',
-            r"line 3 of .* not a prompt.*output_tokens",
+            r"line 3 of .* has output_tokens 0; it must be 1 or more",
         ),
         (
-            '{"prompt": "hello", "output_tokens": "9"}',
-            r"line 3 of .* not a prompt.*output_tokens",
+            '{"prompt": "hello", "output_tokens": "nine"}',
+            r"line 3 of .* has output_tokens 'nine'; it must be 1 or more",
+        ),
+        (
+            '{"prompt": "hello", "max_tokens": 8, "output_len": 9}',
+            r"line 3 of .* has 'max_tokens' and 'output_len', which both mean output_tokens",
         ),
         ('{"messages": []}', r"line 3 of .* has no question"),
         (

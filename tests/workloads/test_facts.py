@@ -59,7 +59,12 @@ def test_the_keys_of_the_prompts_in_run_json() -> None:
         "document_tokens",
         "cache",
     ]
-    assert list(found["tasks"]["chat"]) == [*BASE, "shortened", "shared_tokens"]
+    assert list(found["tasks"]["chat"]) == [
+        *BASE,
+        "shortened",
+        "shared_tokens",
+        "reading",
+    ]
     assert list(found["tasks"]["chat"]["dataset"]) == [
         "path",
         "sha256",

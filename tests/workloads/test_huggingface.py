@@ -131,13 +131,13 @@ def test_messages_are_read_and_other_columns_are_named(tmp_path: Path) -> None:
         pa.table({"question": ["a"], "score": [1]}), tmp_path / "other.parquet"
     )
     with pytest.raises(
-        UsageError, match="no column conversations or messages; it has question, score"
+        UsageError, match=r"no conversation of two turns.* but prompts: .*\(-f custom\)"
     ):
         plan(tmp_path / "other.parquet", 1)
     with pytest.raises(UsageError, match="no column title; it has question, score"):
         DataSet(str(tmp_path / "other.parquet")).rows(["title"])
     pq.write_table(pa.table({"conversations": ["text"]}), tmp_path / "text.parquet")
-    with pytest.raises(UsageError, match=r"row 1 of .* is not in ShareGPT's layout"):
+    with pytest.raises(UsageError, match=r"row 1 of .* not in ShareGPT's layout"):
         plan(tmp_path / "text.parquet", 1)
 
 

@@ -423,12 +423,12 @@ def test_a_request_of_a_trace_that_is_not_understood_is_named(
         plan(write(tmp_path, {"requests": [entry]}), 1)
 
 
-def test_another_layout_names_those_that_are_read(tmp_path: Path) -> None:
+def test_another_layout_is_refused_by_the_name_of_its_field(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"line 1 of .* is JSON, but not a conversation.*kv-cache-tester",
+        match=r"line 1 of .* has 'article', which is not understood.*--columns",
     ):
-        plan(write(tmp_path, {"text": "hello"}), 1)
+        plan(write(tmp_path, {"article": "hello"}), 1)
 
 
 def test_the_bundled_samples_are_what_the_script_writes() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from llama_load import Replay
 from llama_load.errors import UsageError
 from llama_load.preflight.load_fits import load_trace
+from llama_load.workloads.arrival import Arrival
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Traffic
-from llama_load.workloads.traces import Arrival
 from tests.workloads.test_synthetic import Pieces
 
 MOONCAKE = """\
@@ -83,7 +83,7 @@ def test_a_mooncake_trace_becomes_prompts_of_its_lengths_and_shared_blocks(
 ) -> None:
     """1300 and 1200 tokens share the blocks 7 and 8, 1024 tokens; 600 tokens share nothing."""
     (tmp_path / "trace.jsonl").write_text(MOONCAKE)
-    found = plan(load_trace(tmp_path / "trace.jsonl"))
+    found = plan(load_trace(tmp_path / "trace.jsonl").arrivals)
     assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.measured] == [
         (1300, 52),
         (1200, 26),
@@ -224,22 +224,19 @@ def test_cached_prompts_are_meant_only_if_planned_requests_begin_with_the_same_b
     ]
 
 
-def test_lengths_that_the_trace_does_not_tell_are_the_flags_or_the_defaults() -> None:
-    """1024 and 128, as those of synthetic prompts."""
+def test_lengths_that_the_trace_does_not_tell_are_those_of_flags() -> None:
     trace = [Arrival(0.0), Arrival(1.0, 50), Arrival(2.0, None, 7)]
-    found = plan(trace)
-    assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.measured] == [
-        (1024, 128),
-        (50, 128),
-        (1024, 7),
-    ]
-    assert found.facts.dataset.without_lengths == 3
     found = plan(trace, output_len=9, traffic=Traffic(input_len=30))
     assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.measured] == [
         (30, 9),
         (50, 9),
         (30, 7),
     ]
+    assert found.facts.dataset.without_lengths == 3
+    with pytest.raises(UsageError, match="request 1 of the trace has no prompt length"):
+        plan(trace)
+    with pytest.raises(UsageError, match="request 2 of the trace has no answer length"):
+        plan([Arrival(0.0, 5, 5), Arrival(1.0, 50)])
 
 
 def test_a_request_of_no_tokens_is_one_word_and_asks_for_one_token() -> None:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import RunError, UsageError
-from llama_load.preflight.load_fits import load_trace
+from llama_load.preflight import load_fits
 from llama_load.run_folder import MANIFEST, RunWriter
-from llama_load.workloads.traces import Arrival, block_tokens
+from llama_load.workloads.arrival import Arrival
+from llama_load.workloads.traces import read_trace_file
 from scripts.make_samples import FOLDER
 from tests.make_records import failed, manifest, record
 
@@ -54,6 +55,10 @@ SAMPLES = (
     "burstgpt_sample.csv",
     "azure_sample.csv",
 )
+
+
+def load_trace(path: Path, **how: object) -> list[Arrival]:
+    return load_fits.load_trace(path, **how).arrivals
 
 
 def write(folder: Path, content: str | bytes, name: str = "trace") -> Path:
@@ -105,12 +110,12 @@ def test_files_from_windows_are_read(
 
 
 def test_what_a_mooncake_line_leaves_out_is_unknown(tmp_path: Path) -> None:
-    """Only the time must be there; what else a line says does not matter."""
+    """Only the time must be there."""
     path = write(
         tmp_path,
-        '{"timestamp": 1000}\n{"timestamp": 1500.5, "output_length": 3, "会话": {"id": [1]}}\n',
+        '{"timestamp": 1000}\n{"timestamp": 1500.5, "output_length": 3, "model": "a"}\n',
     )
-    assert load_trace(path) == [
+    assert load_trace(path, unit="ms") == [
         Arrival(0.0),
         Arrival(pytest.approx(0.5005), output_tokens=3),
     ]
@@ -129,15 +134,17 @@ def test_arrivals_are_in_order_from_zero_at_any_speed(
 ) -> None:
     draw.shuffle(instants_ms)
     lines = [
-        json.dumps({"timestamp": at, "input_length": place})
+        json.dumps({"timestamp": at, "input_length": place + 1})
         for place, at in enumerate(instants_ms)
     ]
     found = load_trace(
-        write(tmp_path_factory.mktemp("trace"), "\n".join(lines)), speed=speed
+        write(tmp_path_factory.mktemp("trace"), "\n".join(lines)),
+        speed=speed,
+        unit="ms",
     )
     in_order = sorted(enumerate(instants_ms), key=lambda item: item[1])
     assert [arrival.input_tokens for arrival in found] == [
-        place for place, _ in in_order
+        place + 1 for place, _ in in_order
     ]
     assert [arrival.at_s for arrival in found] == pytest.approx(
         [(at - in_order[0][1]) / 1000 / speed for _, at in in_order]
@@ -176,7 +183,8 @@ def test_the_bundled_samples_of_all_layouts_are_the_same_arrivals() -> None:
         assert [each.at_s for each in arrivals] == pytest.approx(
             [each.at_s for each in burstgpt], abs=2e-3
         )
-    assert [block_tokens(FOLDER / name) for name in SAMPLES] == [512, 16, 512, 512]
+    blocks = [read_trace_file(FOLDER / name).block_tokens for name in SAMPLES]
+    assert blocks == [512, 16, 512, 512]
     assert all(
         len(each.hash_ids) == -(-(each.input_tokens or 0) // 16)
         for each in read["bailian_sample.jsonl"]
@@ -201,7 +209,8 @@ def test_azures_instants_may_have_a_zone_and_seven_digits(
 def test_azures_bad_line_is_named(tmp_path: Path) -> None:
     rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,7,8\nyesterday,1,2\n"
     with pytest.raises(
-        UsageError, match=r"line 3 of .*'yesterday,1,2', does not have Azure's layout"
+        UsageError,
+        match=r"line 3 of .* has TIMESTAMP 'yesterday', which is no date and time",
     ):
         load_trace(write(tmp_path, rows))
 
@@ -209,45 +218,42 @@ def test_azures_bad_line_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "trace is empty; it must have Mooncake's"),
-        ("\ufeff \r\n", "trace is empty"),
-        (bytes(range(256)) * 20, "trace is not text"),
+        ("", "it is empty; each line must be Mooncake's"),
+        ("\ufeff \r\n", "it is empty"),
+        (bytes(range(256)) * 20, "trace .* is not valid JSON in UTF-8"),
         ("Timestamp,Request tokens,Response tokens\n", "contains no request"),
-        (MOONCAKE + '{"timestamp": 1', "line 4 of .*trace does not have Mooncake's"),
+        (MOONCAKE + '{"timestamp": 1', "line 4 of .*trace is not valid JSON"),
         (
             '{"timestamp": 1}\n\n{"input_length": 5}\n',
-            "line 3 of .* missing required field `timestamp`",
+            "line 3 of .* has no 'timestamp', the time of its request",
         ),
+        ('{"timestamp": 1, "input_length": -5}\n', "line 1 of .* has input_tokens -5"),
         (
-            '{"timestamp": "2023-11-16 18:17:03"}\n',
-            "line 1 of .* Expected `float`, got `str`",
+            '{"timestamp": 1, "input_length": 5.5}\n',
+            "line 1 of .* has input_tokens 5.5",
         ),
-        ('{"timestamp": 1, "input_length": -5}\n', "line 1 of .* a length is negative"),
-        ('{"timestamp": 1, "input_length": 5.5}\n', "line 1 of .*int"),
         ('{"timestamp": 1e999}\n', "line 1 of .*"),
-        ('[{"timestamp": 1}]', "has no column 'timestamp', but begins with"),
+        ('{"timestamp": 1, "会话": 2}\n', "line 1 of .* has '会话', which is not"),
         (
             "TIMESTAMP,Context,Generated\n1,2,3\n",
-            "no column 'request tokens', but begins with 'TIMESTAMP,Context",
+            "line 2 of .* has 'Context', which is not understood.*--columns",
         ),
         (
             "Es war einmal ein König.\n",
-            "no column 'timestamp', but begins with 'Es war einmal ein König",
+            "line 1 of .* is not valid JSON in UTF-8.*Mooncake",
         ),
+        ("a,b\n1,2\n", "line 2 of .* has no time, but 'a', 'b'.* timestamp=NAME"),
         (
             BURSTGPT + "\n2023-11-16 18:17:03,GPT-4,1,2,3,API log\n",
-            "line 6 of the trace .*'2023-11-16 18:17:03,GPT-4,1,2.*BurstGPT's",
+            "line 6 of .* has Timestamp '2023-11-16 18:17:03', which is no number",
         ),
-        (
-            BURSTGPT + "120,GPT-4\n",
-            "line 5 of the trace .*, '120,GPT-4', does not have BurstGPT's",
-        ),
+        (BURSTGPT + "120,GPT-4\n", "line 5 has 2 cells, its header 6"),
         (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,-1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,1,2.5,3,API log\n", "line 5 of"),
         (
             BURSTGPT + '120,"' + "x" * 200_000,
-            "line 5 of .* field larger than field limit",
+            "line 5 has 2 cells, its header 6",
         ),
     ],
 )
@@ -266,7 +272,7 @@ def test_missing_traces_and_other_folders_are_refused_in_a_sentence(
     with pytest.raises(
         UsageError,
         match=re.escape(
-            f"there is no trace at {tmp_path / '无'}; give a file in Mooncake's"
+            f"there is no trace at {tmp_path / '无'}; give the path of a file with --trace"
         ),
     ):
         load_trace(tmp_path / "无")
@@ -278,3 +284,86 @@ def test_missing_traces_and_other_folders_are_refused_in_a_sentence(
     RunWriter(tmp_path / "empty", manifest()).finish()
     with pytest.raises(UsageError, match="empty contains no request"):
         load_trace(tmp_path / "empty")
+
+
+SECONDS = [
+    {"timestamp": 100 + n / 4, "input_length": 40, "output_length": 8}
+    for n in range(12)
+]
+
+
+def rows(*lines: object) -> str:
+    return "\n".join(map(json.dumps, lines)) + "\n"
+
+
+def test_a_unit_that_nothing_names_is_asked_for_with_both_readings(
+    tmp_path: Path,
+) -> None:
+    """12 requests, one each 0.25 s: 2.75 s, 12 / 2.75 = 4.4/s; or in ms 4,364/s."""
+    path = write(tmp_path, rows(*SECONDS))
+    both = r"12 requests in 2.75 s, 4.4/s if it is seconds, 12 requests in 0.00275 s, 4,364/s"
+    with pytest.raises(UsageError, match=both):
+        load_trace(path)
+    assert load_trace(path, unit="s")[-1].at_s == 2.75
+    assert load_trace(path, unit="ms")[-1].at_s == pytest.approx(0.00275)
+
+
+@pytest.mark.parametrize(
+    ("factor", "sentence"),
+    [(1, "does not say the unit"), (4, "has Mooncake's layout, but not its rates")],
+)
+def test_mooncakes_layout_in_seconds_is_not_taken_for_ms(
+    tmp_path: Path, factor: int, sentence: str
+) -> None:
+    """Its times are whole; whole seconds read as ms are a thousand requests a second."""
+    lines = [
+        {**row, "timestamp": row["timestamp"] * factor, "hash_ids": [n]}
+        for n, row in enumerate(SECONDS)
+    ]
+    lines = [
+        {**row, "timestamp": int(row["timestamp"]) if factor == 4 else row["timestamp"]}
+        for row in lines
+    ]
+    with pytest.raises(UsageError, match=sentence):
+        load_trace(write(tmp_path, rows(*lines)))
+
+
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [
+        ("timestamp_ms", 1000),
+        ("arrival_time_s", 1),
+        ("arrived_at_us", 1_000_000),
+        ("Timestamp (ns)", 10**9),
+        ("timestamp_start_unix_ms", 1000),
+    ],
+)
+def test_a_unit_in_the_columns_name_holds(
+    tmp_path: Path, name: str, second: int
+) -> None:
+    lines = [{name: n * second, "input_tokens": 5} for n in (1, 3)]
+    assert [each.at_s for each in load_trace(write(tmp_path, rows(*lines)))] == [0, 2]
+
+
+def test_requests_without_lengths_are_left_out_and_counted(tmp_path: Path) -> None:
+    """BurstGPT's third request failed: it has no answer tokens."""
+    path = write(tmp_path, BURSTGPT)
+    trace = load_fits.load_trace(path)
+    kept = trace.with_lengths(path, None, sets_answers=False)
+    assert kept.arrivals == BURSTGPT_ARRIVALS[:2]
+    (left_out, not_read) = load_fits.trace_rows(kept)
+    assert left_out.value == (
+        "1 of 3 rows: 1 without an answer length, as of requests that failed (--output-len "
+        "sends them)"
+    )
+    assert (
+        not_read.value == "fields that change no request: Model, Total tokens, Log Type"
+    )
+    assert (
+        trace.with_lengths(path, None, sets_answers=True).arrivals == BURSTGPT_ARRIVALS
+    )
+    none = write(tmp_path, rows({"timestamp_s": 1}))
+    with pytest.raises(
+        UsageError, match=r"no request of the trace .* has both lengths"
+    ):
+        load_fits.load_trace(none).with_lengths(none, 5, sets_answers=False)

@@ -22,6 +22,7 @@ from llama_load.options.flag import (
 from llama_load.options.flag_limits import (
     DEFAULT_NUM_PROMPTS,
 )
+from llama_load.workloads.line_fields import UNITS
 
 FRESH = "fresh"
 SAME = "same"
@@ -145,8 +146,17 @@ LOAD_FLAGS = (
         LOAD,
         "",
         "take arrival times from a trace: Mooncake or Qwen-Bailian JSONL, BurstGPT or Azure CSV, "
-        "or a run folder of llama-load",
+        "another table of times and lengths, or a run folder of llama-load",
         role=Role.SHAPE | Role.LOAD | Role.AMOUNT,
+    ),
+    Flag(
+        "--trace-unit",
+        Kind.CHOICE,
+        LOAD,
+        "",
+        "unit of a trace's times, where its layout and the names of its columns do not say it",
+        ("", *UNITS),
+        role=Role.SHAPE,
     ),
     Flag(
         "--speed",

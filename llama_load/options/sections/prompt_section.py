@@ -65,6 +65,16 @@ PROMPT_FLAGS = (
         role=Role.REPORTED,
     ),
     Flag(
+        "--columns",
+        Kind.EXPRESSION,
+        TRAFFIC,
+        "",
+        "names of a data set's or trace's columns, such as prompt=text,max_tokens=len: these are "
+        "read, and no others (default: by the names that programs give them)",
+        workloads=(SHAREGPT, CUSTOM, CONVERSATIONS, REPLAY),
+        role=Role.PROMPTS,
+    ),
+    Flag(
         "--sharegpt-output-len",
         Kind.NUMBER,
         ADVANCED,
