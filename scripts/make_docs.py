@@ -27,6 +27,13 @@ from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, L
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
+from llama_load.options.others_flags import SYNONYMS
+from llama_load.options.vllm_options import (
+    DATA_SETS,
+    OPTIONS,
+    OTHER_DATA_SETS,
+    VERSION,
+)
 from scripts.api_page import api_page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -41,6 +48,21 @@ LOCUSTS = """\
 | `-t TIME` | length of the measurement (`90s`, `5m`), counted from the end of the warm-up |
 | `--headless` | run without the web UI: print the report and exit |
 | `--csv PREFIX`, `--html FILE` | Locust's own statistics, with rows for TTFT, TPOT and ITL |
+"""
+OTHERS = """
+## Flags of other tools
+
+`llama-load run` takes these, too, with or without `=`; with a rate a concurrency is `--max-concurrency`. The URL may be
+that of the server, of its APIs (`…/v1`) or of one API (`…/v1/completions`, which then is the run's).
+
+"""
+VLLM = """
+## vllm bench serve
+
+`llama-load run -- vllm bench serve …` (or `benchmark_serving.py …`) runs the same load, with the options of version
+{version}, and prints the command that it became. An option of a data set that is not chosen has no effect, as in vLLM;
+one that has no equal is refused before any request, with what to write. Names are not completed from their beginnings.
+
 """
 
 
@@ -68,8 +90,33 @@ def flags_page() -> str:
         "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the "
         "type of the server, and\n"
         "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
-        f"{tables}\n{LOCUSTS}"
+        f"{tables}\n{LOCUSTS}{_others_flags()}"
     )
+
+
+def _others_flags() -> str:
+    """Two tables: names of other tools, and the options of vLLM's benchmark."""
+    synonyms: dict[str, list[str]] = {}
+    for name, ours in SYNONYMS.items():
+        synonyms.setdefault(ours, []).append(f"`{name}`")
+    lines = [OTHERS.rstrip("\n"), "", "| there | here |", "|---|---|"]
+    for ours, names in synonyms.items():
+        lines.append(f"| {', '.join(names)} | `{ours}` |")
+
+    lines += [VLLM.format(version=VERSION).rstrip("\n"), ""]
+    lines += ["| there | here |", "|---|---|"]
+    for option in sorted(OPTIONS.values(), key=lambda option: option.name):
+        lines.append(f"| `{option.name}` | {_code(option.instead)} |")
+    for name, workload in DATA_SETS.items():
+        lines.append(f"| `--dataset-name {name}` | `-f {workload}` |")
+    for name, instead in OTHER_DATA_SETS.items():
+        lines.append(f"| `--dataset-name {name}` | refused: {instead} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    """What stands for a flag, as code; a sentence as it is."""
+    return f"`{text}`" if text.startswith("-") and "," not in text else text
 
 
 METRICS = """\

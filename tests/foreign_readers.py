@@ -55,7 +55,7 @@ from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.observed.record import to_batch
 from llama_load.options.options import read_options
 from llama_load.options.secret_flags import redact_json, redact_options
-from llama_load.options.vllm_command import PROGRAM, run_words
+from llama_load.options.vllm_command import our_run
 from llama_load.plain_http import NoAnswerError, Session
 from llama_load.record.http_framing import (
     BadMessageError,
@@ -551,7 +551,8 @@ def passed_on(client_says: bytes, server_says: bytes) -> None:
 
 def vllm_body(data: bytes) -> object:
     text = data.decode("utf-8", "replace")
-    return run_words([*PROGRAM, "--extra-body", text])
+    our_run(["--extra-body.top_k", text])
+    return our_run(["--extra-body", text])
 
 
 def finished_run(folder: Path) -> None:

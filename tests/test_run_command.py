@@ -20,7 +20,7 @@ from llama_load.errors import UsageError
 from llama_load.lab.start_run import locustfile_of
 from llama_load.options.flags import USUAL
 from llama_load.options.server_keys import KEYS_FOR, NOBODY
-from llama_load.options.vllm_command import run_words
+from llama_load.options.vllm_command import our_run
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import RunWriter, load_run
 from llama_load.serving.launch import Server
@@ -44,6 +44,9 @@ def parts(line: str) -> tuple[str | None, str, list[str]]:
         ("-u 8", (None, "sharegpt_chat", "-u 8")),
         ("http://a:1 http://b:2", ("http://a:1,http://b:2", "sharegpt_chat", "")),
         ("--host http://a:1 -f vision", ("http://a:1", "vision", "")),
+        ("vllm bench serve --base-url http://a:1 --num-prompts 4 --dataset-name custom "
+         "--custom-output-len -1",
+         ("http://a:1", "custom", "--endpoint completions -u 4 --num-prompts 4")),
         ("--locustfile=my.py http://a:1", ("http://a:1", "my.py", "")),
         # a flag without a value stands before the server, a flag with one takes its URL
         ("--save-texts http://a:1", ("http://a:1", "sharegpt_chat", "--save-texts")),
@@ -58,42 +61,41 @@ def test_server_locustfile_and_flags_are_told_apart(
     assert parts(line) == (url, workload, shlex.split(words))
 
 
-def test_a_vllm_command_is_the_same_load() -> None:
-    """Without a rate vLLM sends all at once, or as many as --max-concurrency allows."""
-    line = (
-        f"{VLLM} --base-url http://a:1 --dataset-name random --random-input-len 100"
-        " --random-output-len=20 --num-prompts 50 --max_concurrency 4 --ignore-eos"
-        " --top-p 0.5 --extra-body '{\"n\": 1}' --header X-A=b --goodput ttft:500 tpot:50"
-        " --save-result --result-dir out --metadata a=b c=d"
-    )
-    url, workload, flags = run_words(shlex.split(line))
-    assert (url, workload) == ("http://a:1", "synthetic")
-    assert shlex.join(flags) == (
-        "--endpoint chat -u 4 --input-len 100 --output-len 20 --num-prompts 50 --ignore-eos"
-        " --extra-body '{\"n\": 1, \"top_p\": 0.5}' --header 'X-A: b'"
-        " --goodput 'ttft:500 tpot:50'"
-    )
-    _, _, flags = run_words(shlex.split("vllm bench serve --request-rate 3"))
-    expected = "--endpoint completions --request-rate 3 --num-prompts 1000"
-    assert shlex.join(flags) == expected
-    _, _, flags = run_words(shlex.split("vllm bench serve --num-prompts 9"))
-    assert shlex.join(flags) == "--endpoint completions -u 9 --num-prompts 9"
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # aiperf, guidellm, k6, vegeta and others
+        ("--url http://a:1 --concurrency 4 --request-count 9", ("http://a:1", "-u 4 --num-prompts 9")),
+        ("--target=http://a:1 --rate 3 --max-seconds 60", ("http://a:1", "--request-rate 3 -t 60")),
+        ("--base-url http://a:1 --requests=9 --duration 5m", ("http://a:1", "--num-prompts 9 -t 5m")),
+        ("http://a:1 --num-requests 9", ("http://a:1", "--num-prompts 9")),
+        # at a rate it is the most requests in flight
+        ("http://a:1 --rate 3 --concurrency 4", ("http://a:1", "--request-rate 3 --max-concurrency 4")),
+        # the URL of an API is that of --endpoint
+        ("http://a:1/v1/completions", ("http://a:1/v1/completions", "--endpoint completions")),
+        ("http://a:1/v1/chat/completions", ("http://a:1/v1/chat/completions", "")),
+        ("http://a:1/v1/responses --endpoint chat", ("http://a:1/v1/responses", "--endpoint chat")),
+    ],
+)  # fmt: skip
+def test_flags_of_other_tools_are_understood(
+    line: str, expected: tuple[str, str]
+) -> None:
+    url, words = expected
+    assert parts(line) == (url, "sharegpt_chat", shlex.split(words))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--use-beam-search --logprobs 3", "equal here: --use-beam-search; --logprobs;"),
-        ("--dataset-name sonnet", "--dataset-name sonnet"),
-        ("--backend infinity-embeddings", "--backend infinity-embeddings"),
-        ("--num-prompts", "--num-prompts of vllm bench serve has no value"),
-        ("--num-prompts many", "must be a whole number, got 'many'"),
+        ("--backend infinity-embeddings", "--backend infinity-embeddings has no equal"),
+        ("--num-prompts many", "--num-prompts must be a whole number, got 'many'"),
         ("--extra-body '[1]'", "--extra-body of vllm bench serve must be a JSON object"),
+        ("--num-prompts 3 4", "'4' stands where an option is expected"),
     ],
 )  # fmt: skip
-def test_an_option_without_an_equal_is_named(options: str, message: str) -> None:
+def test_a_value_that_is_none_is_named(options: str, message: str) -> None:
     with pytest.raises(UsageError, match="vllm bench serve") as raised:
-        run_words(shlex.split(f"vllm bench serve {options}"))
+        our_run(shlex.split(options))
     assert message in str(raised.value)
 
 

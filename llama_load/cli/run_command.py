@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from llama_load.terminal import STARTED_AS
 
 if TYPE_CHECKING:
     from llama_load.options.flag import Flag
+    from llama_load.options.vllm_command import OurRun
 
 URLS = ("http://", "https://")
 LOCUSTFILE = ("-f", "--locustfile")
@@ -92,51 +94,81 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
     UsageError: what stands after -- is no command of `vllm bench serve`, or has no equal.
     """
+    from llama_load.options.others_flags import in_our_flags
+
     own = list(words)
-    url: str | None = None
+    ours: OurRun | None = None
     workload = DEFAULT_WORKLOAD
-    translated: list[str] = []
     if "--" in own:
         place = own.index("--")
-        url, workload, translated = _of_vllm(own[place + 1 :])
+        ours = _of_vllm(own[place + 1 :])
         own = own[:place]
+    elif own and not own[0].startswith(("-", *URLS)):
+        ours = _vllm_without_dashes(own)
+        own = [] if ours else own
 
-    urls, own = _without_urls(own)
-    if urls:
-        url = ",".join(urls)
+    urls, own = _without_urls(in_our_flags(own))
+    url = ",".join(urls) or None
     given, own = _without_option(own, LOCUSTFILE)
-    if given is not None:
-        workload = given
     host, own = _without_option(own, HOST)
-    if host is not None:
-        url = host
-    flags = [*translated, *own]
-    if translated and url is None:
-        url = _vllms_default(flags)
-    if translated:
-        say(shlex.join(["llama-load", "run", url or "", "-f", workload, *flags]))
+    url = host or url
+    if ours is None:
+        return url, given or workload, [*_api_of(url, own), *own]
+
+    flags = [*ours.flags, *own]
+    if url is None:
+        url = ours.url
+        if not ours.names_server:
+            _withhold_keys(url, flags)
+    workload = given or ours.workload
+    flags = [*_api_of(url, flags), *flags]
+    say(shlex.join(["llama-load", "run", url, "-f", workload, *flags]))
+    for note in ours.notes:
+        say(note)
     return url, workload, flags
 
 
-def _vllms_default(flags: Sequence[str]) -> str:
-    """Where vLLM's benchmark looks for a server. Nobody has named it: it gets no key unless the
+def _api_of(url: str | None, flags: Sequence[str]) -> list[str]:
+    """The flag of the API whose URL it is, unless --endpoint is given."""
+    from llama_load.targets.api_location import located
+    from llama_load.targets.apis import OFFERED
+    from llama_load.wire.address import parse_server_url, split_hosts
+
+    if any(word.startswith("--endpoint") for word in flags):
+        return []
+    for each in split_hosts(url or "")[:1]:
+        with suppress(ValueError):
+            api = located(parse_server_url(each)).api
+            if api is not None and api.name in OFFERED[1:]:
+                return ["--endpoint", api.name]
+    return []
+
+
+def _withhold_keys(url: str, flags: Sequence[str]) -> None:
+    """Where vLLM's benchmark looks for a server nobody has named it: it gets no key unless the
     person agrees."""
     from llama_load.cli.found_server import withhold_keys
-    from llama_load.options.vllm_command import DEFAULT_URL
 
-    withhold_keys(DEFAULT_URL, "llama-load run", flags)
-    return DEFAULT_URL
+    withhold_keys(url, "llama-load run", flags)
 
 
-def _of_vllm(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
-    from llama_load.options.vllm_command import PROGRAM, is_vllm_command, run_words
+def _vllm_without_dashes(words: Sequence[str]) -> OurRun | None:
+    from llama_load.options.vllm_command import options_of, our_run
 
-    if not is_vllm_command(words):
+    options = options_of(words)
+    return None if options is None else our_run(options)
+
+
+def _of_vllm(words: Sequence[str]) -> OurRun:
+    from llama_load.options.vllm_command import PROGRAM, options_of, our_run
+
+    options = options_of(words)
+    if options is None:
         raise UsageError(
             f"what stands after -- must be a command of {' '.join(PROGRAM)}, got "
             f"{shlex.join(words)[:100]!r}; flags of the run stand before it, without --"
         )
-    return run_words(words)
+    return our_run(options)
 
 
 def _without_urls(words: Sequence[str]) -> tuple[list[str], list[str]]:

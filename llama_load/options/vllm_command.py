@@ -1,218 +1,259 @@
 """A `vllm bench serve` command as a run of llama-load: the same server, prompts and load.
 
-Options as of `vllm bench serve --help=all`. An option without an equal is named, never ignored.
+An option without an equal is named with what to do, never ignored where it changes the load, and
+never completed from its beginning.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
-from llama_load.errors import UsageError
+from llama_load.errors import UsageError, did_you_mean
 from llama_load.foreign_json import decode_foreign
+from llama_load.metrics.definitions import SECTION_KEYS
+from llama_load.options.flags import FLAGS
+from llama_load.options.vllm_options import (
+    BACKENDS,
+    DATA_SETS,
+    EARLIER,
+    EQUAL,
+    NO_VALUE,
+    ONE_VALUE,
+    OPTIONS,
+    OTHER_DATA_SETS,
+    REFUSED,
+    SAMPLING,
+    SWITCHES,
+    VERSION,
+)
+from llama_load.targets.apis import APIS
 
 PROGRAM = ("vllm", "bench", "serve")
+# Its name before 0.10, a script that people keep.
+SCRIPT = "benchmark_serving.py"
+# Words before the program's: a container, an environment, a launcher.
+MOST_WORDS_BEFORE = 12
 # Defaults of vLLM where ours differ.
-DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = "8000"
 DEFAULT_REQUESTS = "1000"
 DEFAULT_DATA_SET = "random"
 DEFAULT_BACKEND = "openai"
 INFINITE = "inf"
-
-# Its data sets, and our locustfiles.
-DATA_SETS = {
-    "random": "synthetic",
-    "prefix_repetition": "synthetic",
-    "sharegpt": "sharegpt_chat",
-    "custom": "custom",
+# Of data sets, where they are not ours; --custom-output-len -1: those of the file.
+DEFAULTS: dict[str, dict[str, str]] = {
+    "random": {},
+    "sharegpt": {},
+    "prefix_repetition": {
+        "--prefix-repetition-prefix-len": "256",
+        "--prefix-repetition-suffix-len": "256",
+        "--prefix-repetition-num-prefixes": "10",
+    },
+    "custom": {"--custom-output-len": "256"},
+    "spec_bench": {"--spec-bench-output-len": "256"},
+    "random-rerank": {"--random-input-len": "1024"},
 }
-BACKENDS = {
-    "vllm": "completions",
-    "openai": "completions",
-    "openai-chat": "chat",
-    "openai-responses": "responses",
+LENGTHS_OF_THE_FILE = "-1"
+# --input-len and --output-len of all data sets: the options that they stand for.
+INPUT_LENGTHS = {"random": "--random-input-len", "random-rerank": "--random-input-len"}
+OUTPUT_LENGTHS = {
+    "random": "--random-output-len",
+    "prefix_repetition": "--prefix-repetition-output-len",
+    "sharegpt": "--sharegpt-output-len",
+    "custom": "--custom-output-len",
+    "spec_bench": "--spec-bench-output-len",
 }
-# Options with one value: ours of the same meaning.
-NAMES = {
-    "--model": "--model",
-    "--served-model-name": "--model",
-    "--tokenizer": "--tokenizer",
-    "--dataset-path": "--dataset-path",
-    "--num-prompts": "--num-prompts",
-    "--burstiness": "--burstiness",
-    "--seed": "--seed",
-    "--temperature": "--temperature",
-    "--label": "--label",
-    "--percentile-metrics": "--percentile-metrics",
-    "--metric-percentiles": "--metric-percentiles",
-    "--ramp-up-strategy": "--ramp",
-    "--ramp-up-start-rps": "--ramp-start-rps",
-    "--sharegpt-output-len": "--sharegpt-output-len",
-    "--custom-output-len": "--output-len",
-    "--input-len": "--input-len",
-    "--output-len": "--output-len",
-    "--random-input-len": "--input-len",
-    "--random-output-len": "--output-len",
-    "--random-range-ratio": "--range-ratio",
-    "--random-prefix-len": "--prefix-len",
-    "--prefix-repetition-prefix-len": "--prefix-len",
-    "--prefix-repetition-suffix-len": "--input-len",
-    "--prefix-repetition-num-prefixes": "--num-prefixes",
-    "--prefix-repetition-output-len": "--output-len",
-    "--probe-request-rate": "--probe-rate",
-}
-SWITCHES = {"--ignore-eos": "--ignore-eos", "--insecure": "--insecure"}
-# Options with one value that `_Reader` uses.
-USED = (
-    "--base-url",
-    "--host",
-    "--port",
-    "--backend",
-    "--endpoint-type",
-    "--endpoint",
-    "--dataset-name",
-    "--request-rate",
+# Options that have no effect, by data set and whether it is embedded.
+_LENGTHS = ("--random-output-len", "--random-prefix-len")
+NOT_USED: defaultdict[tuple[str, bool], tuple[str, ...]] = defaultdict(
+    tuple,
+    {
+        ("random", False): ("--random-batch-size",),
+        ("random", True): _LENGTHS,
+        ("random-rerank", False): _LENGTHS,
+    },
+)
+# Answers to random words have the length that was asked for.
+ENDLESS = ("random",)
+WITHOUT_FILE = ("random", "prefix_repetition", "random-rerank")
+WHOLE_NUMBERS = (
+    "--num-prompts",
     "--max-concurrency",
-    "--ramp-up-end-rps",
     "--num-warmups",
-    "--extra-body",
+    "--port",
 )
-# Fields of the body.
-SAMPLING = (
-    "--top-p",
-    "--top-k",
-    "--min-p",
-    "--frequency-penalty",
-    "--presence-penalty",
-    "--repetition-penalty",
-)
-# They change no request: every run writes its results into a folder. The values that each takes.
-WITHOUT_EFFECT = {
-    "--save-result": 0,
-    "--save-detailed": 0,
-    "--append-result": 0,
-    "--disable-tqdm": 0,
-    "--trust-remote-code": 0,
-    "--plot-timeline": 0,
-    "--plot-dataset-stats": 0,
-    "--result-dir": 1,
-    "--result-filename": 1,
-    "--ready-check-timeout-sec": 1,
-    "--request-id-prefix": 1,
-    "--tokenizer-mode": 1,
-}
+
+
+@dataclass(frozen=True, slots=True)
+class OurRun:
+    """The same run here. `names_server`: the command says at which URL it is, else that is vLLM's
+    default; `notes`: what differs without changing the load."""
+
+    url: str
+    names_server: bool
+    workload: str
+    flags: list[str]
+    notes: list[str]
 
 
 @dataclass(slots=True)
-class _Options:
+class _Given:
     """What the command says. `values`: by vLLM's name; `lists`: options with several values."""
 
     values: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=dict)
     switches: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def data_set(self) -> str:
+        return self.values.get("--dataset-name", DEFAULT_DATA_SET)
 
 
-def is_vllm_command(words: Sequence[str]) -> bool:
-    """Whether these words begin with `vllm bench serve`, whatever the program's folder."""
-    if not words:
-        return False
-    return (PurePath(words[0]).name, *words[1:3]) == PROGRAM
+def options_of(words: Sequence[str]) -> list[str] | None:
+    """What follows `vllm bench serve`, or the script of that name, in a command line; None: it is
+    not such a command."""
+    for place, word in enumerate(words[:MOST_WORDS_BEFORE]):
+        name = PurePath(word).name
+        if name == SCRIPT:
+            return list(words[place + 1 :])
+        if (name, *words[place + 1 : place + 3]) == PROGRAM:
+            return list(words[place + 3 :])
+    return None
 
 
-def run_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
-    """The server's URL (None: that of vLLM's default), the locustfile's name and the flags of the
-    same run.
-
-    UsageError: an option has no equal here, or lacks its value; all of them in one sentence.
-    """
-    options = _options_of_words(words[len(PROGRAM) :])
-    values = options.values
-    faults = list(options.unknown)
-
-    data_set = values.get("--dataset-name", DEFAULT_DATA_SET)
-    workload = DATA_SETS.get(data_set, "")
-    if not workload:
+def our_run(words: Sequence[str]) -> OurRun:
+    """The run of these options. UsageError: one has no equal here, or lacks its value; all of them
+    in one sentence, each with what to do."""
+    given = _given(_separated(words))
+    _use_general_lengths(given)
+    faults = [*given.faults, *_refusals(given)]
+    endpoint = _endpoint(given.values)
+    if endpoint is None:
+        backend = given.values.get("--backend", DEFAULT_BACKEND)
         faults.append(
-            f"--dataset-name {data_set} (there are {', '.join(DATA_SETS)}; "
-            "'llama-load path' lists the locustfiles)"
+            f"--backend {backend} has no equal (there are {', '.join(BACKENDS)})"
         )
-    endpoint = _endpoint(values)
-    if not endpoint:
-        backend = values.get("--backend", DEFAULT_BACKEND)
-        faults.append(f"--backend {backend} (there are {', '.join(BACKENDS)})")
+    workload = _workload(given, faults)
     if faults:
-        raise UsageError(
-            f"vllm bench serve has options without an equal here: {'; '.join(faults)}; "
-            "leave them out"
-        )
+        raise UsageError(f"vllm bench serve: {'; '.join(faults)}")
 
-    flags = ["--endpoint", endpoint, *_load_flags(values)]
-    for name, value in values.items():
-        if name in NAMES:
-            flags += [_name_for(name, workload), value]
-    if "--num-prompts" not in values:
-        flags += ["--num-prompts", DEFAULT_REQUESTS]
-    if int(values.get("--num-warmups") or 0):
-        flags += ["--warmup", values["--num-warmups"]]
-    flags += [SWITCHES[name] for name in options.switches]
-    flags += _body(values)
-    for header in options.lists.get("--header", []):
+    flags = ["--endpoint", endpoint] if endpoint else []
+    flags += _load_flags(given.values)
+    flags += _value_flags(given)
+    if int(given.values.get("--num-warmups") or 0):
+        flags += ["--warmup", given.values["--num-warmups"]]
+    flags += [SWITCHES[name] for name in given.switches]
+    is_endless = given.data_set in ENDLESS and endpoint
+    if is_endless and "--ignore-eos" not in given.switches:
+        flags.append("--ignore-eos")
+    flags += _body(given)
+    for header in given.lists.get("--header", []):
         name, _, value = header.partition("=")
         flags += ["--header", f"{name}: {value}"]
-    if "--goodput" in options.lists:
-        flags += ["--goodput", " ".join(options.lists["--goodput"])]
-    return _url(values), workload, flags
+    if "--goodput" in given.lists:
+        flags += ["--goodput", " ".join(given.lists["--goodput"])]
+    notes: list[str] = []
+    flags += _tokenizer(given.values, notes)
+    flags += _percentile_metrics(given.values, notes)
+    if given.data_set == "custom" and "--skip-chat-template" not in given.values:
+        notes.append(
+            "vllm bench serve puts the prompts of a file into the chat template itself; here "
+            "the server does (--endpoint chat), or nobody (completions)"
+        )
+    return OurRun(
+        _url(given.values), _names_server(given.values), workload, flags, notes
+    )
 
 
-def _options_of_words(words: Sequence[str]) -> _Options:
-    """The options by name. UsageError: one has no value, or a number is none."""
-    options = _Options()
-    left = _separated(words)
+# ---------------------------------------------------------------------- reading its words
+
+
+def _given(left: list[str]) -> _Given:
+    """The options by name."""
+    given = _Given()
     while left:
         name = left.pop(0)
-        if name in SWITCHES:
-            options.switches.append(name)
-        elif name in WITHOUT_EFFECT:
-            del left[: WITHOUT_EFFECT[name]]
-        elif name in ("--header", "--goodput"):
-            options.lists[name] = _taken(left)
-        elif name == "--metadata":
+        if not name.startswith("--"):
+            given.faults.append(f"{name!r} stands where an option is expected")
+            continue
+        name = EARLIER.get(name, name)
+        option = OPTIONS.get(name)
+        if option is None:
+            given.faults.append(_of_unknown(name))
             _taken(left)
-        elif name in NAMES or name in USED or name in SAMPLING:
-            if not left:
-                raise UsageError(f"{name} of vllm bench serve has no value")
-            options.values[name] = left.pop(0)
+        elif option.takes == NO_VALUE:
+            stray = _taken(left)
+            if stray:
+                given.faults.append(
+                    f"{name} takes no value: leave out {' '.join(stray)!r}"
+                )
+            _switch(given, name)
+        elif option.takes == ONE_VALUE:
+            _take_one(given, name, left)
         else:
-            options.unknown.append(name)
-            _taken(left)
-    _check_numbers(options.values)
-    return options
-
-
-def _check_numbers(values: dict[str, str]) -> None:
-    for name in ("--num-prompts", "--max-concurrency", "--num-warmups", "--port"):
-        text = values.get(name, "0")
+            given.lists[name] = _taken(left)
+    for name in WHOLE_NUMBERS:
+        text = given.values.get(name, "0")
         if not (text.isascii() and text.isdigit()):
-            raise UsageError(
-                f"{name} of vllm bench serve must be a whole number, got {text!r}"
-            )
+            given.faults.append(f"{name} must be a whole number, got {text!r}")
+    return given
+
+
+def _switch(given: _Given, name: str) -> None:
+    if name in SWITCHES:
+        given.switches.append(name)
+    else:
+        given.values[name] = ""
+
+
+def _take_one(given: _Given, name: str, left: list[str]) -> None:
+    if not left or left[0] in OPTIONS:
+        given.faults.append(f"{name} has no value")
+        return
+    given.values[name] = left.pop(0)
 
 
 def _separated(words: Sequence[str]) -> list[str]:
-    """`--name=value` as two words; names as vLLM writes them, with dashes."""
-    separated = []
-    for word in words:
+    """`--name=value` as two words; names as vLLM writes them, with dashes. Parts of a JSON object
+    (`--extra-body.top_k 5`) as the whole object."""
+    separated: list[str] = []
+    parts: dict[str, Any] = {}
+    left = list(words)
+    while left:
+        word = left.pop(0)
         if not word.startswith("--"):
             separated.append(word)
             continue
         name, equals, value = word.partition("=")
-        separated.append(name.replace("_", "-"))
+        name, dot, path = name.partition(".")
+        name = name.replace("_", "-")
+        if dot:
+            text = value if equals else left.pop(0) if left else ""
+            _put_nested(parts.setdefault(name, {}), path.split("."), text)
+            continue
+        separated.append(name)
         if equals:
             separated.append(value)
+    for name, value in parts.items():
+        separated += [name, json.dumps(value)]
     return separated
+
+
+def _put_nested(into: dict[str, Any], path: list[str], text: str) -> None:
+    """Put a value, which may be JSON, into nested objects."""
+    for name in path[:-1]:
+        inner = into.setdefault(name, {})
+        into = inner if isinstance(inner, dict) else {}
+    try:
+        into[path[-1]] = decode_foreign(text.encode())
+    except ValueError:
+        into[path[-1]] = text
 
 
 def _taken(left: list[str]) -> list[str]:
@@ -223,22 +264,124 @@ def _taken(left: list[str]) -> list[str]:
     return taken
 
 
-def _url(values: dict[str, str]) -> str | None:
-    if "--base-url" in values:
-        return values["--base-url"]
-    if "--host" not in values and "--port" not in values:
-        return None
-    host = values.get("--host", "127.0.0.1")
-    return f"http://{host}:{values.get('--port', '8000')}"
+# ---------------------------------------------------------------------- what has no equal
 
 
-def _endpoint(values: dict[str, str]) -> str:
-    """Our name of the API; empty where there is none."""
+def _of_unknown(name: str) -> str:
+    """What to say of a name that its parser does not have, or would complete."""
+    whole = [known for known in (*OPTIONS, *EARLIER) if known.startswith(name)]
+    if whole:
+        return f"write {' or '.join(whole)} for {name}: names are not completed"
+    text = f"{name} is no option of version {VERSION}"
+    if any(flag.name == name for flag in FLAGS):
+        return f"{text}, but a flag of the run here: put it before the --"
+    near = did_you_mean(name, list(OPTIONS))
+    return text + (near or ": leave it out if it changes no request")
+
+
+def _refusals(given: _Given) -> Iterator[str]:
+    """The options that the data set uses and that have no equal."""
+    for name in (*given.values, *given.lists):
+        if name in REFUSED and _matters(given, name):
+            yield f"{name} has no equal: write {REFUSED[name][1]}"
+    if "--dataset-path" in given.values and given.data_set in WITHOUT_FILE:
+        yield (
+            f"--dataset-path is not for {given.data_set}: write --dataset-name sharegpt or custom"
+        )
+
+
+def _matters(given: _Given, name: str) -> bool:
+    """Whether an option without an equal would change this load."""
+    if name == "--lora-assignment":
+        return given.values[name] != "random" and len(_adapters(given)) > 1
+    if name == "--chat-template-kwargs":
+        return "--skip-chat-template" not in given.values and given.data_set == "custom"
+    return OPTIONS[name].is_used_by(given.data_set)
+
+
+def _workload(given: _Given, faults: list[str]) -> str:
+    name = given.data_set
+    if given.values.get("--backend") == "openai-embeddings" and name == "random":
+        return "embeddings"
+    if name in DATA_SETS:
+        return DATA_SETS[name]
+    instead = OTHER_DATA_SETS.get(name, f"there are {', '.join(DATA_SETS)}")
+    faults.append(f"--dataset-name {name} has no equal: {instead}")
+    return ""
+
+
+# ---------------------------------------------------------------------- what it says here
+
+
+def _use_general_lengths(given: _Given) -> None:
+    """--input-len and --output-len are those of the data set, and win over them."""
+    for name, names in (
+        ("--input-len", INPUT_LENGTHS),
+        ("--output-len", OUTPUT_LENGTHS),
+    ):
+        value = given.values.pop(name, None)
+        own = names.get(given.data_set)
+        if value is not None and own is not None:
+            given.values[own] = value
+
+
+def _value_flags(given: _Given) -> Iterator[str]:
+    """The flags of the options with one value that have an equal, and of the model."""
+    is_of_embeddings = given.values.get("--backend") == "openai-embeddings"
+    defaults = DEFAULTS["random-rerank" if is_of_embeddings else given.data_set]
+    values = defaults | given.values
+    values.setdefault("--num-prompts", DEFAULT_REQUESTS)
+    model = values.get("--served-model-name") or values.get("--model")
+    models = _adapters(given) or ([model] if model else [])
+    if models:
+        yield from ("--model", ",".join(models))
+    if "--dataset-path" in values:
+        yield from ("--dataset-path", values["--dataset-path"])
+    for name, value in values.items():
+        if name not in EQUAL or not OPTIONS[name].is_used_by(given.data_set):
+            continue
+        if name == "--custom-output-len" and value == LENGTHS_OF_THE_FILE:
+            continue
+        if name in NOT_USED[given.data_set, is_of_embeddings]:
+            continue
+        yield from (EQUAL[name], value)
+
+
+def _adapters(given: _Given) -> list[str]:
+    return given.lists.get("--lora-modules", [])
+
+
+def _names_server(values: dict[str, str]) -> bool:
+    return any(name in values for name in ("--base-url", "--host", "--port"))
+
+
+def _url(values: dict[str, str]) -> str:
+    """The server's URL, with the path of the API where that is not the usual one."""
+    base = values.get("--base-url")
+    if base is None:
+        host = values.get("--host", DEFAULT_HOST)
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        base = f"http://{host}:{values.get('--port', DEFAULT_PORT)}"
     path = values.get("--endpoint", "")
-    if path.endswith("/chat/completions"):
-        return "chat"
-    backend = values.get("--backend") or values.get("--endpoint-type")
-    return BACKENDS.get(backend or DEFAULT_BACKEND, "")
+    if path.startswith("/v1/") or not path:
+        return base
+    return base.rstrip("/") + "/" + path.lstrip("/")
+
+
+def _endpoint(values: dict[str, str]) -> str | None:
+    """Our name of the API; "" where the locustfile says it, None where there is none."""
+    path = values.get("--endpoint", "")
+    backend = BACKENDS.get(values.get("--backend", DEFAULT_BACKEND))
+    named = []
+    for api in APIS.values():
+        if path.endswith(api.path.removeprefix("/v1")):
+            named.append(api)
+    if not path or not backend:
+        return backend
+    if not named:
+        return None
+    return max(named, key=lambda api: len(api.path)).name
 
 
 def _load_flags(values: dict[str, str]) -> list[str]:
@@ -257,21 +400,39 @@ def _load_flags(values: dict[str, str]) -> list[str]:
     return flags
 
 
-def _name_for(name: str, workload: str) -> str:
-    """Our name of an option. --output-len of ShareGPT has a name of its own here."""
-    if name == "--output-len" and workload == "sharegpt_chat":
-        return "--sharegpt-output-len"
-    return NAMES[name]
+def _tokenizer(values: dict[str, str], notes: list[str]) -> list[str]:
+    """A tokenizer's file. Of one on the Hub the server's counts take the place."""
+    given = values.get("--tokenizer")
+    if given is None:
+        return []
+    is_path = given.startswith((".", "/", "~")) or Path(given).exists()
+    if is_path:
+        return ["--tokenizer", given]
+    notes.append(f"--tokenizer {given} is on the Hub: the server counts the tokens")
+    return []
 
 
-def _body(values: dict[str, str]) -> list[str]:
-    """Sampling and --extra-body as one JSON object. UsageError: it is none."""
-    given = values.get("--extra-body")
+def _percentile_metrics(values: dict[str, str], notes: list[str]) -> list[str]:
+    """The latencies to report. Those that are not measured are named, and change no request."""
+    given = [name.strip() for name in values.get("--percentile-metrics", "").split(",")]
+    known = [name for name in given if name in SECTION_KEYS]
+    others = [name for name in given if name and name not in SECTION_KEYS]
+    if others:
+        notes.append(f"--percentile-metrics: {', '.join(others)} are not reported")
+    return ["--percentile-metrics", ",".join(known)] if known else []
+
+
+def _body(given: _Given) -> list[str]:
+    """Sampling, with --extra-body over it, as one JSON object. UsageError: it is none."""
+    text = given.values.get("--extra-body")
+    body: dict[str, Any] = {}
     try:
-        body = decode_foreign(given.encode(), dict) if given else {}
-        for name in SAMPLING:
-            if name in values:
-                body[name.lstrip("-").replace("-", "_")] = float(values[name])
+        for name, kind in SAMPLING.items():
+            if name in given.values:
+                field_name = name.removeprefix("--").replace("-", "_")
+                body[field_name] = kind(given.values[name])
+        if text:
+            body |= decode_foreign(text.encode(), dict)
     except (ValueError, TypeError):
         raise UsageError(
             "--extra-body of vllm bench serve must be a JSON object, and sampling options numbers"

@@ -14,7 +14,7 @@ from llama_load.arrow import load_arrow
 from llama_load.fast_imports import fast_imports
 from llama_load.options.flags import declare
 from llama_load.options.known_secrets import learn_secrets
-from llama_load.options.vllm_flags import explain
+from llama_load.options.others_flags import explain
 from llama_load.swarm import rpc
 from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs

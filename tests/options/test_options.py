@@ -13,8 +13,8 @@ from llama_load.metrics.slo import Slo
 from llama_load.options.flags import FLAGS
 from llama_load.options.locust_flags import with_first_load
 from llama_load.options.options import read_options
+from llama_load.options.others_flags import SYNONYMS, in_our_words
 from llama_load.options.secret_flags import redact_command, redact_options
-from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
 from llama_load.preflight.make_manifest import _typed_command
 from llama_load.terminal import STARTED_AS
 
@@ -271,15 +271,17 @@ def test_keys_and_headers_are_hidden_from_the_manifest() -> None:
     assert "secret" not in str(given)
 
 
-def test_flags_of_vllm_bench_serve_are_explained() -> None:
-    """By the name that they have here; others keep argparse's message. Every equivalent that is a
-    flag exists."""
-    assert (
-        in_our_words("unrecognized arguments: --dataset-name=sharegpt --foo")
-        is not None
+def test_flags_of_other_tools_are_explained() -> None:
+    """By the name that they have here; others keep argparse's message."""
+    refused = "unrecognized arguments: "
+    assert in_our_words(f"{refused}--random-input-len 512") == (
+        "--random-input-len of vllm bench serve: write --input-len, with -f synthetic"
     )
-    assert "--input-len, with -f" in str(
-        in_our_words("unrecognized arguments: --random-input-len 512")
+    assert "-f sharegpt_chat" in str(
+        in_our_words(f"{refused}--dataset-name=sharegpt --foo")
+    )
+    assert (
+        in_our_words(f"{refused}--duration 60") == "--duration of other tools: write -t"
     )
     backend = "argument --backend: invalid choice: 'openai-chat' (choose from 'vllm')"
     assert (
@@ -287,11 +289,9 @@ def test_flags_of_vllm_bench_serve_are_explained() -> None:
         == "--backend openai-chat of vllm bench serve: write --endpoint chat"
     )
     assert in_our_words(backend.replace("openai-chat", "vllm-rerank")) == (
-        "--backend vllm-rerank of vllm bench serve: use -f locustfiles/rerank.py"
+        "--backend vllm-rerank of vllm bench serve: write -f embeddings or rerank"
     )
-    assert in_our_words("unrecognized arguments: --foo") is None
+    assert in_our_words(f"{refused}--foo") is None
     ours = {flag.name for flag in FLAGS}
-    assert not ours & set(EQUIVALENTS), "what has the same name needs no explanation"
-    for text in EQUIVALENTS.values():
-        named = text.split(",")[0].split()[0]
-        assert not named.startswith("--") or named in ours | {"--host"}
+    assert not ours & set(SYNONYMS), "what has the same name needs no explanation"
+    assert set(SYNONYMS.values()) <= ours | {"--host", "-u", "-t"}

@@ -18,6 +18,7 @@ ALLOWED = {
     "comparison/foreign_results.py": "vllm is a client of vLLM's benchmark there",
     "record/recorded_server.py": "whose log has causes; that of another server has none of its lines",
     "options/vllm_command.py": "the program whose commands it reads",
+    "options/vllm_options.py": "the same",
     "comparison/warnings.py": "searched in labels that people or other tools wrote",
 }
 
