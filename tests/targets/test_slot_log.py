@@ -9,6 +9,7 @@ from llama_load.topics.reprocessing.causes import (
     CLEARED,
     EVICTED,
     OTHER_SLOT,
+    SLEPT,
     TAKEN,
     TEMPLATE,
     UNKNOWN,
@@ -36,6 +37,7 @@ REMOVED = "0.03 W srv         alloc:  - making room for prompt cache entry, remo
 CLEARING = (
     "0.03 I slot prompt_clear: id  {slot} | task -1 | clearing prompt with 900 tokens"
 )
+WOKE = "0.03 I srv  handle_sleep: server is exiting sleeping state"
 GAP = "… (the middle of the log is left out)"
 
 
@@ -83,6 +85,17 @@ def test_the_slot_tells_the_cause() -> None:
     assert cause(*first, *beside, *task(2, 0, "0.402")) == TEMPLATE
     assert cause(*first, *task(2, 0, "1.000")) == UNKNOWN
     assert cause(*first, GAP, *again) == UNKNOWN
+
+
+def test_a_sleep_empties_all_slots_whatever_else_there_was() -> None:
+    first = task(0, 0)
+    again = task(2, 0)
+    assert cause(*first, WOKE, *again) == SLEPT
+    assert cause(*first, WOKE, *task(2, 1)) == SLEPT
+    assert cause(*first, *task(1, 0), WOKE, *again) == SLEPT
+    assert cause(*first, GAP, WOKE, *again) == SLEPT
+    # Neither before the turn before nor after this one.
+    assert cause(WOKE, *first, *again, WOKE) == TEMPLATE
 
 
 def test_without_a_log_a_lone_slot_tells_the_cause() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from llama_load.foreign_text import printable
 from llama_load.observed.server_description import Buffers
 from llama_load.targets.servers.server_kind import LogFact
+from llama_load.targets.servers.slot_log import WOKE
 
 MOST_LINE_CHARS = 500
 MOST_DEVICES = 256
@@ -138,7 +139,6 @@ _EVICTED = re.compile(
 _SHIFT = re.compile(r"slot context shift, n_keep")
 _SAVES_PROMPT = re.compile(r" prompt_save: +- saving prompt with length ")
 _STAMP = re.compile(r"(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3}) ")
-_WOKE = "server is exiting sleeping state"  # --sleep-idle-seconds
 
 
 @dataclass(slots=True)
@@ -260,7 +260,7 @@ def read_log(
             log.fit_lines = [*log.fit_lines, match[1]][-MOST_FIT_LINES:]
         log.evictions += _EVICTED.search(line) is not None
         log.context_shifts += _SHIFT.search(line) is not None
-        log.wakes += _WOKE in line
+        log.wakes += WOKE in line
         stamp_ms = _stamp_ms(line)
         if saving_since_ms is not None and stamp_ms is not None:
             log.prompt_saves_ms += max(0.0, stamp_ms - saving_since_ms)

@@ -9,6 +9,7 @@ Lines of its default log level, 2025 and 2026 (tools/server/server-context.cpp, 
     slot print_timing: id  0 | task 9 | prompt eval time =     441.20 ms /  1009 tokens (…
     slot print_timing: id  0 | task 9 |        eval time =      31.83 ms /     8 tokens (…
     srv         alloc:  - making room for prompt cache entry, removing oldest entry (…
+    srv  handle_sleep: server is exiting sleeping state
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _NO_CACHE = "prompt cache is disabled"
 _REMOVED = "removing oldest entry"
 _CLEARED = "clearing prompt with"
 _STARTS = "system_info: n_threads"
+WOKE = "server is exiting sleeping state"  # --sleep-idle-seconds
 
 
 @dataclass(slots=True)
@@ -61,12 +63,14 @@ class SlotLog:
     """The requests in the order in which they began; `has_prompt_cache`: the one in memory
     (--cache-ram); `removals`: for each entry removed from it for lack of room, the number of
     requests that had begun; `clearings`: the same for each slot that was cleared, with the slot;
-    `gaps`: the same for each place where lines are missing."""
+    `wakes`: the same for each time that the server loaded its model again after a sleep, with empty
+    slots and caches; `gaps`: the same for each place where lines are missing."""
 
     tasks: list[SlotTask] = field(default_factory=list)
     has_prompt_cache: bool = True
     removals: list[int] = field(default_factory=list)
     clearings: list[tuple[int, int]] = field(default_factory=list)
+    wakes: list[int] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
 
 
@@ -87,6 +91,8 @@ def read_slot_log(lines: Iterable[str], gap: str = "") -> SlotLog:
             log.has_prompt_cache = False
         elif _REMOVED in text:
             log.removals.append(len(log.tasks))
+        elif WOKE in text:
+            log.wakes.append(len(log.tasks))
         match = _OF_SLOT.search(text)
         if match is None:
             continue

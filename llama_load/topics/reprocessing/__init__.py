@@ -11,6 +11,7 @@ from llama_load.topics.reprocessing.causes import (
     PREEMPTED,
     ROUNDED,
     SHIFT,
+    SLEPT,
     TAKEN,
     TEMPLATE,
     TEXT,
@@ -71,6 +72,7 @@ REPROCESSING = Topic(
         BLOCKS: "已从 KV 缓存的块中移除",
         ROUNDED: "按块大小取整",
         CLEARED: "槽位已被清空",
+        SLEPT: "服务器休眠过",
         OTHER_SLOT: "选择了另一个槽位",
         COULD: (
             "可缓存的是对话上一轮的提示词，否则是服务器之前已有的最长开头；"

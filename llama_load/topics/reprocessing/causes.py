@@ -20,6 +20,7 @@ PREEMPTED = "a preemption freed its blocks"
 BLOCKS = "evicted from the KV cache's blocks"
 ROUNDED = "block size rounding"
 CLEARED = "the slot was cleared"
+SLEPT = "the server slept"
 OTHER_SLOT = "another slot was chosen"
 UNKNOWN = "unknown"
 
@@ -40,6 +41,7 @@ REMEDIES = {
     BLOCKS: "more memory for the KV cache, or a KV connector such as LMCache",
     ROUNDED: "a smaller --block-size: only whole blocks are cached",
     CLEARED: "a larger -c: slots share one KV cache, which was full",
+    SLEPT: "a --sleep-idle-seconds above the longest pause of the load",
     OTHER_SLOT: "a lower --slot-prompt-similarity",
     UNKNOWN: "start the server with llama-load serve, so that its log is known",
 }
@@ -120,7 +122,10 @@ def _by_log(
     *,
     is_turn: bool,
 ) -> Cause:
+    """What a line says comes before what follows from the lines that there are not."""
     since = range(before.number + 1, now.number + 1)
+    if any(at in since for at in log.wakes):
+        return Cause(SLEPT)
     if any(at in since for at in log.gaps):
         return Cause(UNKNOWN)
     if now.forced:
