@@ -47,7 +47,7 @@ LEAST_AT_PLACE = 0.3
 ROUNDING = 1e-6
 # Answers whose gaps show how much the prompts of others stretch them, and what is read of them.
 SAMPLED = 300
-STREAM_COLUMNS = ("itl_ms", "first_token_mono_ns", "ttft_ms")
+STREAM_COLUMNS = ("itl_ms", "first_token_mono_ns", "ttft_ms", "server_predict_ms")
 # Answers that are compared with all others.
 MOST_COMPARED = 1000
 
@@ -173,11 +173,13 @@ def _spread(count: int, most: int) -> Instants:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One answer: its first token and the gaps after it."""
+    """One answer: its first token and the gaps after it; `server_ms`: the server's time for its
+    tokens, NaN where it reports none."""
 
     first_ns: int
     ttft_ms: float
     gaps_ms: Values
+    server_ms: float
 
 
 def sampled(judged: Records) -> Iterator[Stream]:
@@ -187,9 +189,15 @@ def sampled(judged: Records) -> Iterator[Stream]:
     ends = np.cumsum(sizes)
     first_ns = few.optional_instants("first_token_mono_ns")
     ttft_ms = few.numbers("ttft_ms")
+    server_ms = few.numbers("server_predict_ms")
     for row in np.flatnonzero(sizes > 1):
         own_ms = gaps_ms[ends[row] - sizes[row] : ends[row]]
-        yield Stream(int(first_ns[row]), float(ttft_ms[row]), own_ms.astype(np.float64))
+        yield Stream(
+            int(first_ns[row]),
+            float(ttft_ms[row]),
+            own_ms.astype(np.float64),
+            float(server_ms[row]),
+        )
 
 
 def _later_ratio(streams: Sequence[Stream]) -> float:

@@ -194,6 +194,31 @@ def test_a_first_event_before_its_token_is_named_by_the_servers_time() -> None:
     assert "stretched_stream_ratio" not in found
 
 
+@pytest.mark.parametrize("is_invented", [False, True])
+def test_first_gaps_and_the_servers_time_are_compared_in_each_answer(
+    is_invented: bool,
+) -> None:
+    """In half of the answers the first gap is 100 ms longer. Something invents their first events,
+    or they waited for the prompts of others, which is the server's own time, and what took 60 ms
+    longer are other answers: in the mean both are much of the 30 or 50 ms."""
+    own_ms = GAP_MS * (TOKENS - 1)
+    rows = []
+    for number, each in enumerate(answers(server_prompt_ms=95.0)):
+        gaps_ms = [GAP_MS] * (TOKENS - 1)
+        server_ms = own_ms
+        if number % 2:
+            gaps_ms[0] += 100.0
+            server_ms += 0.0 if is_invented else 100.0
+        elif not is_invented:
+            for place in range(TOKENS // 2, TOKENS - 1):
+                gaps_ms[place] += 60.0 / (TOKENS - 1 - TOKENS // 2)
+        rows.append(
+            replace(_at(each, 5000 * number, gaps_ms), server_predict_ms=server_ms)
+        )
+    found = bad(of(rows))
+    assert ("early_first_ratio" in found) is is_invented
+
+
 def test_time_before_the_first_token_is_judged_against_ttft() -> None:
     """80 of 180 ms of TTFT are nobody's: 4 % of E2EL."""
     rows = [

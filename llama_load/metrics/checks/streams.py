@@ -38,8 +38,11 @@ LEAST_STRETCHED_MS = 5.0
 # Where the means differ by less than this part of the differences in single answers, some of them
 # took longer and others shorter.
 STEADY = 0.5
-# The first gaps have at least this part of what nothing else explains.
+# The excess of a first gap and the time that nothing else explains are one if the smaller is at
+# least this part of the larger.
 IN_FIRST_GAPS = 0.8
+# Of the time that nothing else explains, answers in which both are one have at least this part.
+IN_SUCH_ANSWERS = 0.5
 
 
 def held_back(evidence: Evidence) -> Iterator[Check]:
@@ -201,19 +204,36 @@ def stretched(evidence: Evidence) -> Iterator[Check]:
 
 def _began_early(evidence: Evidence, longer_ms: float) -> float:
     """The share of answers whose first gap is long, where the first gaps have nearly all of the
-    time by which streams took longer than the server; else 0."""
-    excess_ms = []
-    long = 0
-    for stream in sampled(evidence.records.ok()):
-        others_ms = stream.gaps_ms[1:]
-        if not len(others_ms):
-            continue
-        usual_ms = float(np.median(others_ms))
-        excess_ms.append(stream.gaps_ms[0] - usual_ms)
-        long += bool(stream.gaps_ms[0] > EARLY_BY_GAP * usual_ms)
-    if not excess_ms or np.mean(excess_ms) < IN_FIRST_GAPS * longer_ms:
+    time by which streams took longer than the server; else 0.
+
+    In each answer where the server reports its time in each: the prompts of others make first gaps
+    longer, too, and that is the server's own time.
+    """
+    streams = [
+        stream for stream in sampled(evidence.records.ok()) if len(stream.gaps_ms) > 1
+    ]
+    if not streams:
         return 0.0
-    return long / len(excess_ms)
+    firsts_ms = np.array([stream.gaps_ms[0] for stream in streams])
+    usual_ms = np.array([np.median(stream.gaps_ms[1:]) for stream in streams])
+    server_ms = np.array([stream.server_ms for stream in streams])
+    took_ms = np.array([stream.gaps_ms.sum() for stream in streams])
+    excess_ms = firsts_ms - usual_ms
+    is_long = firsts_ms > EARLY_BY_GAP * usual_ms
+
+    if np.isnan(server_ms).any():
+        mean_ms = float(excess_ms.mean())
+        smaller_ms = min(mean_ms, longer_ms)
+        if smaller_ms < IN_FIRST_GAPS * max(mean_ms, longer_ms):
+            return 0.0
+        return float(is_long.mean())
+    own_longer_ms = np.maximum(0.0, took_ms - server_ms)
+    smaller = np.minimum(excess_ms, own_longer_ms)
+    larger = np.maximum(excess_ms, own_longer_ms)
+    is_early = is_long & (smaller >= IN_FIRST_GAPS * larger)
+    if own_longer_ms[is_early].sum() < IN_SUCH_ANSWERS * own_longer_ms.sum():
+        return 0.0
+    return float(is_early.mean())
 
 
 def _of_answers(evidence: Evidence) -> _Spans | None:
