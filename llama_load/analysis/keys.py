@@ -13,6 +13,7 @@ from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.spoiled import OF_SPEED, spoiled_keys, spoiled_latencies
+from llama_load.metrics.stage_failures import failed_in
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import (
     Distribution,
@@ -26,17 +27,6 @@ from llama_load.targets.apis import APIS
 from llama_load.units import quantity
 
 GOODPUT = "request_goodput"
-# What a proxy or a count does in one stage, it does in all, where it may be below the limit.
-LASTING = frozenset(
-    (
-        "unexplained_ratio",
-        "buffered_ratio",
-        "held_back_ratio",
-        "stretched_stream_ratio",
-        "count_gap_ratio",
-        "uncounted_ratio",
-    )
-)
 
 
 def threshold_keys(percentiles: Sequence[float]) -> list[str]:
@@ -212,28 +202,24 @@ def _is_goodput_spoiled(manifest: Manifest, spoils: Collection[str]) -> bool:
 def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[Check]:
     """Those that spoil figures.
 
-    Of the run all that failed; of a stage its own, those of the whole run, and those of what lasts.
-    So may a change of the server in another stage, where this one cannot show that it had ended.
+    Of the run all that failed; of a stage those about it (see `failed_in`). So may be a change of
+    the server in another stage, where this one cannot show that it had ended.
     """
-    failed = []
+    if stage is None:
+        return [check for check in checks if not check.ok]
+    checks = list(checks)
+    failed = failed_in(checks, stage.name)
     for check in checks:
-        is_about = (
-            stage is None or check.stage in (None, stage.name) or check.name in LASTING
-        )
-        if check.ok:
-            continue
-        if is_about:
-            failed.append(check)
-        elif check.name == CHANGED and not _was_the_same(stage):
+        is_of_another = check.stage not in (None, stage.name)
+        is_change = check.name == CHANGED and not check.ok
+        if is_of_another and is_change and not _was_the_same(stage):
             failed.append(_may_have_lasted(check))
 
     return failed
 
 
-def _was_the_same(stage: StageFigures | None) -> bool:
+def _was_the_same(stage: StageFigures) -> bool:
     """Whether a stage shows that the server was the same in all of it."""
-    if stage is None:
-        return True
     return all(check.passed for check in stage.main if check.name == CHANGED)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -21,7 +21,8 @@ from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN
+from llama_load.metrics.stage_failures import failed_in
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 SUMMARY = "summary.json"
 OURS = "llama_load"
@@ -55,6 +56,19 @@ class SummaryVerdict(msgspec.Struct):
     words: list[str] = []
     headline: str = ""
     checks: list[SummaryCheck] = []
+
+    def of_stage(self, stage: str) -> SummaryVerdict:
+        """The verdict on a stage, with the failed checks about it, the gravest first, alone."""
+        failed = []
+        for check in failed_in(self.checks, stage):
+            if check.word is not None:
+                failed.append(check)
+        spoken = {check.word for check in failed}
+        words = [word for word in WORDS if word in spoken] or [VALID]
+        headline = words[0]
+        if failed:
+            headline += f": {failed[0].text}"
+        return SummaryVerdict(words[0], words, headline, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +143,12 @@ class RunSummary:
         if not isinstance(found, list):
             return []
         return [text for text in found if isinstance(text, str)]
+
+    def judged_in(self, stage: str) -> RunSummary:
+        """The same summary with the verdict on a stage in place of the run's."""
+        if self.verdict is None or not stage:
+            return self
+        return replace(self, verdict=self.verdict.of_stage(stage))
 
     def doubts(self, stage: str = "") -> dict[str, str]:
         """Keys whose number is uncertain, of the run or of a stage, and why."""

@@ -289,33 +289,23 @@ def _named_fields(values: object) -> list[tuple[str, Any]]:
 def _words_and_cause(
     verdict: SummaryVerdict | None, part: str
 ) -> tuple[tuple[str, ...], str]:
-    """The words but VALID, and their cause.
-
-    Of a stage those of its own checks and of the whole run's.
-    """
+    """The words but VALID, and their cause; of a stage those of the checks about it."""
     if verdict is None:
         why = "its summary.json has no verdict that can be read"
         return ("without a verdict",), why
 
-    if not part:
-        words = []
-        for word in verdict.words:
-            if word in WORDS and word != VALID:
-                words.append(word)
+    why = verdict.headline
+    if part:
+        verdict = verdict.of_stage(part)
+        why = ""
+        if verdict.checks:
+            why = verdict.checks[0].text
+    words = []
+    for word in verdict.words:
+        if word in WORDS and word != VALID:
+            words.append(word)
 
-        return tuple(words), text(verdict.headline)
-
-    failed = []
-    for check in verdict.checks:
-        if not check.ok and check.word is not None and check.stage in (None, part):
-            failed.append(check)
-    if not failed:
-        return (), ""
-
-    of_checks = {check.word for check in failed}
-    gravest_first = tuple(word for word in WORDS if word in of_checks)
-
-    return gravest_first, text(failed[0].text)
+    return tuple(words), text(why)
 
 
 def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -460,17 +450,16 @@ def identity_of(values: Mapping[str, float | None], part: str = "") -> str:
 
 
 def _spoiled(verdict: SummaryVerdict | None, part: str) -> tuple[str, ...]:
-    """The latencies that failed checks spoil, where the run can be compared otherwise.
-
-    Of a stage: by its own checks and those of the whole run.
-    """
+    """The latencies that failed checks spoil, where the run can be compared otherwise; of a stage
+    by those about it."""
     if verdict is None:
         return ()
 
+    if part:
+        verdict = verdict.of_stage(part)
     spoiled: dict[str, None] = {}
     for check in verdict.checks:
-        is_of_part = not part or check.stage in (None, part)
-        if check.word == BLURRED and not check.ok and is_of_part:
+        if check.word == BLURRED and not check.ok:
             spoils = check.spoils or LIMITS[check.name].spoils
             spoiled |= dict.fromkeys(spoiled_latencies(spoils))
     return tuple(spoiled)

@@ -9,6 +9,7 @@ import pytest
 from llama_load.analysis.keys import spoiled
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import CHANGED
+from llama_load.metrics.stage_failures import failed_in
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import summarize
 from tests.make_records import manifest, record, table
@@ -42,3 +43,18 @@ def test_another_flaw_of_one_stage_marks_no_other() -> None:
     late = replace(limited("late_p99_ms", 1e9, "late"), stage="1")
     assert not late.ok
     assert spoiled(manifest(), [late], stage("2", UNKNOWN)) == {}
+
+
+def test_a_failure_of_one_stage_is_no_failure_of_another() -> None:
+    """Nor where it fails the sum of the run, too. What fails in none of them alone, and what a
+    proxy does, is about all."""
+    late = limited("late_p99_ms", 1e9, "late", spoils=("TTFT",))
+    held = limited("held_back_ratio", 1.0, "held back")
+    of_2 = replace(late, stage="2")
+    assert not late.ok
+    assert failed_in([late, of_2], "1") == []
+    assert failed_in([late, of_2], "2") == [of_2]
+    assert failed_in([late], "1") == [late]
+    assert failed_in([replace(held, stage="2")], "1") == [replace(held, stage="2")]
+    assert spoiled(manifest(), [late, of_2], stage("1", SAME)) == {}
+    assert "mean_ttft_ms" in spoiled(manifest(), [late, of_2], stage("2", SAME))

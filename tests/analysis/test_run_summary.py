@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -118,3 +119,16 @@ def test_texts_are_printable_and_a_stage_has_its_own_doubts() -> None:
         and summary.doubts("1") == {"p99_ttft_ms": "few\ufffd"}
         and summary.doubts() == {}
     )
+
+
+def test_the_verdict_on_a_stage_has_no_failure_of_another() -> None:
+    """Requests that failed at 16 users are among those of the run, too."""
+    failing = {"name": "failure_ratio", "ok": False, "text": "12 of 20 failed"}
+    checks = [failing, failing | {"stage": "16"}]
+    verdict = {"words": ["FAILED"], "headline": "FAILED: 12 of 20", "checks": checks}
+    stages: dict[str, Any] = {"1": {}, "16": {}}
+    summary = summary_of({"llama_load": {"verdict": verdict, "by_stage": stages}})
+    assert summary.judged_in("1").words == ["VALID"]
+    assert summary.judged_in("16").words == ["FAILED"]
+    assert summary.judged_in("16").headline == "FAILED: 12 of 20 failed"
+    assert summary.judged_in("").headline == "FAILED: 12 of 20"

@@ -89,7 +89,7 @@ def planned_concurrency(cell: Cell) -> list[str]:
 
 def reported_facts(cell: Cell, summary: RunSummary) -> dict[str, str]:
     """Facts that the run reports; of a server that runs already also what it is."""
-    facts = {"verdict": summary.shown.partition(", ")[0]}
+    facts = {}
     if cell.server.kind == URL:
         reported_kind = str(summary.figures.get("backend") or "")
         facts["model"] = str(summary.figures.get("model_id") or "")

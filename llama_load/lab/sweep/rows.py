@@ -237,12 +237,14 @@ def _add_stage(
         why = f"no request succeeded: {row.facts['reasons'] or 'none ended'}"
         row.reasons |= dict.fromkeys(figures, why)
 
+    judged = summary.judged_in(name)
+    row.facts["verdict"] = judged.shown.partition(", ")[0]
     # The server's own timings of a test are not blurred by how its answers arrive.
     excluding = (FAILED, INCOMPLETE) if cell.load.test else NOT_RANKED
     row.is_ranked = bool(completed) and not any(
-        word in excluding for word in summary.words
+        word in excluding for word in judged.words
     )
-    row.cause = summary.headline or "no verdict"
+    row.cause = judged.headline or "no verdict"
     if cell.load.test and summary.disturbed:
         row.is_ranked = False  # other programs slowed down what the server timed
         row.cause = summary.disturbed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,8 @@ MOST_PARTS = 5
 
 
 def stages(figures: list[StageFigures]) -> Iterator[Check]:
-    """Stages that did not end or did not reach their concurrency, and the largest share of requests
-    that ended after their stage."""
+    """Stages that did not end or did not reach their concurrency, and those of whose requests too
+    many ended after them, else the one with the largest share of such."""
     if not figures:
         return
     missing = [stage.name for stage in figures if not stage.is_whole]
@@ -52,14 +53,24 @@ def stages(figures: list[StageFigures]) -> Iterator[Check]:
             len(missing),
             f"stages that did not end: {', '.join(missing)}",
         )
-    missed = [stage.name for stage in figures if not stage.is_reached]
-    if missed:
-        text = f"stages that did not reach their concurrency (think times, or lost users): {', '.join(missed)}"
-        yield limited("missed_levels", len(missed), text)
-    worst = max(figures, key=lambda stage: stage.crossing_ratio)
-    if ratio := worst.crossing_ratio:
-        text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are left out of its latencies"
-        yield limited("crossing_ratio", ratio, text)
+    for stage in figures:
+        if not stage.is_reached:
+            text = "its concurrency was not reached (think times, or lost users)"
+            missed = limited("missed_levels", 1, text)
+            yield replace(missed, stage=stage.name)
+    crossing = [_crossing(stage) for stage in figures if stage.crossing_ratio]
+    failed = [check for check in crossing if not check.ok]
+    if crossing and not failed:
+        failed = [max(crossing, key=lambda check: check.value or 0.0)]
+    yield from failed
+
+
+def _crossing(stage: StageFigures) -> Check:
+    ratio = stage.crossing_ratio
+    text = (
+        f"{ratio:.0%} of its requests ended after it and are left out of its latencies"
+    )
+    return replace(limited("crossing_ratio", ratio, text), stage=stage.name)
 
 
 def dropped(evidence: Evidence) -> Iterator[Check]:
