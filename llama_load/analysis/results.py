@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_load import exit_codes
 from llama_load.analysis.counter_resets import without_resets
+from llama_load.analysis.ended_servers import until_the_servers_end
 from llama_load.analysis.gather_evidence import (
     cut_ns,
     evidence_of_run,
@@ -124,6 +125,9 @@ def analyze(run: Run) -> Results:
     Raises RunError: the manifest asks for what there is not.
     """
     _check(run.manifest)
+    recorded = len(run.records)
+    run = until_the_servers_end(run)
+    after_servers = recorded - len(run.records)
     run = without_probes(without_resets(run))
     manifest = run.manifest
     # With --hand-over the counters are about more requests than the measured ones, some of which
@@ -204,6 +208,7 @@ def analyze(run: Run) -> Results:
     evidence = evidence_of_run(
         run, measured, total, parts=parts.total, counted=counted, probes=probes
     )
+    evidence = replace(evidence, after_servers=after_servers)
     constant = replace(
         evidence, is_steady=evidence.is_steady and _is_constant(manifest)
     )

@@ -106,6 +106,7 @@ class Evidence:
     server_endings: Sequence[
         str
     ] = ()  # the last words of servers that ended during the run
+    after_servers: int = 0  # requests that came when no server was left
     hang_ups: Sequence[HangUpCheck] = ()  # of the servers, where users hung up
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     draft_models: Sequence[str] = ()  # servers that were started with one

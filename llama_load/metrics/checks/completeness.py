@@ -65,7 +65,10 @@ def server_endings(evidence: Evidence) -> Iterator[Check]:
     """Servers that ended during the run, and why. The end of their log is in the section about the
     server."""
     for words in evidence.server_endings:
-        yield limited("server_endings", 1, reason_of_an_end(words))
+        text = reason_of_an_end(words)
+        if evidence.after_servers:
+            text += f"; {quantity(evidence.after_servers, 'request')} that came later are in no figure"
+        yield limited("server_endings", 1, text)
 
 
 def changed_records(evidence: Evidence) -> Check:
