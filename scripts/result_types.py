@@ -347,6 +347,8 @@ class Summary(Flat):
     request_rate: float | str | None
     burstiness: float
     max_concurrency: int | None
+    server_queue_times: NotRequired[list[float | None]]
+    server_ttfts: NotRequired[list[float | None]]
     llama_load: Ours
 
 

@@ -13,6 +13,9 @@ from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.units import NS_PER_MS
 
 E2EL = "E2EL (ms)"
+TTFT = "TTFT (ms)"
+IN_QUEUE = "wait in the queue (ms)"
+PREFILL = "prefill (ms)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,10 @@ def side_by_side(records: Records, counters: ServerCounters | None) -> list[Side
     if counters is None:
         return pairs
     if counters.times is not None and counters.times.requests > 0:
-        pairs += _of_histograms(ok, counters.times)
+        known = {pair.name for pair in pairs}
+        for pair in _of_histograms(ok, counters.times):
+            if pair.name not in known:
+                pairs.append(pair)
     for name, column, server in (
         ("output tokens", "output_tokens", counters.output_tokens),
         ("prompt tokens", "prompt_tokens", counters.prompt_tokens),
@@ -71,15 +77,23 @@ def side_by_side(records: Records, counters: ServerCounters | None) -> list[Side
 
 
 def _of_answers(ok: Records) -> list[SidePair]:
-    """From llama-server's `timings` in each answer; prefill only where the headers show when it
-    began."""
+    """From llama-server's `timings` in each answer, prefill only where the headers show when it
+    began; and from vLLM's `metrics`."""
     prefill_ms = ok.numbers("ttft_ms") - _until_headers_ms(ok)
     prompt_ms = ok.numbers("server_prompt_ms")
     decode_ms = _decode_ms(ok)
     predict_ms = ok.numbers("server_predict_ms")
     both = ~np.isnan(prefill_ms) & ~np.isnan(prompt_ms)
     decoded = ~np.isnan(decode_ms) & ~np.isnan(predict_ms)
+    in_queue_ms = ok.numbers("server_queue_ms")
+    first_ms = in_queue_ms + prompt_ms
+    queued = ~np.isnan(first_ms)
     return [
+        SidePair(
+            TTFT,
+            mean((ok.numbers("ttft_ms") - _connect_ms(ok))[queued]),
+            mean(first_ms[queued]),
+        ),
         SidePair(
             "headers to first token (ms)", mean(prefill_ms[both]), mean(prompt_ms[both])
         ),
@@ -88,18 +102,18 @@ def _of_answers(ok: Records) -> list[SidePair]:
             mean(decode_ms[decoded]),
             mean(predict_ms[decoded]),
         ),
+        SidePair(IN_QUEUE, None, mean(in_queue_ms[queued])),
+        SidePair(PREFILL, None, mean(prompt_ms[queued])),
     ]
 
 
 def _of_histograms(ok: Records, times: ServerTimes) -> list[SidePair]:
     """From vLLM's histograms: sums / requests. The client's times are without connecting, which the
     server does not see."""
-    connect_ms = np.nan_to_num(ok.numbers("connect_ms")) + np.nan_to_num(
-        ok.numbers("tls_ms")
-    )
+    connect_ms = _connect_ms(ok)
     return [
         SidePair(
-            "TTFT (ms)",
+            TTFT,
             mean(ok.numbers("ttft_ms") - connect_ms),
             times.ttft_ms / times.requests,
             coarse=True,
@@ -116,16 +130,19 @@ def _of_histograms(ok: Records, times: ServerTimes) -> list[SidePair]:
             times.decode_ms / times.requests,
             coarse=True,
         ),
+        SidePair(IN_QUEUE, None, times.queue_ms / times.requests, coarse=True),
         SidePair(
-            "wait in the queue (ms)", None, times.queue_ms / times.requests, coarse=True
-        ),
-        SidePair(
-            "prefill (ms)",
+            PREFILL,
             None,
             times.prefill_ms / times.requests,
             coarse=True,
         ),
     ]
+
+
+def _connect_ms(ok: Records) -> Durations:
+    connect_ms = np.nan_to_num(ok.numbers("connect_ms"))
+    return connect_ms + np.nan_to_num(ok.numbers("tls_ms"))
 
 
 def _until_headers_ms(ok: Records) -> Durations:

@@ -55,7 +55,8 @@ PARTS = (
     Part(
         "slot_wait",
         "wait for a slot",
-        "sent to the instant at which a slot was free, by the ends of the requests that were sent before",
+        "sent to the instant at which a slot was free, by the ends of the requests that were sent before; the server's own time "
+        "in its queue where each answer reports it",
     ),
     Part(
         "batch_wait",
@@ -71,7 +72,8 @@ PARTS = (
     Part(
         "prefill",
         "prefill",
-        "start of the prompt to first token; while k prompts were processed at once, 1 / k of that time",
+        "start of the prompt to first token; while k prompts were processed at once, 1 / k of that time, or all of it where the "
+        "server reports its queue: it processes them together",
     ),
     Part(
         "decode_alone",
@@ -172,7 +174,7 @@ class _Spans:
     request has a slot; else sent. `begun`: the earlier of prompt and such headers. `last`: its last
     token; its end if it failed. An answer that was not streamed has no first token: the server's
     times count back from its end. `predicted`: the server's own time for the answer, -1 where it
-    reports none.
+    reports none; `own_queue`: its own time in the server's queue, likewise.
     """
 
     def __init__(self, records: Records) -> None:
@@ -189,6 +191,7 @@ class _Spans:
             for name in ("server_prompt_ms", "server_predict_ms")
         )
         queue_ns = _known_ns(records.numbers("queue_ms"))
+        self.own_queue = _known_ns(records.numbers("server_queue_ms"))
         e2el_ms = records.numbers("e2el_ms")
         self.counts = records.equals("status", OK) & ~np.isnan(e2el_ms)
         self.has_images = records.numbers("images") > 0
@@ -197,6 +200,7 @@ class _Spans:
             (prompt_ns >= 0) & (predicted >= 0) & (self.streamed | self.counts)
         )
         self.knows_prompt = self.has_times | (queue_ns >= 0)
+        self.has_queue = self.has_times & (self.own_queue >= 0)
         self.was_prefilled = self.streamed | self.knows_prompt
         self.predicted = np.where(self.has_times, predicted, -1)
         last_ns = np.where(
@@ -220,9 +224,8 @@ class _Spans:
             self.sent,
             self.first,
         )
-        self.begun = np.where(
-            queue_ns >= 0, np.minimum(headers, self.prompt), self.prompt
-        )
+        is_held = (queue_ns >= 0) & ~self.has_queue
+        self.begun = np.where(is_held, np.minimum(headers, self.prompt), self.prompt)
 
 
 def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
@@ -265,12 +268,14 @@ def _queue_excess_ms(spans: _Spans, granted: Instants, slots: int) -> Durations:
     own = spans.first - spans.prompt + spans.predicted
     took = np.where(is_told, own, np.maximum(0, spans.ended - granted))
     told = queue_grants(spans.sent, took, slots)
-    return (granted - np.minimum(told, spans.begun)) / NS_PER_MS
+    excess = granted - np.minimum(told, spans.begun)
+    return np.where(spans.has_queue, 0, excess) / NS_PER_MS
 
 
 def _granted(spans: _Spans, slots: int) -> Instants:
     """When each request got a slot, by the ends of those before it, before its prompt began."""
     granted = slot_grants(spans.sent, spans.ended, slots)
+    granted = np.where(spans.has_queue, spans.begun, granted)
     return np.clip(granted, spans.sent, spans.begun)
 
 
@@ -280,9 +285,14 @@ def _before_the_answer(
     """Connecting, waiting and prefill. `granted`: see `_granted`; None: slots are not known."""
     knows = spans.knows_prompt
     images = spans.has_images
-    has_slots = np.full(len(knows), granted is not None)
+    has_slots = np.full(len(knows), granted is not None) | spans.has_queue
     if granted is None:
         granted = spans.begun
+    waited = np.where(
+        spans.has_queue,
+        np.minimum(spans.own_queue, spans.begun - spans.sent),
+        granted - spans.sent,
+    )
     others = np.minimum(prefills.covered(granted, spans.begun), spans.begun - granted)
     # A text is begun at once when it has a slot and a batch. Images are read before: while it waits
     # for a slot, or after sending.
@@ -291,13 +301,14 @@ def _before_the_answer(
     )
     prefill = spans.first - spans.prompt
     own = np.minimum(prefills.share(spans.prompt, spans.first), prefill)
+    own = np.where(spans.has_queue, prefill, own)
     return {
         "earlier_tries": (
             spans.tried > spans.started,
             (spans.tried - spans.started).astype(np.float64),
         ),
         "connect": (spans.counts, (spans.sent - spans.tried).astype(np.float64)),
-        "slot_wait": (knows & has_slots, (granted - spans.sent).astype(np.float64)),
+        "slot_wait": (knows & has_slots, waited.astype(np.float64)),
         "batch_wait": (knows & has_slots, others + (prefill - own)),
         "image_prefill": (knows & images, own + np.where(has_slots, reading, 0.0)),
         "prefill": (knows & ~images, own),

@@ -103,6 +103,12 @@ class TokenCounts:
         return fallen
 
 
+def has_timings(records: Records) -> NDArray[np.bool_]:
+    """Answers with llama-server's `timings`, which count their tokens a second time. (vLLM's own
+    times come without counts.)"""
+    return records.has("server_predict_ms") & ~records.has("server_queue_ms")
+
+
 def token_counts(records: Records, counters: ServerCounters | None) -> TokenCounts:
     """The comparison. `counters`: of all servers together."""
     counts = counts_of(records)
@@ -122,7 +128,7 @@ def token_counts(records: Records, counters: ServerCounters | None) -> TokenCoun
         gap = np.nan_to_num(np.where(rows, more + less, 0.0))
         reported = counts.tokens[rows].sum()
         ratio = float(gap.sum() / max(1.0, reported))
-        by_timings = bool(records.has("server_predict_ms")[rows].all())
+        by_timings = bool(has_timings(records)[rows].all())
         less_here = np.nan_to_num(np.where(rows, less, 0.0))
         fewer = float(less_here.sum()) > gap.sum() / 2
         falls_back = ratio > MOVES_COUNTS and (
@@ -280,7 +286,7 @@ def _explained(records: Records, *, is_confirmed: bool) -> NDArray[np.float64]:
         known("stop_bytes") + HELD_SHARE * known("output_tokens"),
         0.0,
     )
-    confirmed = records.has("server_predict_ms") | is_confirmed
+    confirmed = has_timings(records) | is_confirmed
     formed = records.has("answer_form") & ~records.equals("answer_form", FREE)
     held = np.where((formed | records.has("stop_bytes")) & confirmed, np.inf, held)
     without_text = np.where(counts_of(records).ends_itself, 0.0, 1.0)

@@ -178,7 +178,10 @@ class RequestRecord:
 
     # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
-    server_prompt_ms: float | None = None  # time of the server for them
+    # time in its queue, where it reports that of each request (vLLM)
+    server_queue_ms: float | None = None
+    # time of the server for them; vLLM's is from its queue to the first token
+    server_prompt_ms: float | None = None
     server_predict_ms: float | None = None  # time of the server for the output tokens
     draft_tokens: int | None = None  # proposed by speculative decoding
     draft_accepted: int | None = None  # of these accepted

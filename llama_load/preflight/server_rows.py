@@ -26,6 +26,7 @@ def server_rows(
             if server.log is None:
                 text += "; its log is not known"
             rows.append(PreflightRow("process", text))
+        rows += _times_rows(server)
         if description.context_shift:
             text = (
                 "--context-shift: an answer that fills its slot goes on without the oldest "
@@ -35,6 +36,25 @@ def server_rows(
         if description.rpc:
             rows.append(_rpc_row(description))
     return rows
+
+
+def _times_rows(server: LocalServer) -> list[PreflightRow]:
+    """Whether the server reports its own times of each answer, where a flag decides on that."""
+    target = server.target
+    flag = target.kind.times_flag(target.facts.build)
+    if not flag:
+        return []
+
+    is_on = None
+    if server.can_be_watched and server.process is not None:
+        is_on = server.process.has_flag(flag)
+    if is_on:
+        return []
+    if is_on is None:
+        text = f"the server's own, of each answer, if it was started with {flag}"
+        return [PreflightRow("times", text)]
+    text = f"the server's own are sums alone; {flag} reports those of each answer"
+    return [PreflightRow("times", text, "note")]
 
 
 def _rpc_row(description: ServerDescription) -> PreflightRow:

@@ -29,6 +29,7 @@ from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.observed.other_requests import OtherRequests
+from llama_load.observed.records import Records
 from llama_load.reports.check_lines import statements_json
 from llama_load.reports.sentences import sentences
 from llama_load.reports.telemetry_section import telemetry_json
@@ -36,15 +37,32 @@ from llama_load.result_schemas import VERSIONS
 from llama_load.topics import topics
 from llama_load.units import plain_number
 
+# Requests whose times summary.json lists: half a megabyte. requests.parquet has those of all.
+MOST_LISTED = 20_000
+
 
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
     of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
+    of_vllm |= _own_times(results.run.records.measured())
     version = {result_schemas.KEY: VERSIONS[result_schemas.SUMMARY]}
     every = version | of_vllm | {"llama_load": _ours(results)}
     summary: dict[str, Any] = msgspec.to_builtins(every, enc_hook=_plain)
     return summary
+
+
+def _own_times(measured: Records) -> dict[str, list[float | None]]:
+    """vLLM's own times of each request, s, as `vllm bench serve` has them; no keys where the server
+    reports none, or of too many requests."""
+    if len(measured) > MOST_LISTED or not measured.has("server_queue_ms").any():
+        return {}
+    keys = {"server_queue_times": "server_queue_ms", "server_ttfts": "server_prompt_ms"}
+    times = {}
+    for key, column in keys.items():
+        values_s = measured.numbers(column) / 1e3
+        times[key] = [None if np.isnan(value) else value for value in values_s.tolist()]
+    return times
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -85,18 +85,51 @@ class Speculated(msgspec.Struct, gc=False):
 
 
 class _Metrics(msgspec.Struct, gc=False):
+    """vLLM's, with --enable-per-request-metrics: the time in its queue, from there to the first
+    token, and from the first token to the last."""
+
     speculative_decoding: Speculated | None = None
+    queue_time_ms: object = None
+    time_to_first_token_ms: object = None
+    generation_time_ms: object = None
 
 
 _decode_metrics = msgspec.json.Decoder(_Metrics).decode
 
 
+class ServerTimes(NamedTuple):
+    """The server's own times of a request, ms; None: not reported."""
+
+    queue_ms: float | None = None
+    prompt_ms: float | None = None
+    predict_ms: float | None = None
+
+
+def server_times(timings: Timings | None, metrics: bytes | None) -> ServerTimes:
+    """By llama-server's `timings`, else by vLLM's `metrics`."""
+    if timings is not None:
+        return ServerTimes(None, timings.prompt_ms, timings.predicted_ms)
+    known = _valid_metrics(metrics)
+    if known is None:
+        return ServerTimes()
+    return ServerTimes(
+        _ms(known.queue_time_ms),
+        _ms(known.time_to_first_token_ms),
+        _ms(known.generation_time_ms),
+    )
+
+
 def speculated(metrics: bytes | None) -> Speculated | None:
     """What an answer's `metrics` say of speculative decoding; None if nothing valid."""
+    known = _valid_metrics(metrics)
+    return None if known is None else known.speculative_decoding
+
+
+def _valid_metrics(metrics: bytes | None) -> _Metrics | None:
     if metrics is None:
         return None
     try:
-        return _decode_metrics(metrics).speculative_decoding
+        return _decode_metrics(metrics)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -18,6 +18,7 @@ from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
+from llama_load.targets.usage import server_times
 from llama_load.users.answer_work import TOO_LONG, fault_of
 from llama_load.users.compared_prompts import ComparedPrompt
 from llama_load.users.long_texts import in_thread_if_long, text_digest
@@ -93,7 +94,6 @@ def make_record(
     read = exchange.counts
     token_ns = answer.token_ns
     blank_ns = answer.blank_ns
-    timings = answer.timings
     output = answer.generated
     saves_texts = settings.save_texts
     turn = _turn_facts(sent)
@@ -200,11 +200,7 @@ def make_record(
     if any(number != 1 for number in counts.event_tokens):
         event_tokens = counts.event_tokens
 
-    server_prompt_ms = None
-    server_predict_ms = None
-    if timings:
-        server_prompt_ms = timings.prompt_ms
-        server_predict_ms = timings.predicted_ms
+    own_times = server_times(answer.timings, answer.metrics)
 
     return RequestRecord(
         # who and what
@@ -323,8 +319,9 @@ def make_record(
         first_merged=read.first_merged,
         # what the server reports of itself
         server_prompt_tokens=counts.processed_tokens,
-        server_prompt_ms=server_prompt_ms,
-        server_predict_ms=server_predict_ms,
+        server_queue_ms=own_times.queue_ms,
+        server_prompt_ms=own_times.prompt_ms,
+        server_predict_ms=own_times.predict_ms,
         draft_tokens=counts.draft_tokens,
         draft_accepted=counts.draft_accepted,
     )

@@ -68,6 +68,30 @@ def decode_of(*records: RequestRecord) -> SharedDecode:
     return found
 
 
+def vllm(index: int = 0, *, first_ms: float = 381) -> RequestRecord:
+    """A request as vLLM reports it with --enable-per-request-metrics, sent after 1 ms: 300 ms in
+    the queue, 80 ms from there to the first token, 40 ms to the last."""
+    own = {
+        "server_queue_ms": 300.0,
+        "server_prompt_ms": 80.0,
+        "server_predict_ms": 40.0,
+    }
+    return record(index, first_ms=first_ms, **own)
+
+
+def test_the_servers_own_queue_is_its_wait() -> None:
+    """Whatever was in flight beside it, and whether its slots are known or not."""
+    expected = {"connect": 1, "slot_wait": 300, "prefill": 80, "decode_alone": 40}
+    for slots in (None, 1, 4):
+        assert known(parts_of(vllm(0), vllm(1), slots=slots), 1) == expected
+
+
+def test_what_the_servers_queue_does_not_explain_is_not_attributed() -> None:
+    """50 ms between sending and its queue: reading the prompt, a router."""
+    found = known(parts_of(vllm(first_ms=431), slots=None))
+    assert (found["slot_wait"], found["unattributed"]) == (300, 50)
+
+
 # ------------------------------------------------------------------ they sum to E2EL
 
 instants = st.none() | st.integers(-50, 500).map(lambda ms: ms * MS)
@@ -84,6 +108,7 @@ def any_record(draw: st.DrawFn) -> RequestRecord:
         "sent_mono_ns": draw(instants),
         "queue_ms": draw(times),
         "client_queue_ms": draw(times),
+        "server_queue_ms": draw(times),
         "server_prompt_ms": draw(times),
         "server_predict_ms": draw(times),
         "images": draw(st.sampled_from([None, None, 2])),

@@ -18,7 +18,7 @@ from llama_load.metrics.text_density import (
     shortage,
     shortage_of_turns,
 )
-from llama_load.metrics.token_counts import CALL_TOKENS, MOVES_COUNTS
+from llama_load.metrics.token_counts import CALL_TOKENS, MOVES_COUNTS, has_timings
 from llama_load.metrics.token_span import is_call
 from llama_load.observed.records import Records
 from llama_load.units import quantity
@@ -153,11 +153,7 @@ def uncounted_output(evidence: Evidence) -> Iterator[Check]:
     Counts that a second source of the server confirms (timings, its counters) are not judged.
     Evidence and error rate: see `metrics.text_density`."""
     ok = evidence.records.ok()
-    rows = (
-        ok.has("output_tokens")
-        & ~(ok.numbers("choices") > 1)
-        & ~ok.has("server_predict_ms")
-    )
+    rows = ok.has("output_tokens") & ~(ok.numbers("choices") > 1) & ~has_timings(ok)
     rows &= (ok.numbers("output_tokens") > 0) & ok.has("token_source")
     if not rows.any() or _is_output_counted(evidence):
         return

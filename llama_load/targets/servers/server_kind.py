@@ -180,6 +180,11 @@ class ServerKind:
         /v1/models do."""
         return None
 
+    def times_flag(self, build: str | None) -> str:
+        """With this flag a server of this build reports its own times in each answer, and without
+        it not; "": there is no such flag."""
+        return ""
+
     def body_fields(self, cache_prompt: bool | None) -> dict[str, Any]:
         """Fields that only this kind knows, for the body of a request that generates a text."""
         return (

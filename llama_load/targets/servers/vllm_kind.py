@@ -15,6 +15,7 @@ from llama_load.targets.servers.server_start import Command, ServerSpec, ServerS
 # Since this version it takes `structured_outputs`; before, each kind of form had a field of its
 # own.
 STRUCTURED_OUTPUTS_SINCE = (0, 11)
+REQUEST_METRICS_SINCE = (0, 25)
 
 
 class VllmStart(ServerStart):
@@ -147,6 +148,11 @@ class VllmKind(ServerKind):
             signs.lists_context or signs.form is self.form
         )
         return by_owner or ("version" in signs.version and signs.lists_context)
+
+    def times_flag(self, build: str | None) -> str:
+        """See `ServerKind.times_flag`."""
+        is_old = (_version(build) or REQUEST_METRICS_SINCE) < REQUEST_METRICS_SINCE
+        return "" if is_old else "--enable-per-request-metrics"
 
     def reset_cache(self, session: Session, url: str) -> str:
         """See `ServerKind.reset_cache`."""
