@@ -12,8 +12,12 @@ from typing import Any
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
-from llama_load.metrics.spoiled import OF_SPEED, spoiled_keys, spoiled_latencies
-from llama_load.metrics.stage_failures import failed_in
+from llama_load.metrics.spoiled import (
+    OF_SPEED,
+    failed_in,
+    spoiled_keys,
+    spoiled_latencies,
+)
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import (
     Distribution,

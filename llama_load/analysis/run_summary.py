@@ -21,7 +21,7 @@ from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
-from llama_load.metrics.stage_failures import failed_in
+from llama_load.metrics.spoiled import failed_in
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 SUMMARY = "summary.json"

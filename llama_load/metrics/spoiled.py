@@ -1,8 +1,9 @@
-"""The figures that a failed check spoils."""
+"""The figures that a failed check spoils, and the stages that it is about."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from llama_load.metrics.definitions import LATENCIES
 from llama_load.metrics.definitions import RATES as RATE_KEYS
@@ -39,6 +40,31 @@ _COUNT_KEYS = (
 LEAST_UPPER = 90.0  # upper percentiles are those from here on
 _RATE_OF_CHARS = "output_chars_per_s"  # no metric that runs are compared by
 _WORDS = ("mean", "median", "std")
+# What a proxy or a count does in one stage, it does in all, where it may be below the limit.
+_LASTING = frozenset(
+    (
+        "unexplained_ratio",
+        "buffered_ratio",
+        "held_back_ratio",
+        "stretched_stream_ratio",
+        "count_gap_ratio",
+        "uncounted_ratio",
+    )
+)
+
+
+class Judged(Protocol):
+    """A check: its name, whether it is good, and its stage, None for the whole run."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def ok(self) -> bool: ...  # noqa: D102
+    @property
+    def stage(self) -> str | None: ...  # noqa: D102
+
+
+C = TypeVar("C", bound=Judged)
 
 
 def are_whole(spoils: Collection[str]) -> bool:
@@ -88,3 +114,20 @@ def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[
     if COUNTS in spoils:
         keys += _COUNT_KEYS
     return list(dict.fromkeys(keys))
+
+
+def failed_in(checks: Iterable[C], stage: str) -> list[C]:
+    """The failed checks about a stage, the same in summary.json, sweeps and comparisons: its own,
+    those of the whole run, and those of what lasts.
+
+    Where a check of the whole run failed in single stages, its failure is theirs: 12 of 20 requests
+    that failed at 16 users are a tenth of the run, and nothing at 1 user.
+    """
+    failed = [check for check in checks if not check.ok]
+    of_stages = {check.name for check in failed if check.stage is not None}
+    about = []
+    for check in failed:
+        is_of_run = check.stage is None and check.name not in of_stages
+        if is_of_run or check.stage == stage or check.name in _LASTING:
+            about.append(check)
+    return about

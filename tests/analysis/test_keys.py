@@ -9,7 +9,7 @@ import pytest
 from llama_load.analysis.keys import spoiled
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.check_limits import CHANGED
-from llama_load.metrics.stage_failures import failed_in
+from llama_load.metrics.spoiled import failed_in
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import summarize
 from tests.make_records import manifest, record, table

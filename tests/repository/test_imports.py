@@ -61,8 +61,8 @@ OF_OTHER_JOBS = (
     "llama_load.reports.comparison.",
     "llama_load.reports.exports.",
 )
-# Of 720 today: 484 with report.html.
-MOST_MODULES = 490
+# Of 730 today: 491 with report.html.
+MOST_MODULES = 500
 
 PAGE = """
 import sys
