@@ -79,6 +79,11 @@ class Finished:
     err: str
     folder: Path
 
+    def __repr__(self) -> str:
+        """What pytest shows below an assertion: why the run ended as it did. (It cuts longer
+        texts.)"""
+        return f"<exit code {self.code}, stderr ends {self.err[-150:]!r}>"
+
     @property
     def report_lines(self) -> list[str]:
         """The lines that it printed; not paths and commands, which are as long as pytest likes and
