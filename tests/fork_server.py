@@ -71,10 +71,9 @@ STARTS_WITHIN_S = 60  # the server may still be importing
 # A process prints the stacks of its threads, and those of its greenlets unless its loop is stuck.
 WHERE_IT_STANDS = (signal.SIGUSR1, signal.SIGUSR2)
 PRINTS_WITHIN_S = 2
-fork, waitpid = (
-    os.fork,
-    os.waitpid,
-)  # and poll: Locust's import puts gevent's into their places
+# And poll: Locust's import puts gevent's into their places. (Its close waits for a loop, which no
+# server runs.)
+fork, waitpid, close = os.fork, os.waitpid, os.close
 
 
 def readable(
@@ -248,7 +247,7 @@ def next_program(channel: socket.socket) -> list[str] | None:
         ended = readable([channel, *running])
         for descriptor in running.keys() & ended:
             pid, tells = running.pop(descriptor)
-            os.close(descriptor)
+            close(descriptor)
             code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
             with tells, suppress(OSError):
                 tells.send(b"%d" % code)
@@ -260,13 +259,13 @@ def next_program(channel: socket.socket) -> list[str] | None:
         pid = fork()
         if not pid:
             for descriptor in (channel.detach(), descriptors.pop(), *running):
-                os.close(descriptor)
+                close(descriptor)
             for _, tells in running.values():
                 tells.close()
             return set_up(*json.loads(job), descriptors)
         tells = socket.socket(fileno=descriptors.pop())
         for descriptor in descriptors:
-            os.close(descriptor)
+            close(descriptor)
         tells.send(b"%d" % pid)
         running[os.pidfd_open(pid)] = pid, tells
 
@@ -279,7 +278,7 @@ def set_up(
     os.setsid()
     for number, descriptor in enumerate(streams, 1):
         os.dup2(descriptor, number)
-        os.close(descriptor)
+        close(descriptor)
     os.chdir(cwd)
     sys.path[0] = cwd
     os.environ.clear()
