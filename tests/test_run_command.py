@@ -25,7 +25,7 @@ from llama_load.reports.write import write_reports
 from llama_load.run_folder import RunWriter, load_run
 from llama_load.serving.launch import Server
 from llama_load.terminal import STARTED_AS
-from tests.conftest import environment, run_to_the_end
+from tests.conftest import environment, run_program, run_to_the_end
 from tests.make_records import manifest, record
 
 VLLM = "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions"
@@ -264,32 +264,37 @@ def test_no_server_is_one_sentence(
     assert error.count("\n") == 1
 
 
-def run_it(folder: Path, *words: str) -> tuple[str, dict[str, Any]]:
-    """What it prints, and the run's manifest."""
-    command = [sys.executable, "-m", "llama_load.cli.main", "run", "--no-report-html"]
-    done = run_to_the_end([*command, *words], cwd=folder, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
+def only_manifest(folder: Path) -> dict[str, Any]:
     (manifest,) = folder.glob("runs/*/run.json")
-    return done.stdout, json.loads(manifest.read_bytes())
+    return json.loads(manifest.read_bytes())
 
 
 def test_a_run_of_the_embedded_server(llama_server: Server, tmp_path: Path) -> None:
     """The command in the manifest is the one that was typed."""
     words = [llama_server.url, "-u", "2", "-n", "4", "--max-tokens", "4"]
-    out, manifest = run_it(tmp_path, *words)
-    assert "4 of 4 answered" in out
+    command = [sys.executable, "-m", "llama_load.cli.main", "run", *words]
+    done = run_to_the_end(command, cwd=tmp_path, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 of 4 answered" in done.stdout
+    manifest = only_manifest(tmp_path)
     assert manifest["command"][:3] == ["llama-load", "run", llama_server.url]
     assert manifest["command"][-6:] == words[1:]
     assert manifest["users"] == 2
 
 
-def test_a_vllm_command_runs(llama_server: Server, tmp_path: Path) -> None:
+def test_a_vllm_command_runs(
+    llama_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here what it starts is a fork."""
     line = (
         f"{VLLM} --base-url {llama_server.url} --dataset-name random --num-prompts 4"
         " --random-input-len 16 --random-output-len 4 --max-concurrency 2 --save-result"
     )
-    out, manifest = run_it(tmp_path, "--", *shlex.split(line))
-    assert "4 of 4 answered" in out
+    command = started(monkeypatch, ["--", *shlex.split(line)])
+    typed = {STARTED_AS: os.environ[STARTED_AS]}
+    done = run_program(command[2:], tmp_path, environment() | typed)
+    assert "4 of 4 answered" in done.stdout, done.stderr
+    manifest = only_manifest(tmp_path)
     assert (manifest["users"], manifest["workload"]) == (2, "synthetic")
     assert "vllm" not in manifest["command"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from llama_load.serving.launch import Server
 from tests.conftest import environment
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def _in_a_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("runs"))
+        yield
 
 
 def small(url: str, **flags: object) -> Result:
@@ -31,8 +34,25 @@ def small(url: str, **flags: object) -> Result:
     )
 
 
-def test_a_run_gives_figures_verdict_checks_and_rows(llama_server: Server) -> None:
-    result = small(llama_server.url, fail_if="completed>3")
+@pytest.fixture(scope="module")
+def results(llama_server: Server) -> list[Result]:
+    """Of a run in asyncio's thread and of one beside it."""
+
+    def started(**flags: object) -> Result:
+        return small(llama_server.url, **flags)
+
+    async def in_asyncio() -> Result:
+        return await asyncio.to_thread(started, fail_if="completed>3")
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(started)
+        return [asyncio.run(in_asyncio()), other.result()]
+
+
+def test_a_run_gives_figures_verdict_checks_and_rows(
+    results: list[Result], llama_server: Server
+) -> None:
+    result = results[0]
     assert result.figures["completed"] == 4
     assert result.figures["mean_ttft_ms"] > 0
     # 4 values make no p99
@@ -55,14 +75,8 @@ def test_a_run_gives_figures_verdict_checks_and_rows(llama_server: Server) -> No
 
 
 def test_runs_of_threads_and_of_asyncio_have_folders_of_their_own(
-    llama_server: Server,
+    results: list[Result],
 ) -> None:
-    async def in_asyncio() -> Result:
-        return await asyncio.to_thread(small, llama_server.url)
-
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(small, llama_server.url)
-        results = [asyncio.run(in_asyncio()), other.result()]
     assert results[0].folder != results[1].folder
     assert [result.figures["completed"] for result in results] == [4, 4]
 

@@ -34,7 +34,6 @@ from llama_load.serving.launch import Server
 from llama_load.targets.servers import ANY
 from llama_load.targets.servers.llama_server_kind import LLAMA_SERVER
 from llama_load.targets.servers.vllm_kind import VLLM
-from tests.conftest import environment, run_to_the_end
 from tests.json_server import json_server
 from tests.schemas import check_folder
 from tests.swarms import wait_until
@@ -96,24 +95,21 @@ def prepared(
 
 
 def test_a_sweep_of_two_cells_on_a_real_server(
-    llama_server: Server, tmp_path: Path
+    llama_server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two run folders, a table, an effect that two runs cannot prove, a page with charts."""
     (tmp_path / "plan.yaml").write_text(
         f'servers: {{a: {{url: "{llama_server.url}"}}}}\nvary: {{n: {{values: [1, 2]}}}}\nidle-s: 0\n'
         'load: {u: "{n}", num-prompts: 2, max-tokens: 2, warmup: 0}\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "llama_load.cli.main",
-        "sweep",
-        "plan.yaml",
-        "--out",
-        "s",
-    ]
-    done = run_to_the_end(command, cwd=tmp_path, env=environment())
-    assert done.returncode == 0, done.stderr + done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LLAMA_LOAD_NO_REPORT_HTML", "true")
+    monkeypatch.setenv("LLAMA_LOAD_TELEMETRY_INTERVAL", "0")
+    monkeypatch.delenv("LOCUST_SKIP_MONKEY_PATCH")
+    assert main(["sweep", "plan.yaml", "--out", "s"]) == 0
     check_folder(tmp_path / "s")
     found = json.loads((tmp_path / "s" / "sweep.json").read_bytes())
     assert [cell["status"] for cell in found["cells"]] == ["done", "done"]
@@ -127,7 +123,7 @@ def test_a_sweep_of_two_cells_on_a_real_server(
     html = (tmp_path / "s" / "sweep.html").read_text()
     # a busy machine spoils figures, of which a chart needs two
     assert html.count("data-chart=") >= 2 or "NA" in table
-    assert "[2/2]" in done.stderr
+    assert "[2/2]" in capsys.readouterr().err
 
 
 def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from llama_load import plain_http
+from llama_load.cli.main import main
 from llama_load.serving.launch import Server
-from tests.conftest import REPOSITORY, Finished, embedded_server, environment
+from tests.conftest import (
+    REPOSITORY,
+    Finished,
+    embedded_server,
+    environment,
+    start_program,
+)
+from tests.fork_server import SIMULATED
 from tests.json_server import json_server, streamed
 
 CONVERSATIONS = REPOSITORY / "locustfiles" / "conversations.py"
@@ -42,21 +52,24 @@ class Recorder:
 @contextmanager
 def recorder(to: str, out: Path, *flags: str, **env: str) -> Iterator[Recorder]:
     words = ["record", "--to", to, "--port", "0", "--out", str(out), *flags]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "llama_load.cli.main", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment() | env,
-    )
-    line = process.stdout.readline()
-    assert line.startswith("recording http"), (line, process.stderr.read())
-    running = Recorder(line.split()[1], out)
+    reads, writes = os.pipe()
+    with open(writes, "w") as stream:
+        process = start_program(
+            ["llama_load.cli.main", *words],
+            out.parent,
+            environment() | env,
+            stream,
+            SIMULATED,  # a command without gevent
+        )
     try:
-        yield running
-        process.send_signal(signal.SIGINT)
-        _, running.said = process.communicate(timeout=30)
-        running.code = process.returncode
+        with open(reads) as said:
+            line = said.readline()
+            assert line.startswith("recording http"), line + said.read()
+            running = Recorder(line.split()[1], out)
+            yield running
+            process.send_signal(signal.SIGINT)
+            running.code = process.wait(30)
+            running.said = said.read()
     finally:
         process.kill()
         process.wait()
@@ -284,17 +297,24 @@ def test_the_openai_package_streams_calls_tools_and_sends_images(
     assert KEY not in running.said
 
 
-def test_curl_passes_whole(tmp_path: Path) -> None:
+def test_curl_passes_whole_to_a_recorder_for_other_machines(tmp_path: Path) -> None:
     """With Expect: 100-continue, a chunked body, and a request to upgrade to HTTP/2, which is
-    refused."""
+    refused. The server's key is put in place of the recorder's own, without which nothing
+    passes."""
     body = json.dumps({"messages": [user("x" * 5000)]})
     file = tmp_path / "body.json"
     file.write_text(body)
+    key = "for-clients-0123456789"
+    env = {"LLAMA_LOAD_RECORD_KEY": key, "LLAMA_LOAD_API_KEY": KEY}
     with (
         json_server({"/v1/chat/completions": answers}) as server,
-        recorder(server.url, tmp_path / "talk.jsonl") as running,
+        recorder(server.url, tmp_path / "talk.jsonl", **env) as running,
     ):
-        common = ["curl", "-sS", f"{running.url}/v1/chat/completions", "-d", f"@{file}"]
+        url = f"{running.url}/v1/chat/completions"
+        assert plain_http.Session().post(url, {"messages": []}).status == 401
+        assert server.bodies == []
+        header = f"Authorization: Bearer {key}"
+        common = ["curl", "-sS", url, "-H", header, "-d", f"@{file}"]
         expects = subprocess.run(
             [*common, "-H", "Expect: 100-continue"],
             capture_output=True,
@@ -306,16 +326,14 @@ def test_curl_passes_whole(tmp_path: Path) -> None:
             [*common, "--http2"], capture_output=True, check=True, timeout=20, text=True
         )
         assert "no upgrade" in upgrade.stdout
+        keys = {headers.get("Authorization") for headers in server.headers}
+        assert keys == {f"Bearer {KEY}"}
     assert running.lines[0]["messages"][0]["content"] == "x" * 5000
+    assert key not in running.said + running.out.read_text()
 
 
 def test_a_full_disk_is_one_sentence_and_the_traffic_goes_on(tmp_path: Path) -> None:
     """What the disk did not take is written once there is room (here: a larger limit for files)."""
-    import resource
-    import time
-
-    import psutil
-
     with (
         json_server({"/v1/chat/completions": answers}) as server,
         recorder(server.url, tmp_path / "talk.jsonl", "--digest") as running,
@@ -348,38 +366,17 @@ def test_a_full_disk_is_one_sentence_and_the_traffic_goes_on(tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_wrong_use_is_a_sentence(
-    flags: list[str], sentence: str, tmp_path: Path
+    flags: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "there").touch()
-    words = [sys.executable, "-m", "llama_load.cli.main", "record", *flags]
-    found = subprocess.run(
-        words,
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    assert found.returncode == 2
-    assert sentence in found.stderr
-    assert "Traceback" not in found.stderr
-
-
-def test_a_recorder_for_other_machines_puts_the_servers_key_in_place_of_its_own(
-    tmp_path: Path,
-) -> None:
-    env = {"LLAMA_LOAD_RECORD_KEY": "for-clients-0123456789", "LLAMA_LOAD_API_KEY": KEY}
-    with (
-        json_server({"/v1/chat/completions": answers}) as server,
-        recorder(server.url, tmp_path / "talk.jsonl", **env) as running,
-    ):
-        body = {"messages": [user("Hello")]}
-        url = f"{running.url}/v1/chat/completions"
-        assert plain_http.Session().post(url, body).status == 401
-        command = ["curl", "-sS", "-H", "Authorization: Bearer for-clients-0123456789", url]  # fmt: skip
-        subprocess.run([*command, "-d", json.dumps(body)], check=True, timeout=20)
-        assert [path for path, _ in server.bodies] == ["/v1/chat/completions"]
-        keys = {headers.get("Authorization") for headers in server.headers}
-        assert f"Bearer {KEY}" in keys
-        assert keys <= {f"Bearer {KEY}", None}
-    assert "for-clients" not in running.said + running.out.read_text()
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(["record", *flags])
+    except SystemExit as ends:
+        code = ends.code
+    assert code == 2
+    assert sentence in capfd.readouterr().err
