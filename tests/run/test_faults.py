@@ -21,6 +21,7 @@ from tests.conftest import (
     Simulated,
     environment,
     locust_command,
+    run_program,
     start_program,
 )
 from tests.make_records import manifest, record
@@ -92,10 +93,15 @@ SWARM = pytest.param(True, marks=pytest.mark.heavy, id="processes")
 ALONE = pytest.param(False, id="one process")
 
 
-def with_temp_folder(folder: Path) -> dict[str, str]:
-    """An environment whose temporary folder is this one."""
+def with_temp_folder(folder: Path, place: Path) -> Path:
+    """A locustfile of a process whose temporary folder is this one. (An environment variable would
+    not do on a full disk: Python looks for a folder that it can write to.)"""
     folder.mkdir()
-    return environment() | {"TMPDIR": str(folder)}
+    file = place / "chat.py"
+    file.write_text(
+        f"import tempfile\n\ntempfile.tempdir = {str(folder)!r}\n{SHAREGPT.read_text()}"
+    )
+    return file
 
 
 @pytest.mark.parametrize("in_swarm", [ALONE, SWARM])
@@ -118,18 +124,11 @@ def test_a_disk_that_stays_full_loses_nothing(
         "120",
         "--max-tokens",
         "40",
+        locustfile=with_temp_folder(tmp_path / "tmp", tmp_path),
     )
     command += ["--processes", "2", *own_port()] if in_swarm else []
     begun = time.monotonic()
-    process = subprocess.run(
-        command,
-        cwd=small_disk,
-        env=with_temp_folder(tmp_path / "tmp"),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    process = run_program(command[2:], small_disk, environment())
     assert process.returncode == 3, process.stderr
     assert time.monotonic() - begun < 60
     assert "Traceback" not in process.stderr
@@ -157,12 +156,7 @@ def test_a_report_of_what_a_full_disk_lost_names_the_disk(
     room for the manifest."""
     server = simulate("--first-token-ms", "10", "--interval-ms", "1")
     folder = small_disk / "run"
-    (small_disk / "tmp").mkdir()
-    # an environment variable would not do: Python looks for a folder that it can write to
-    file = tmp_path / "chat.py"
-    file.write_text(
-        f"import tempfile\n\ntempfile.tempdir = {str(small_disk / 'tmp')!r}\n{SHAREGPT.read_text()}"
-    )
+    file = with_temp_folder(small_disk / "tmp", tmp_path)
     command = locust_command(
         server.url,
         folder,

@@ -102,7 +102,7 @@ def test_the_server_sees_one_poisson_process(
             "--request-rate",
             "80",
             "--num-prompts",
-            "320",
+            "160",
             "--seed",
             "3",
             "--max-tokens",
@@ -110,14 +110,14 @@ def test_the_server_sees_one_poisson_process(
         )
         done = run_at(server, folder, workers, *flags)
         assert len(set(done.records.measured().strings("worker"))) == workers
-        assert indices_of(done) == list(range(320))
+        assert indices_of(done) == list(range(160))
         assert "Request rate configured (RPS):           80.00" in done.out
         assert "Maximum request concurrency" not in done.out
         assert done.summary["request_rate"] == 80
         return done
 
     def check(done: Finished) -> None:
-        wanted = arrivals_s(320, 80, seed=3)
+        wanted = arrivals_s(160, 80, seed=3)
         known_s = (
             max(
                 worker["clock_uncertainty_ms"] or 0
@@ -413,7 +413,7 @@ def test_what_comes_at_the_limit_is_dropped_and_turns_the_verdict(
         "--request-rate",
         "60",
         "--num-prompts",
-        "60",
+        "24",
         "--max-concurrency",
         "2",
         "--on-limit",
@@ -427,7 +427,7 @@ def test_what_comes_at_the_limit_is_dropped_and_turns_the_verdict(
     assert "Client-side Queueing" in done.out
     assert "Queue-inclusive End-to-end Latency" in done.out
     assert "Maximum request concurrency:             2" in done.out
-    assert done.summary["completed"] + done.summary["dropped"] == 60
+    assert done.summary["completed"] + done.summary["dropped"] == 24
     assert done.summary["dropped"] > 0
     (dropped,) = [
         check
@@ -523,23 +523,23 @@ def test_a_mooncake_trace_is_replayed_on_the_real_server(
 def test_conversations_come_by_the_schedule_and_go_on_by_themselves(
     llama_server: Server, run_locust: Run
 ) -> None:
-    """Twenty requests, their later turns among them: these have no scheduled instant, and follow
+    """Twelve requests, their later turns among them: these have no scheduled instant, and follow
     their first one."""
     flags = (
         "--turns",
         "3",
         "--request-rate",
-        "20",
+        "10",
         "--num-prompts",
-        "20",
+        "12",
         "--max-tokens",
-        "4",
+        "2",
     )
     done = run_locust(llama_server.url, *flags)
     assert done.code == 0, done.err + done.out
     records = done.records.measured()
     first = records.equals("turn", 1)
-    assert 0 < first.sum() < 20
+    assert 0 < first.sum() < 12
     scheduled = np.array(
         [value is not None for value in records.strings("scheduled_mono_ns")]
     )

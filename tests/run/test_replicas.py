@@ -163,11 +163,11 @@ def test_two_real_servers_that_are_not_alike(
         done = run_locust(
             f"{llama_server.url} {other.url}",
             "--num-prompts",
-            "12",
+            "6",
             "-u",
             "4",
             "--max-tokens",
-            "16",
+            "4",
         )
     assert done.code == 0, done.err
     assert "they differ: context 4096 -> 2048" in " ".join(done.err.split())

@@ -24,7 +24,7 @@ from llama_load import LlamaUser
 class Short(LlamaUser):
     @task
     def ask(self):
-        self.chat("Count to one thousand.", max_tokens=150)
+        self.chat("Count to one thousand.", max_tokens=100)
 
 
 class Long(LlamaUser):
@@ -86,7 +86,7 @@ def test_short_chats_beside_long_prompts_decode_while_others_are_prefilled(
         "-u",
         "2",
         "--num-prompts",
-        "10",
+        "5",
         "--bust-prefix-cache",
         locustfile=tmp_path / "mixed.py",
     )
@@ -107,7 +107,7 @@ def test_a_server_without_times_of_its_own_has_its_schedule_in_decode_and_the_re
     """10 tokens, one every 20 ms: 180 ms of decode each. Two slots for four users: the wait is in
     what is not attributed."""
     server = simulate("--interval-ms", "20", "--tokens", "10", "--slots", "2")
-    done = run_locust(server.url, "-u", "4", "--num-prompts", "8", "--max-tokens", "10")
+    done = run_locust(server.url, "-u", "4", "--num-prompts", "6", "--max-tokens", "10")
     found = shares(done)
     assert set(found) <= {"connect", "decode_alone", "decode_shared", "unattributed"}
     parts = done.summary["llama_load"]["time_parts"]["total"]["parts"]
