@@ -179,15 +179,15 @@ def test_processes_of_one_command(
         "2",
         *own_port(),
         "--num-prompts",
-        "80",
-        "-u",
         "40",
+        "-u",
+        "20",
         "--max-tokens",
-        "6",
+        "4",
     ]
     done = run_locust(simulate(*QUICK).url, *arguments, locustfile=file)
     assert done.code == 0, done.err
-    assert indices_of(done) == list(range(80))
+    assert indices_of(done) == list(range(40))
     assert len(set(done.records.measured().strings("worker"))) == 2
     (master,) = (
         json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json")

@@ -20,7 +20,6 @@ from tests import web_client
 from tests.conftest import SHAREGPT, environment, start_program
 from tests.json_server import JsonServer, json_server
 from tests.swarms import wait_until
-from tests.web.web_pages import llm_page
 
 CANARY = "sk-canary-0123456789abcdef"
 BODY_CANARY = "body-canary-0123456789"
@@ -321,36 +320,6 @@ def test_a_large_body_is_refused_before_it_is_read(
             head = f"POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000000\r\n{token}\r\n"
             connection.sendall(head.encode() + b"x" * 1000)
             assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode()), path
-
-
-def test_a_stranger_without_login_learns_and_changes_nothing(
-    server: JsonServer, tmp_path: Path
-) -> None:
-    """The form is read behind the login, and no answer names the server under test."""
-    locustfile = tmp_path / "guarded.py"
-    locustfile.write_text(
-        "from locust import events, task\nfrom llama_load import LlamaUser, ShareGPT\n"
-        "@events.init.add_listener\ndef init(environment, **_):\n"
-        "    environment.web_ui.app.secret_key = 'x'\n"
-        "    environment.web_ui.login_manager.user_loader(lambda _: None)\n"
-        "class U(LlamaUser):\n    workload = ShareGPT()\n    @task\n    def ask(self):\n        self.chat()\n"
-    )
-    with llm_page(
-        tmp_path, "--host", server.url, "--web-login", locustfile=locustfile
-    ) as guarded:
-        url = guarded.url.removesuffix("/llm")
-        for path, body in (
-            ("swarm", {"html_file": "x"}),
-            ("swarm", FORM),
-            ("user", {"workload": "x"}),
-            ("user", "{"),
-        ):
-            answer = web_client.post(
-                f"{url}/{path}", data=body, allow_redirects=False, timeout=30
-            )
-            assert answer.status_code == 302 and server.url not in answer.text + str(
-                answer.headers
-            ), path
 
 
 def test_a_refused_form_does_not_name_the_server(page: Page) -> None:

@@ -719,6 +719,8 @@ def test_locusts_own_page_leads_here(page: LlmPage) -> None:
 
 
 def test_the_login_covers_every_route(server: Simulated, tmp_path: Path) -> None:
+    """Also those of Locust: the form is read behind it, and no answer names the server under
+    test."""
     locustfile = tmp_path / "guarded.py"
     locustfile.write_text(
         "from locust import events, task\nfrom llama_load import LlamaUser, ShareGPT\n"
@@ -750,6 +752,16 @@ def test_the_login_covers_every_route(server: Simulated, tmp_path: Path) -> None
                 ).status_code
                 == 302
             )
+        locusts = page.url.removesuffix("/llm")
+        forms = ({"html_file": "x"}, {"user_count": "1", "spawn_rate": "1"})
+        changed = [("swarm", form) for form in forms]
+        changed += [("user", {"workload": "x"}), ("user", "{")]
+        for path, form in changed:
+            answer = web_client.post(
+                f"{locusts}/{path}", data=form, allow_redirects=False, timeout=30
+            )
+            assert answer.status_code == 302, path
+            assert server.url not in f"{answer.text}{answer.headers}", path
         assert (
             web_client.get(
                 page.url.replace("/llm", "/metrics"), allow_redirects=False, timeout=30
