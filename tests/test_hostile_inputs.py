@@ -215,7 +215,7 @@ def test_an_answer_is_bounded_by_what_was_asked_for(
     from tests.json_server import json_server
 
     flood = b": " + b"x" * 60_000 + b"\n\n"
-    answers = {"/health": {}, "/v1/models": {"data": [{"id": "m"}]}, "/v1/chat/completions": (200, flood * 200, {"Content-Type": "text/event-stream"})}  # fmt: skip
+    answers = {"/health": {}, "/v1/models": {"data": [{"id": "m"}]}, "/v1/chat/completions": (200, flood * 8, {"Content-Type": "text/event-stream"})}  # fmt: skip
     with json_server(answers) as server:
         done: Finished = run_locust(
             server.url, "--num-prompts", "2", "--warmup", "0", "--max-tokens", "16"

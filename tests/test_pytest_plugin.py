@@ -40,9 +40,6 @@ def test_too_few_values(shared):
 
 def test_wrong_use(llm_load):
     llm_load(URL, requests=-1)
-
-def test_no_server(llm_load):
-    llm_load("http://127.0.0.1:9", users=1, requests=1)
 """
 
 
@@ -73,7 +70,7 @@ def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(
     )
     done = run_pytest(tmp_path, "-rA")
     out = done.stdout
-    assert "1 passed" in out and "4 failed" in out, out + done.stderr
+    assert "1 passed" in out and "3 failed" in out, out + done.stderr
     runs = list((tmp_path / "runs" / "pytest").iterdir())
     (kept,) = [run for run in runs if (run / "summary.json").exists()]
     # The number with its name, its run and the verdict; the block is in the run folder.
@@ -83,7 +80,6 @@ def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(
     assert "__tracebackhide__" not in out  # no line of the plugin
     assert "is not certain: 8 values, 100 needed" in out
     assert "num-prompts" in out and "exit code 2" in out
-    assert "cannot reach" in out
 
 
 def run_of(

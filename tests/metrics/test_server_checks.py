@@ -251,11 +251,11 @@ def test_warm_ups_and_what_is_asked_before_the_run_are_not_taken_for_another_cli
         "-u",
         "4",
         "--num-prompts",
-        "8",
+        "4",
         "--warmup",
         "6",
         "--max-tokens",
-        "12",
+        "3",
     )
     found = check_of(done, "other_client_ratio")
     assert (found["ok"], found["value"]) == (True, 0)
@@ -285,7 +285,7 @@ def test_another_client_of_a_real_server_is_named(
     other.start()
     try:
         done = run_locust(
-            llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "40"
+            llama_server.url, "-u", "2", "--num-prompts", "3", "--max-tokens", "20"
         )
     finally:
         over.set()

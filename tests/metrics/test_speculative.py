@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from llama_load.analysis.results import analyze
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.speculation import Speculation
@@ -105,47 +103,14 @@ def test_without_counters_what_llama_server_says_in_its_answers_is_summed(
     assert "Drafts:" not in text
 
 
-@pytest.fixture
-def drafting(tiny_model: Path, tmp_path: Path):
-    with embedded_server(
-        tiny_model, tmp_path / "server", "--spec-type", "ngram_map_k"
-    ) as running:
-        yield running
-
-
-def test_a_real_server_that_drafts(
-    run_locust: Callable[..., Finished], drafting
-) -> None:
-    """llama-server drafts from what it has read. The section holds the counters' growth over the
-    measurement."""
-    arguments = (
-        "--num-prompts",
-        "6",
-        "-u",
-        "2",
-        "--max-tokens",
-        "300",
-        "--ignore-eos",
-        "--temperature",
-        "0",
-    )
-    done = run_locust(drafting.url, *arguments)
-    assert done.code == 0, done.err
-    counted, records = done.manifest["counters"]["speculation"], done.records.measured()
-    found = records.numbers("draft_tokens")
-    assert counted["draft_tokens"] == int(found[found == found].sum()) > 0
-    assert done.summary["spec_decode_draft_tokens"] == counted["draft_tokens"]
-    assert "Speculative Decoding" in done.out
-
-
 def test_speculation_of_a_stage_covers_only_its_requests(
-    run_locust: Callable[..., Finished], drafting
+    run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Counters are read around every measurement: what llama-server drafted in the warm-ups is in
+    """llama-server drafts from what it has read. Counters are read around every measurement: what llama-server drafted in the warm-ups is in
     no stage, and not in the sum."""
     arguments = (
         "--stages",
-        "1:3,2:6",
+        "1:2,2:3",
         "--warmup",
         "2",
         "--max-tokens",
@@ -154,8 +119,11 @@ def test_speculation_of_a_stage_covers_only_its_requests(
         "--temperature",
         "0",
     )
-    done = run_locust(drafting.url, *arguments)
+    flags = ("--spec-type", "ngram_map_k")
+    with embedded_server(tiny_model, tmp_path / "server", *flags) as drafting:
+        done = run_locust(drafting.url, *arguments)
     assert done.code == 0, done.err
+    assert "Speculative Decoding" in done.out
     measured, drafted = done.records.measured(), []
     for stage, name in enumerate(("1", "2")):
         found = measured.where(measured.equals("stage", stage)).numbers("draft_tokens")

@@ -275,7 +275,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
             "-u",
             "4",
             "--max-tokens",
-            "600",
+            "400",
             "--ignore-eos",
             "--kv-pool",
             "1024",
@@ -296,9 +296,9 @@ def test_what_the_server_is_goes_into_the_manifest(
     done = run_locust(
         llama_server.url,
         "--num-prompts",
-        "2",
+        "1",
         "--max-tokens",
-        "4",
+        "1",
         "--label",
         "a label",
     )
@@ -314,15 +314,15 @@ def test_what_the_server_is_goes_into_the_manifest(
     again = run_locust(
         llama_server.url,
         "--num-prompts",
-        "2",
+        "1",
         "--max-tokens",
-        "5",
+        "2",
         "--label",
         "a label",
         folder=done.folder.parent / "again",
     )
     text = " ".join(again.err.split())
-    assert "with this label: --max-tokens 4 -> 5" in text
+    assert "with this label: --max-tokens 1 -> 2" in text
 
 
 def test_the_table_breaks_no_path(

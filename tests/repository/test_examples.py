@@ -12,9 +12,9 @@ from tests.conftest import Finished, Simulated
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # MLflow and Weights & Biases are no dependencies: modules of these names note what they are given.
 STAND_IN = """
-import atexit, contextlib, json, os, pathlib
+import atexit, contextlib, json, pathlib
 notes = []
-atexit.register(lambda: notes and pathlib.Path(os.environ["NOTES"] + __name__).write_text(json.dumps(notes)))
+atexit.register(lambda: notes and pathlib.Path("notes-" + __name__).write_text(json.dumps(notes)))
 
 class Run:
     summary = {}
@@ -50,22 +50,19 @@ def test_results_reach_other_programs(
         )
     )
     server = simulate("--first-token-ms", "20", "--interval-ms", "5")
-    notes = str(tmp_path / "notes-")
     done = run_locust(
         *(server.url, "--num-prompts", "3", "--max-tokens", "4"),
         locustfile=Path(files),
-        NOTES=notes,
-        PYTHONPATH=str(tmp_path),
     )
     assert done.code == 0, done.err
-    verdict, figures, folder = json.loads(Path(f"{notes}mlflow").read_text())
+    verdict, figures, folder = json.loads((tmp_path / "notes-mlflow").read_text())
     assert (verdict, folder) == (
         done.summary["llama_load"]["verdict"]["word"],
         str(done.folder),
     )
     assert figures["completed"] == 3
     assert figures["mean_ttft_ms"] == done.summary["mean_ttft_ms"]
-    assert json.loads(Path(f"{notes}wandb").read_text()) == [
+    assert json.loads((tmp_path / "notes-wandb").read_text()) == [
         figures,
         str(done.folder / "requests.parquet"),
     ]

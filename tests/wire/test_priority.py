@@ -6,12 +6,14 @@ process."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from llama_load.wire.priority import may_be_real_time
+from tests.conftest import environment, run_program
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SCHED_RR")
 needs_permission = pytest.mark.skipif(
@@ -42,19 +44,18 @@ see(idle=0, waited=0)
 """
 
 
-def run(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[str], None]:
+    def run(script: str) -> None:
+        (tmp_path / "case.py").write_text(PRELUDE + script)
+        done = run_program(["case"], tmp_path, environment())
+        assert done.returncode == 0, done.stderr
+
+    return run
 
 
 @needs_permission
-def test_real_time_priority_is_taken_and_given_back() -> None:
+def test_real_time_priority_is_taken_and_given_back(run: Callable[[str], None]) -> None:
     """Also from a greenlet, and with the limit on spinning as it was before."""
     run("""
 before = resource.getrlimit(resource.RLIMIT_RTTIME)
@@ -66,7 +67,9 @@ assert policy() == normal and sender.taken == "real-time" and resource.getrlimit
 
 
 @needs_permission
-def test_helper_threads_and_child_processes_stay_at_normal_priority() -> None:
+def test_helper_threads_and_child_processes_stay_at_normal_priority(
+    run: Callable[[str], None],
+) -> None:
     """A thread of gevent's pool that exists before, one that starts afterwards, a forked child and
     a started program."""
     run("""
@@ -85,7 +88,9 @@ assert policy() == real_time
 
 
 @needs_permission
-def test_a_busy_client_gives_it_back_until_it_is_idle_again() -> None:
+def test_a_busy_client_gives_it_back_until_it_is_idle_again(
+    run: Callable[[str], None],
+) -> None:
     """Half of the time since the last look was spent on the core, then none of it."""
     run("""
 sender.take()
@@ -105,7 +110,7 @@ assert policy() == normal
 
 
 @needs_permission
-def test_it_is_given_back_while_a_core_is_idle() -> None:
+def test_it_is_given_back_while_a_core_is_idle(run: Callable[[str], None]) -> None:
     """Not while the thread waits for a core at normal priority, although cores are idle on average,
     nor soon after that."""
     run("""
@@ -131,7 +136,7 @@ assert later() == real_time
 
 
 @needs_permission
-def test_the_accounts_are_the_kernel_s() -> None:
+def test_the_accounts_are_the_kernel_s(run: Callable[[str], None]) -> None:
     """Cores are idle for some time or none; a thread that ran has waited. Pinned to one of several
     cores, no idle one can be used."""
     run("""
@@ -146,7 +151,7 @@ assert os.cpu_count() == 1 or priority.idle_s() is None
 
 
 @needs_permission
-def test_a_client_that_spins_loses_it_at_once() -> None:
+def test_a_client_that_spins_loses_it_at_once(run: Callable[[str], None]) -> None:
     """Without a pause for 0.2 s: the kernel signals, nobody has to look. Twice, because the kernel
     raises its limit."""
     run("""
@@ -158,7 +163,9 @@ for _ in range(2):
 """)
 
 
-def test_without_permission_the_best_nice_value_is_taken() -> None:
+def test_without_permission_the_best_nice_value_is_taken(
+    run: Callable[[str], None],
+) -> None:
     """Children do not inherit it. Where no value below the present one is allowed, nothing
     changes."""
     run("""
@@ -174,7 +181,7 @@ assert os.getpriority(os.PRIO_PROCESS, 0) == before
 """)
 
 
-def test_an_unprivileged_user_needs_only_the_limit() -> None:
+def test_an_unprivileged_user_needs_only_the_limit(run: Callable[[str], None]) -> None:
     """RLIMIT_RTPRIO of 0 for a process without capabilities: normal priority, and no error; of 1,
     where this test may raise it: real time, any number of times."""
     if may_be_real_time():

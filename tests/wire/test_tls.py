@@ -239,18 +239,11 @@ def test_whole_runs_over_https(
     run_locust: Callable[..., Finished],
     tmp_path: Path,
 ) -> None:
-    """With the authority's file a good run; without it one sentence and exit code 2."""
+    """With the authority's file or without any trust a good run; without either one sentence and
+    exit code 2."""
     with ScriptedServer(GOOD_STREAM, tls=context) as server:
-        done = run_locust(
-            server.url,
-            "--num-prompts",
-            "4",
-            "-u",
-            "2",
-            "--ca-file",
-            str(ca_file),
-            folder=tmp_path / "a",
-        )
+        flags = ("--num-prompts", "2", "--warmup", "0", "--ca-file", str(ca_file))
+        done = run_locust(server.url, *flags, folder=tmp_path / "a")
         assert done.code == 0, done.err
         assert done.records.measured().numbers("tls_ms").min() > 0
         assert "Mean TLS handshake (ms):" in done.out
@@ -259,7 +252,7 @@ def test_whole_runs_over_https(
         assert "certificate is not trusted" in refused.err
         assert "--ca-file" in refused.err
         insecure = run_locust(
-            server.url, "--num-prompts", "2", "--insecure", folder=tmp_path / "c"
+            server.url, "--num-prompts", "1", "--insecure", folder=tmp_path / "c"
         )
         assert insecure.code == 0, insecure.err
         assert "Warning" not in insecure.err

@@ -326,7 +326,7 @@ def test_the_real_server_takes_drawings(seeing: tuple[Server, bool]) -> None:
 def test_answers_about_images_run_until_max_tokens(seeing: tuple[Server, bool]) -> None:
     """End-of-text is never sampled: dimension 0 stays the constant that bars it."""
     server, _ = seeing
-    for image in drawn(3, (112, 112), "jpeg", 7):
+    for image in drawn(2, (112, 112), "jpeg", 7):
         exchange, reader = ask(server.url, [image], 300)
         assert reader.failure(exchange) is None
         assert (reader.finish_reason, output_of(reader)) == ("length", (300, "usage"))
