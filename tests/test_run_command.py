@@ -292,7 +292,9 @@ def test_a_vllm_command_runs(
     )
     command = started(monkeypatch, ["--", *shlex.split(line)])
     typed = {STARTED_AS: os.environ[STARTED_AS]}
-    done = run_program(command[2:], tmp_path, environment() | typed)
+    done = run_program(
+        command[command.index("locust") :], tmp_path, environment() | typed
+    )
     assert "4 of 4 answered" in done.stdout, done.stderr
     manifest = only_manifest(tmp_path)
     assert (manifest["users"], manifest["workload"]) == (2, "synthetic")

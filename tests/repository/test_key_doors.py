@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,10 @@ from llama_load.cli import found_server
 from llama_load.cli.main import main
 from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
 from llama_load.processes import listens_as_we_do
+from llama_load.terminal import STARTED_AS
 from llama_load.wire.address import parse_url
 from llama_load.wire.request import Request
+from tests.conftest import environment, run_program
 from tests.json_server import json_server
 from tests.repository.source import name_in_package, nodes_of, package_files
 
@@ -192,21 +195,21 @@ MODELS = {"data": [{"id": "m", "owned_by": "stranger"}]}
 HEADERS = {"LLAMA_LOAD_API_KEY": KEY, "LLAMA_LOAD_HEADER": f"X-Team: {KEY}"}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param("", marks=pytest.mark.heavy),
-        pytest.param("no", marks=pytest.mark.heavy),
-        "yes",
-    ],
-)
+@pytest.mark.parametrize("answer", ["", "no", "yes"])
 def test_a_server_that_was_found_gets_a_key_only_if_the_person_agrees(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`answer`: "" where nobody can be asked. The chat endpoint refuses everything: preflight and a
-    probe are over at once."""
-    for name, value in (HEADERS | {KEYS_FOR: ""}).items():
+    """`answer`: "" where nobody can be asked. The chat endpoint refuses everything: the run is over
+    at once. It is a fork of what the command starts."""
+    for name, value in (HEADERS | {KEYS_FOR: "", STARTED_AS: ""}).items():
         monkeypatch.setenv(name, value)
+    started: list[list[str]] = []
+
+    def execv(_: str, command: list[str]) -> None:
+        started.append(command)
+        raise SystemExit
+
+    monkeypatch.setattr("os.execv", execv)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(found_server, "is_there", lambda: bool(answer))
     monkeypatch.setattr(found_server, "agrees", lambda question: answer == "yes")
@@ -219,7 +222,12 @@ def test_a_server_that_was_found_gets_a_key_only_if_the_person_agrees(
     ) as server:
         ports = [server.server_address[1]]
         monkeypatch.setattr(found_server, "USUAL_PORTS", ports)
-        assert main(["capacity", "--max-time", "20"]) != 0
+        with suppress(SystemExit):
+            main(["run", "-u", "1", "--num-prompts", "1", "--warmup", "0"])
+        kept = {name: os.environ[name] for name in (*HEADERS, KEYS_FOR, STARTED_AS)}
+        run_program(
+            started[0][started[0].index("locust") :], tmp_path, environment() | kept
+        )
         got = [headers for headers in server.headers if KEY in str(headers)]
         assert len(server.headers) > 3  # it was found, and asked what it is
     assert bool(got) == (answer == "yes")
