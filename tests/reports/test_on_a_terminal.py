@@ -70,7 +70,11 @@ def test_a_run_ends_with_its_first_screen(llama_server: Server, tmp_path: Path) 
     run = tmp_path / "run"
     flags = ("-u", "2", "--num-prompts", "8", "--max-tokens", "2")
     words = locust_command(llama_server.url, run, *flags)[2:]
-    check_first_screen(on_a_terminal(words, tmp_path, 80), 80)
+    printed = on_a_terminal(words, tmp_path, 80)
+    check_first_screen(printed, 80)
+    assert "other checks passed (--block shows them)" in "\n".join(printed)
+    (named,) = (line for line in printed if line.startswith("Full block, tables: "))
+    assert named.endswith("/report.md")
     assert "Serving Benchmark Result" in (run / "summary.txt").read_text(
         encoding="utf-8"
     )
@@ -86,15 +90,13 @@ def check_first_screen(lines: Sequence[str], columns: int) -> None:
     text = "\n".join(lines)
 
     assert "Serving Benchmark Result" not in text
-    assert "other checks passed (--block shows them)" in text
     (ran,) = [line for line in lines if line.startswith("8 of 8 answered")]
     after = [line for line in lines[lines.index(ran) :] if line]
     assert len(after) <= 14
-    (report,) = (line for line in after if line.startswith("Full block, tables: "))
-    assert report.endswith("/report.md")
     # The last command may be longer than the terminal, so that it can be copied.
     for line in lines:
-        is_command = line.lstrip().startswith(("llama-load ", "Full block", "and "))
+        commands = ("llama-load ", "locust ", "Full ", "and ")
+        is_command = line.lstrip().startswith(commands)
         assert is_command or cell_len(line) <= columns, line
 
 
