@@ -31,6 +31,8 @@ MOST_DIGITS = 300
 _LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MOST_DIGITS + 1))
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
+_CONTAINERS = (dict, list)
+
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
@@ -48,13 +50,17 @@ def decode_foreign(data: Buffer) -> Any: ...
 @overload
 def decode_foreign(data: Buffer, kind: type[T]) -> T: ...
 def decode_foreign(data: Buffer, kind: Any = Any) -> Any:
-    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels or
-    an integer of over `MOST_DIGITS` digits, or is too large decoded."""
+    """The JSON value, of this type. Raises ValueError: it is none, has over `MOST_DEPTH` levels, an
+    integer of over `MOST_DIGITS` digits or an object with a name twice, of which readers take
+    different ones; or it is too large decoded."""
     import msgspec  # the sampler of telemetry does without
 
     check_json(data)
     _refuse_long_numbers(data)
-    return msgspec.json.decode(data, type=kind)
+    value = msgspec.json.decode(data)
+    if _STRING.sub(b"", data).count(b":") != _names_in(value):
+        raise ValueError("it has an object with a name twice")
+    return value if kind is Any else msgspec.json.decode(data, type=kind)
 
 
 def check_json(data: Buffer) -> None:
@@ -92,6 +98,20 @@ def refuse_many_values(data: bytes, most: int) -> None:
     structure = _STRING.sub(b"", data)
     if structure.count(b",") + structure.count(b":") > most:
         raise TooMany(f"it has more than {most:,} values")
+
+
+def _names_in(value: Any) -> int:
+    """How many names the objects of a value have together."""
+    count = 0
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if type(each) is dict:
+            count += len(each)
+            rest += [part for part in each.values() if type(part) in _CONTAINERS]
+        elif type(each) is list:
+            rest += [part for part in each if type(part) in _CONTAINERS]
+    return count
 
 
 def memory_bytes(data: bytes) -> int:

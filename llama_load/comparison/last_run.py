@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 from llama_load.analysis.results import Results
 from llama_load.comparison.compare import ONE_RUN, Comparison, compare
 from llama_load.comparison.compared_metrics import metric_of
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import Side
 from llama_load.errors import LlamaLoadError
+from llama_load.foreign_text import printable
 from llama_load.run_folder import last_with_label
 
 HEADLINE = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
 MOST_NAMED = 3
+# How the sentence begins, before the label.
+AGAINST = "against last "
+_NAMES = "|".join(metric.name for metric in map(metric_of, HEADLINE) if metric)
+_CHANGE = rf"(?:{_NAMES}) [+-]\d{{1,9}} %"
+# What it says behind the label.
+_REST = re.compile(
+    r" \([^<>()/]{1,255}\): set-up (?:same|differs in [\w ,./()-]{1,400}), "
+    rf"(?:nothing to compare|{_CHANGE}(?:, {_CHANGE}){{0,2}}"
+    r"(?: \(one run a side: not proven\))?)"
+    r"(?:; 'llama-load compare' says why they are not comparable)?"
+)
 
 
 def against_last(results: Results) -> str | None:
@@ -37,13 +51,21 @@ def against_last(results: Results) -> str | None:
         return None
 
     name = last[0].name
-    text = (
-        f'against last "{label}" ({name}): {_setup(comparison)}, {_changes(comparison)}'
-    )
+    setup = _setup(comparison)
+    changes = _changes(comparison)
+    text = f'{AGAINST}"{label}" ({name}): {setup}, {changes}'
     if comparison.reasons:
         text += "; 'llama-load compare' says why they are not comparable"
 
     return text
+
+
+def is_against_last(text: str, label: str) -> bool:
+    """Whether this is such a sentence about runs with this label, and nothing else."""
+    beginning = printable(f'{AGAINST}"{label}"', None)
+    if not text.startswith(beginning):
+        return False
+    return _REST.fullmatch(text.removeprefix(beginning)) is not None
 
 
 def _setup(comparison: Comparison) -> str:

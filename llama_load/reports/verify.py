@@ -5,11 +5,13 @@ Every figure is computed again and compared.
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import msgspec
 from llama_load import result_schemas
 from llama_load.analysis.results import Results, analyze
 from llama_load.analysis.run_summary import OURS, SUMMARY
+from llama_load.comparison.last_run import AGAINST, is_against_last
 from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, read_foreign, read_foreign_json
 from llama_load.foreign_text import printable, redacted
@@ -45,8 +48,11 @@ REPORT = "report.md"
 PAGE = "report.html"
 # The language of a page, which says how its headings are.
 _LANGUAGE = re.compile(rb'<html lang="([a-z]{2,3})"')
-# Begins the line that compares with the last run of the same label.
-AGAINST = "against last "
+# Of a sentence on a page, wrapped.
+MOST_WRAPPED = 12
+# Files of a folder that are named because nothing looks at them.
+MOST_OTHER_FILES = 20
+LOOKED_AT = frozenset((MANIFEST, SUMMARY, BLOCK, REPORT, PAGE, TABLE, *DIGESTED))
 # What a later report says otherwise, though nothing was changed: how this process read the folder.
 OF_THE_READER = ("recovered",)
 # JSON has every digit of a float, but sums over rows that were read in other pieces may differ in
@@ -108,6 +114,7 @@ def verify_run(folder: Path) -> Verification:
     rows += _of_block(folder, results)
     rows += _of_report(folder, results)
     rows += _of_page(folder, results)
+    rows += _of_other_files(folder)
     return Verification(rows)
 
 
@@ -340,10 +347,23 @@ def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
         language,
         short,
     )
-    for row in _of_text(folder, PAGE, [page]):
-        # That run may have gone since, or stand elsewhere.
-        is_of_another = AGAINST in row.printed or AGAINST in row.computed
-        yield replace(row, holds=None) if is_of_another else row
+    yield from _of_text(folder, PAGE, [page], results.run.manifest.label)
+
+
+def _of_other_files(folder: Path) -> Iterator[Verified]:
+    """Files that nothing here looks at: what they say is not verified."""
+    others = sorted(
+        path.name
+        for path in islice(folder.iterdir(), 1000)
+        if path.name not in LOOKED_AT
+    )
+    for name in others[:MOST_OTHER_FILES]:
+        yield Verified(
+            printable(name, MOST_NAME_CHARS), "the file", "n/a", "not looked at", None
+        )
+    if len(others) > MOST_OTHER_FILES:
+        more = f"{len(others) - MOST_OTHER_FILES} more files"
+        yield Verified(more, "the file", "n/a", "not looked at", None)
 
 
 def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
@@ -478,10 +498,13 @@ def _of_report(folder: Path, results: Results) -> Iterator[Verified]:
     yield from _of_text(folder, REPORT, candidates)
 
 
-def _of_text(folder: Path, name: str, candidates: list[str]) -> Iterator[Verified]:
+def _of_text(
+    folder: Path, name: str, candidates: list[str], label: str | None = None
+) -> Iterator[Verified]:
     """The lines of a text that should be one of `candidates`.
 
-    Those that differ from the nearest candidate; if none does, one row for all of them.
+    Those that differ from the nearest candidate; if none does, one row for all of them. With a
+    `label` one sentence about the last run with it may differ: that run may have gone since.
     """
     try:
         data = read_foreign(folder / name, inside=folder)
@@ -499,6 +522,17 @@ def _of_text(folder: Path, name: str, candidates: list[str]) -> Iterator[Verifie
 
     texts = [redacted(candidate).splitlines() for candidate in candidates]
     computed = max(texts, key=lambda lines: len(set(lines) & set(printed)))
+    if label is not None:
+        printed, of_printed = _without_last_run(printed, label)
+        computed, of_computed = _without_last_run(computed, label)
+        if of_printed != of_computed:
+            yield Verified(
+                name,
+                "the last run with its label",
+                _shown(of_printed),
+                _shown(of_computed),
+                None,
+            )
     if printed == computed:
         yield Verified(
             name, "every line", f"{len(printed)} lines", f"{len(computed)} lines", True
@@ -510,6 +544,19 @@ def _of_text(folder: Path, name: str, candidates: list[str]) -> Iterator[Verifie
         )
     else:
         yield from _differing_lines(name, printed, computed)
+
+
+def _without_last_run(lines: list[str], label: str) -> tuple[list[str], str | None]:
+    """The lines without the first sentence about the last run with this label, and that sentence.
+    Lines that hold anything else stay."""
+    for at, line in enumerate(lines):
+        if not line.startswith(AGAINST):
+            continue
+        for end in range(min(at + MOST_WRAPPED, len(lines)), at, -1):
+            text = " ".join(html.unescape(each).strip() for each in lines[at:end])
+            if is_against_last(text, label):
+                return [*lines[:at], *lines[end:]], text
+    return lines, None
 
 
 def _differing_lines(

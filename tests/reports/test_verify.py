@@ -218,6 +218,74 @@ def test_a_changed_page_is_named(folder: Path, change: tuple[str, str]) -> None:
     assert {row.where for row in wrong(folder)} == {"report.html"}
 
 
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the second of two runs with a label, and its folder."""
+    folder = tmp_path_factory.mktemp("labelled")
+    for name in ("a", "b"):
+        told = manifest(num_prompts=10, label='night "ly"', date=f"2026-{name}")
+        writer = RunWriter(folder / name, told)
+        writer.append([record(n, start_ms=200 * n) for n in range(10)])
+        writer.finish()
+        writer.release()
+        write_html(write_reports(analyze(load_run(folder / name))))
+    return folder
+
+
+SENTENCE = "against last"
+
+
+@pytest.mark.parametrize(
+    ("forged", "holds"),
+    [
+        (None, [True]),
+        ("", [None, True]),  # it has been the first one
+        ("Mean TTFT +7 %", [None, True]),
+        ("Mean TTFT +0 % <b>against last</b>", [None, False]),
+        ("Mean TTFT +0 %, 10 requests failed, Mean TTFT +0 %", [None, False]),
+    ],
+)
+def test_the_sentence_about_an_earlier_run_excuses_nothing_but_itself(
+    labelled: Path, forged: str | None, holds: list[bool | None], tmp_path: Path
+) -> None:
+    """A page with these words in another line, or more in that line, does not hold."""
+    shutil.copytree(labelled, tmp_path / "runs")
+    page = tmp_path / "runs" / "b" / "report.html"
+    text = page.read_text()
+    begin = text.index(SENTENCE)
+    assert text.count(SENTENCE) == 1
+    if forged:
+        text = text[:begin] + text[begin:].replace("Mean TTFT +0 %", forged, 1)
+        page.write_text(text)
+    elif forged == "":
+        shutil.rmtree(tmp_path / "runs" / "a")
+    rows = verify_run(tmp_path / "runs" / "b").rows
+    found = [row.holds for row in rows if row.where == "report.html"]
+    assert found == holds or (False in holds and False in found)
+
+
+def test_a_word_of_a_forger_excuses_no_other_line(
+    labelled: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(labelled / "b", tmp_path / "run"))
+    page = folder / "report.html"
+    page.write_text(page.read_text().replace("</h2>", f" {SENTENCE} </h2>", 1))
+    assert {row.where for row in wrong(folder)} == {"report.html"}
+
+
+def test_a_summary_with_a_name_twice_is_no_summary(folder: Path) -> None:
+    """Of the two values one reader takes the first, another the last."""
+    file = folder / "summary.json"
+    file.write_text('{"mean_ttft_ms": 1.0,' + file.read_text().lstrip().lstrip("{"))
+    assert any("an object with a name" in row.printed for row in wrong(folder))
+
+
+def test_files_that_nothing_looks_at_are_named(folder: Path) -> None:
+    (folder / "chart.html").write_text("a")
+    rows = [row for row in verify_run(folder).rows if row.where == "chart.html"]
+    assert [(row.holds, row.computed) for row in rows] == [(None, "not looked at")]
+
+
 @pytest.mark.parametrize("name", ["summary.txt", "report.md"])
 def test_a_changed_line_of_a_report_is_named(folder: Path, name: str) -> None:
     text = (folder / name).read_text()
