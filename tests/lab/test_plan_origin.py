@@ -15,8 +15,15 @@ from llama_load.cli import plan_question
 from llama_load.cli.main import main
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.cells import conditions
-from llama_load.lab.sweep.plan_origin import is_own, what_it_starts
+from llama_load.lab.sweep.grammar import COMMANDS, FIT, KINDS, URL
+from llama_load.lab.sweep.plan_origin import (
+    HARMLESS,
+    SHOWN,
+    is_own,
+    what_it_starts,
+)
 from llama_load.lab.sweep.read_plan import read_plan
+from llama_load.options.flag import Kind
 
 PLAN = """
 servers:
@@ -31,7 +38,16 @@ servers:
 vary:
   p: {program: [touch, other-program]}
 workload: [{file: FOLDER/own.py}]
-flags: {power-command: touch pwned-by-meter}
+flags:
+  power-command: touch pwned-by-meter
+  dataset-path: [/etc/passwd]
+  junit: /home/me/x.xml
+  upload: "s3://theirs/x"
+  scrape: "http://10.0.0.1/metrics"
+  think-time: "file:/etc/shadow"
+  ca-file: /x/theirs.pem
+  config: theirs.conf
+  label: harmless-label
 load: [{u: 1, num-prompts: 1}]
 perplexity: {binary: touch}
 """
@@ -60,9 +76,10 @@ def test_nothing_starts_without_a_yes(plan: Path, command: list[str], answer: st
     assert main([*command, str(plan)]) == 2
     said = capsys.readouterr().err
     assert "nothing was started" in said
-    wanted = ("pwned-by-args", "LD_PRELOAD=/x/evil.so", "touch pwned-by-set-up", "EVIL=1", "other-program", "http://collects-keys.example", "own.py", "touch pwned-by-meter")  # fmt: skip
+    wanted = ("pwned-by-args", "LD_PRELOAD=/x/evil.so", "touch pwned-by-set-up", "EVIL=1", "other-program", "http://collects-keys.example", "own.py", "runs touch pwned-by-meter", "reads /etc/passwd", "writes /home/me/x.xml", "writes to s3://theirs/x", "http://10.0.0.1/metrics (--scrape)", "reads file:/etc/shadow", "reads /x/theirs.pem", "--config theirs.conf")  # fmt: skip
     assert [each for each in wanted if each not in said] == []
     assert "\x1b" not in said
+    assert "harmless-label" not in said
     assert not list((tmp_path / "here").iterdir())
 
 
@@ -136,3 +153,17 @@ def test_combinations_that_make_no_cell_are_counted_before_they_are_tried(
     )
     with pytest.raises(UsageError, match="in over 100000 combinations"):
         list(conditions(read_plan(file)))
+
+
+def test_every_kind_of_flag_is_shown_or_known_to_be_harmless() -> None:
+    """A new kind comes into one of the two lists."""
+    assert SHOWN.keys() | HARMLESS == set(Kind)
+    assert not SHOWN.keys() & HARMLESS
+
+
+def test_every_setting_of_a_server_is_shown_or_known_to_be_harmless() -> None:
+    shown = {"program", "args", "env", "wrap", *COMMANDS, "model", "rpc", "rpc-worker"}
+    harmless = {"ready-within-s", "rpc-workers"}
+    for kind, key in KINDS.items():
+        settings = {URL} if kind == URL else set(key.shape.keys)
+        assert settings <= shown | harmless | {URL, FIT}, kind

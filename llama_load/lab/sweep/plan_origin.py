@@ -17,11 +17,36 @@ from llama_load.foreign_files import is_ours_alone
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.cells import MOST_CELLS, conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL
+from llama_load.lab.sweep.locustfile_flags import FLAGS_BY_NAME, LETTERS
 from llama_load.lab.sweep.plan import Plan, PlannedServer
+from llama_load.options.flag import Kind
 from llama_load.units import quantity
+from llama_load.workloads.think_time import OF_FILE
 
-# Flags of locust that name a program, or a file that can name one.
-_COMMAND_FLAGS = ("power-command", "config")
+# What a run does with the value of a flag of this kind.
+SHOWN = {
+    Kind.INPUT: "reads",
+    Kind.DATA_SET: "reads",
+    Kind.TIMES: "reads",
+    Kind.RUN_FOLDER: "writes",
+    Kind.XML_FILE: "writes",
+    Kind.FOLDER: "opens to the web page",
+    Kind.SERVERS: "sends requests, with the keys in the environment, to",
+    Kind.ADDRESS: "listens at, or fetches,",
+    Kind.DESTINATION: "writes to",
+    Kind.COMMAND: "runs",
+}
+# Kinds of values that go to the server, into the report, or decide about the load.
+HARMLESS = frozenset(
+    (
+        *(Kind.TEXT, Kind.NAME, Kind.NUMBER, Kind.EXPRESSION, Kind.JSON),
+        *(Kind.CHOICE, Kind.SWITCH, Kind.SERVER_KEY, Kind.HEADER, Kind.SECRET),
+    )
+)
+# Flags of Locust's own that do no more.
+_OF_LOCUST = frozenset(
+    (*LETTERS, "processes", "stop-timeout", "tags", "exclude-tags", "loglevel")
+)
 # A plan has 128 KiB. Whatever would not be shown could be the program that matters.
 _MOST_LINES = 1000
 _MOST_CHARS = 900  # `say` cuts after 1000
@@ -58,12 +83,27 @@ def _origin_lines(plan: Plan) -> Iterator[str]:
         yield from _of_server(cell.server)
         if not Path(cell.workload.file).resolve().is_relative_to(included):
             yield f"runs the locustfile {cell.workload.file}"
-        for name in _COMMAND_FLAGS:
-            for value in cell.flags.get(name, []):
-                yield f"runs {value}"
+        for name, values in cell.flags.items():
+            yield from _of_flag(name, values)
 
-    if plan.perplexity is not None and plan.perplexity.binary:
-        yield f"runs {plan.perplexity.binary}"
+    if plan.perplexity is not None:
+        yield f"reads {plan.perplexity.text}"
+        if plan.perplexity.binary:
+            yield f"runs {plan.perplexity.binary} {plan.perplexity.args}"
+
+
+def _of_flag(name: str, values: Iterable[object]) -> Iterator[str]:
+    """What a run does with the values of a flag, where it is more than to send them or to count."""
+    if name in _OF_LOCUST:
+        return
+    flag = FLAGS_BY_NAME.get(name)
+    for value in values:
+        if flag is None:  # of the locustfile, or Locust's file of settings
+            yield f"gives --{name} {value} to the run"
+        elif flag.kind in HARMLESS:
+            continue
+        elif flag.kind is not Kind.TIMES or str(value).strip().startswith(OF_FILE):
+            yield f"{SHOWN[flag.kind]} {value} ({flag.name})"
 
 
 def _of_server(server: PlannedServer) -> Iterator[str]:
@@ -85,6 +125,10 @@ def _of_server(server: PlannedServer) -> Iterator[str]:
     variables = [f"{name}={value}" for name, value in settings.get("env", {}).items()]
     command = f"{shlex.join(variables)} {' '.join(words)}"
     yield f"starts {command}".replace("  ", " ")
+    if settings.get("model"):
+        yield f"reads the model {settings['model']}"
+    for address in _words_of_command(settings.get("rpc")):
+        yield f"connects to {address}"
 
     rpc_worker = _words_of_command(settings.get("rpc-worker"))
     if rpc_worker:
