@@ -14,6 +14,7 @@ import builtins
 import dataclasses
 import marshal
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from llama_load.open_flags import BINARY, NO_FOLLOW, NO_WAIT
+
+SOURCE = Path(__file__).stat()
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 FILE = (
     Path(__file__).parent
     / "__pycache__"
@@ -67,10 +72,7 @@ def dataclasses_compiled_once(file: Path = FILE) -> Iterator[None]:
 
 def _packed_codes(file: Path) -> dict[str, bytes]:
     """Texts and their code, packed; empty if there is no file of this version of Python."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return {}
+    content = read_bytecode(file)
     if not content.startswith(MAGIC_NUMBER):
         return {}
     with suppress(ValueError, EOFError, TypeError):
@@ -80,13 +82,41 @@ def _packed_codes(file: Path) -> dict[str, bytes]:
     return {}
 
 
+def read_bytecode(file: Path) -> bytes:
+    """What `write_bytecode` wrote; empty without it. It runs as this user: what is a link, or what
+    another user owns or can change, is not read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | NO_FOLLOW | NO_WAIT | BINARY)
+    except OSError:
+        return b""
+    if not _is_trusted(os.fstat(descriptor)):
+        os.close(descriptor)
+        return b""
+    with suppress(OSError), os.fdopen(descriptor, "rb") as opened:
+        return opened.read()
+    return b""
+
+
+def _is_trusted(about: os.stat_result) -> bool:
+    """Whether it is a file that we alone can change, or who has written this source."""
+    if not stat.S_ISREG(about.st_mode) or about.st_mode & OTHERS_WRITE:
+        return False
+    return not hasattr(os, "getuid") or about.st_uid in (os.getuid(), SOURCE.st_uid)
+
+
 def write_bytecode(file: Path, content: bytes) -> None:
-    """Write it where and when Python writes bytecode: as a whole, or not at all, because other
-    processes may read and write it at the same time."""
+    """Write it where and when Python writes bytecode, readable for those who can read the source:
+    as a whole, or not at all, because other processes may read and write it at the same time."""
     if sys.dont_write_bytecode:
         return
     half = file.with_name(f"{file.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
     with suppress(OSError):
         file.parent.mkdir(exist_ok=True)
-        half.write_bytes(content)
-        half.replace(file)
+        descriptor = os.open(half, flags, SOURCE.st_mode & 0o666 & ~OTHERS_WRITE)
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(content)
+            half.replace(file)
+        except OSError:
+            half.unlink()

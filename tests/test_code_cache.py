@@ -4,6 +4,7 @@ that is damaged or of another version."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,11 @@ from typing import Any, get_type_hints
 import jinja2
 import pytest
 
-from llama_load.code_cache import dataclasses_compiled_once
+from llama_load.code_cache import (
+    dataclasses_compiled_once,
+    read_bytecode,
+    write_bytecode,
+)
 from llama_load.reports.template_cache import template_cache
 
 
@@ -106,3 +111,39 @@ def test_a_template_is_compiled_once(
     assert rendered("a {{ value }}") == "a &lt;1&gt;"
     assert file.stat().st_mtime_ns == written_ns
     assert rendered("b {{ value }}") == "b &lt;1&gt;"
+
+
+def test_code_that_others_can_change_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a link, nor another user's; what is written has the rights of the source."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "__pycache__" / "a.bin"
+    write_bytecode(file, b"code")
+    assert read_bytecode(file) == b"code"
+    assert file.stat().st_mode & 0o133 == 0
+    assert [each.name for each in file.parent.iterdir()] == ["a.bin"]
+    for mode in (0o664, 0o646, 0o666):
+        file.chmod(mode)
+        assert read_bytecode(file) == b""
+    file.chmod(0o644)
+    link = tmp_path / "link.bin"
+    link.symlink_to(file)
+    assert read_bytecode(link) == b""
+    assert read_bytecode(tmp_path) == b""
+    if os.getuid() == 0:
+        os.chown(file, 65534, -1)
+        assert read_bytecode(file) == b""
+
+
+def test_code_is_written_through_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has put one where the first half is written."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"kept")
+    (tmp_path / f"a.bin.{os.getpid()}").symlink_to(theirs)
+    write_bytecode(tmp_path / "a.bin", b"code")
+    assert theirs.read_bytes() == b"kept"
+    assert not (tmp_path / "a.bin").exists()

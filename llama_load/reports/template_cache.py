@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,13 @@ def template_cache(folder: Path = FOLDER) -> jinja2.BytecodeCache:
     from jinja2 import BytecodeCache
     from jinja2.bccache import Bucket
 
-    from llama_load.code_cache import write_bytecode
+    from llama_load.code_cache import read_bytecode, write_bytecode
 
     class TemplateCache(BytecodeCache):
         def load_bytecode(self, bucket: Bucket) -> None:
-            with suppress(OSError), self._file(bucket).open("rb") as file:
-                bucket.load_bytecode(file)
+            content = read_bytecode(self._file(bucket))
+            if content:
+                bucket.bytecode_from_string(content)
 
         def dump_bytecode(self, bucket: Bucket) -> None:
             write_bytecode(self._file(bucket), bucket.bytecode_to_string())
