@@ -38,7 +38,7 @@ from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import keep_secret, printable_lines
 from llama_load.languages import LANGUAGES
-from llama_load.own_modules import module_command
+from llama_load.own_modules import module_command, module_environment
 from llama_load.reports.formats import FORMATS, export
 from llama_load.tables.bounded_console import bounded_console
 from llama_load.terminal import STARTED_AS, make_output_safe
@@ -355,7 +355,8 @@ def _demo(arguments: argparse.Namespace) -> int:
         # SIG_IGN: Locust would inherit it.)
         previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
-            return subprocess.call(command, env=os.environ | {STARTED_AS: typed})
+            environment = module_environment({STARTED_AS: typed})
+            return subprocess.call(command, env=environment)
         finally:
             signal.signal(signal.SIGINT, previous)
 

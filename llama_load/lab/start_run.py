@@ -12,7 +12,7 @@ from pathlib import Path
 
 from llama_load.bundled import bundled, find_bundled
 from llama_load.errors import RunError, UsageError, did_you_mean
-from llama_load.own_modules import module_command
+from llama_load.own_modules import module_command, module_environment
 from llama_load.plugins import added_locustfiles
 
 DEFAULT_WORKLOAD = "sharegpt_chat"
@@ -88,11 +88,6 @@ def run_to_its_end(
     folder, with its last lines. RunError: it took longer than this. Its whole group ends with it,
     also where the caller is interrupted.
     """
-    inherited = {}
-    for name, value in os.environ.items():
-        if name not in NOT_INHERITED:
-            inherited[name] = value
-
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -101,7 +96,7 @@ def run_to_its_end(
         text=True,
         errors="replace",
         start_new_session=True,
-        env={**inherited, **variables},
+        env=module_environment(variables, without=NOT_INHERITED),
     )
     try:
         errors = process.communicate(timeout=timeout_s)[1]

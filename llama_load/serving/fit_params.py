@@ -5,12 +5,12 @@ llama.cpp's `llama-fit-params` finds them.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
+from llama_load.own_modules import child_environment
 
 WITHIN_S = 120.0
 # Flags that a program may refuse because they belong to llama-server.
@@ -30,7 +30,7 @@ def fitted_flags(program: str, args: Sequence[str], env: Mapping[str, str]) -> s
         try:
             done = subprocess.run(
                 [program, *words],
-                env=os.environ | dict(env),
+                env=child_environment(env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=WITHIN_S,

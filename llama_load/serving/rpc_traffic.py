@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from llama_load.own_modules import child_environment
+
 COMMAND = ("ss", "-tinH", "state", "established")
 ANSWERS_WITHIN_S = 5.0
 MOST_CHARS = 10**7
@@ -39,6 +41,7 @@ def traffic_to(addresses: Iterable[str]) -> dict[str, Traffic]:
     try:
         done = subprocess.run(
             COMMAND,
+            env=child_environment(),
             capture_output=True,
             timeout=ANSWERS_WITHIN_S,
             check=False,

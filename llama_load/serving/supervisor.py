@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 import psutil
 
-from llama_load.own_modules import module_command
+from llama_load.own_modules import child_environment, module_command
 from llama_load.plain_http import NoAnswerError, request, tls_context
 from llama_load.processes import adopt_orphans, end_with_parent, with_descendants
 from llama_load.serving import registry
@@ -214,7 +214,7 @@ class Supervisor:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | dict(self.job.env),
+                    env=child_environment(self.job.env),
                     preexec_fn=begin,
                     start_new_session=True,
                 )
@@ -234,6 +234,7 @@ class Supervisor:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
+                    env=child_environment(),
                     timeout=COMMAND_WITHIN_S,
                     check=False,
                 )

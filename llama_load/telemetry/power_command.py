@@ -14,6 +14,7 @@ from typing import Any
 
 from llama_load.foreign_text import printable
 from llama_load.observed.telemetry_names import POWER
+from llama_load.own_modules import child_environment
 from llama_load.telemetry.source import Source, SourceError, Value
 
 WITHIN_S = 10.0
@@ -127,6 +128,7 @@ class PowerCommand(Source):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=child_environment(),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

@@ -23,7 +23,7 @@ from llama_load.foreign_files import is_ours_alone, read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
-from llama_load.own_modules import module_command
+from llama_load.own_modules import module_command, module_environment
 from llama_load.web.guard import WebGuard
 from llama_load.wire.address import parse_url
 
@@ -204,9 +204,8 @@ class Experiments:
             f"--goodput={goals}",
             f"--max-time={_seconds_field(text('max_time')):g}",
         ]
-        environment = dict(os.environ)
-        if key := getattr(self._options, "api_key", None):
-            environment[API_KEY] = key
+        key = getattr(self._options, "api_key", None)
+        environment = module_environment({API_KEY: key} if key else {})
 
         unit = "users" if vary == "concurrency" else "requests per second"
         title = f"Search of the most {unit} within {printable(goals)} on {url}"
@@ -224,10 +223,7 @@ class Experiments:
                 "it with llama-load sweep, which shows them and asks"
             )
 
-        environment = dict(os.environ)
-        for name in KEY_VARIABLES:
-            environment.pop(name, None)
-
+        environment = module_environment(without=KEY_VARIABLES)
         words = ["sweep", "--yes", str(self.folder / plan)]
 
         return f"Sweep {printable(plan)}", words, environment

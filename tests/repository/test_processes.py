@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from llama_load.own_modules import child_environment, module_environment
 from tests.conftest import REPOSITORY, run_to_the_end
 from tests.swarms import wait_until
 
@@ -49,3 +50,17 @@ def test_a_run_ends_with_the_pytest_that_started_it(tmp_path: Path) -> None:
         parent.kill()
         for pid in tmp_path.glob("child"):
             psutil.Process(int(pid.read_text())).kill()
+
+
+def test_a_program_of_others_gets_no_key_that_is_not_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLAMA_LOAD_API_KEY", "sk-0123456789")
+    monkeypatch.setenv("LLAMA_LOAD_A_LATER_KEY", "sk-0123456789")
+    monkeypatch.setenv("PATH_OF_THEIRS", "/x")
+    given = child_environment({"THEIR_KEY": "a"})
+    assert not [name for name in given if name.startswith("LLAMA_LOAD_")]
+    assert given["PATH_OF_THEIRS"] == "/x"
+    assert given["THEIR_KEY"] == "a"
+    assert module_environment(without=["PATH_OF_THEIRS"])["LLAMA_LOAD_API_KEY"]
+    assert "PATH_OF_THEIRS" not in module_environment(without=["PATH_OF_THEIRS"])

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import printable
+from llama_load.own_modules import child_environment
 
 ENDS_WITHIN_S = 3600.0
 MOST_BYTES = 1 << 20
@@ -81,6 +82,7 @@ def _printed(command: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=child_environment(),
             start_new_session=True,
         )
         try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from llama_load.errors import RunError, UsageError
-from llama_load.own_modules import module_command
+from llama_load.own_modules import module_command, module_environment
 from llama_load.run_folder import Run, load_run
 from llama_load.serving.launch import start
 from llama_load.targets.servers.server_start import runnable
@@ -84,7 +84,8 @@ def run_locust(
     # Locust is in our process group and also receives Ctrl-C; we wait for its report.
     previous = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        exit_code = subprocess.call(command, env=os.environ | {STARTED_AS: typed})
+        environment = module_environment({STARTED_AS: typed})
+        exit_code = subprocess.call(command, env=environment)
     finally:
         signal.signal(signal.SIGINT, previous)
     if not (run_folder / "requests.parquet").is_file():

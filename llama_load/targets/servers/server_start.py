@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 from llama_load.errors import UsageError
 from llama_load.foreign_files import begin_of
+from llama_load.own_modules import child_environment
 
 # A large model is read from a disk at 200 MB/s: 60 GB take five minutes. vLLM compiles for minutes,
 # too.
@@ -158,7 +158,7 @@ class ServerStart(ABC):
 
         Flags come before variables, as in llama-server.
         """
-        variables = os.environ | dict(spec.env)
+        variables = child_environment(spec.env)
         key = value_of(spec.args, self.tls_key_flag)
         if not key:
             key = variables.get(self.tls_key_variable, "")
