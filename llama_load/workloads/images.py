@@ -11,9 +11,11 @@ import base64
 import hashlib
 import io
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +48,17 @@ SENT_AS_THEY_ARE = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # Decoding an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
 MOST_PIXELS = 64 * 2**20
-MOST_FILE_BYTES = 256 * 2**20
+MOST_FILE_BYTES = 16 * 2**20
+# Pieces of a file, each of which the decoder looks at: cameras and programs write fewer than a
+# hundred. A scan of a progressive JPEG goes over the whole picture: they write ten.
+MOST_SEGMENTS = 10_000
+MOST_SCANS = 100
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8"
+_GIF = b"GIF8"
+_SCAN = b"\xff\xda"
+# In a JPEG: not the escape of a byte of data, and no mark of a restart.
+_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
 JPEG_QUALITY = 85  # usual for cameras and web sites
 GRAIN_BITS = 4
@@ -155,6 +167,7 @@ def image_of(data: bytes, name: str) -> Image:
     UsageError names an image that is broken or in an unknown format, or the missing package.
     """
     need_pillow(PROMPT_WITH_IMAGES)
+    _refuse_much_work(data, name)
     from PIL import Image as Pillow
     from PIL import UnidentifiedImageError
 
@@ -191,6 +204,51 @@ def image_of(data: bytes, name: str) -> Image:
         )
         raise UsageError(f"the image {name} cannot be read: {reason}") from None
     return _image(data, kind, width, height)
+
+
+def _refuse_much_work(data: bytes, name: str) -> None:
+    """UsageError: decoding it would take more than an image of its size needs."""
+    if len(data) > MOST_FILE_BYTES:
+        raise UsageError(
+            f"the image {name} has more than {MOST_FILE_BYTES >> 20} MiB; make it smaller"
+        )
+    segments = sum(1 for _ in islice(_segments(data), MOST_SEGMENTS + 1))
+    if segments > MOST_SEGMENTS:
+        raise UsageError(
+            f"the image {name} has more than {MOST_SEGMENTS:,} segments; save it again as PNG"
+        )
+    if data.startswith(_JPEG) and data.count(_SCAN) > MOST_SCANS:
+        raise UsageError(
+            f"the image {name} has more than {MOST_SCANS} scans; save it again as PNG"
+        )
+
+
+def _segments(data: bytes) -> Iterator[object]:
+    """One for each chunk of a PNG, marker of a JPEG, and block before the picture of a GIF."""
+    if data.startswith(_PNG):
+        at = len(_PNG)
+        while at < len(data):
+            yield at
+            at += 12 + int.from_bytes(data[at : at + 4], "big")
+    elif data.startswith(_JPEG):
+        yield from _MARKER.finditer(data)
+    elif data.startswith(_GIF):
+        yield from _gif_blocks(data)
+
+
+def _gif_blocks(data: bytes) -> Iterator[int]:
+    flags = data[10:11]
+    at = 13
+    if flags and flags[0] & 0x80:  # a table of colours
+        at += 3 << (1 + (flags[0] & 7))
+    while data[at : at + 1] == b"\x21":  # an extension, with blocks up to an empty one
+        at += 2
+        while at < len(data):
+            yield at
+            size = data[at]
+            at += 1 + size
+            if not size:
+                break
 
 
 def _call(maker: Maker) -> Image | UsageError:

@@ -8,6 +8,8 @@ import hashlib
 import io
 import subprocess
 import sys
+import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,9 @@ from PIL import Image as Pillow
 from llama_load.errors import UsageError
 from llama_load.workloads.images import (
     GRAIN_BITS,
+    MOST_FILE_BYTES,
+    MOST_SCANS,
+    MOST_SEGMENTS,
     _colour_field,
     drawings,
     image_of,
@@ -225,6 +230,50 @@ def test_damaged_images_are_read_or_refused_in_a_sentence(
         image_of(data[:at] + garbage + data[at + len(garbage) :], "x")
     except UsageError as error:
         assert str(error).startswith("the image x cannot be read: ")
+
+
+def png_of(chunks: int) -> bytes:
+    """With so many comments before its picture."""
+    whole = encoded("png")
+    content = b"tEXta\0b"
+    crc = zlib.crc32(content).to_bytes(4, "big")
+    comment = (len(content) - 4).to_bytes(4, "big") + content + crc
+    return whole[:33] + comment * chunks + whole[33:]
+
+
+def jpeg_of(comments: int, scans: int = 0) -> bytes:
+    whole = encoded("jpeg")
+    scan = b"\xff\xda\0\x08\x01\x01\0\0\x3f\0"
+    return whole[:2] + b"\xff\xfe\0\x03a" * comments + scan * scans + whole[2:]
+
+
+def gif_of(blocks: int) -> bytes:
+    whole = encoded("gif", mode="L")
+    at = 13 + 3 * 256
+    return whole[:at] + b"\x21\xfe" + b"\x01a" * blocks + b"\0" + whole[at:]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (encoded("png") + bytes(MOST_FILE_BYTES), "more than 16 MiB"),
+        (png_of(MOST_SEGMENTS), "more than 10,000 segments"),
+        (jpeg_of(MOST_SEGMENTS), "more than 10,000 segments"),
+        (gif_of(MOST_SEGMENTS), "more than 10,000 segments"),
+        (jpeg_of(0, MOST_SCANS), "more than 100 scans"),
+    ],
+    ids=["size", "png", "jpeg", "gif", "scans"],
+)
+def test_an_image_of_too_much_work_is_refused_undecoded(data: bytes, why: str) -> None:
+    begun_s = time.thread_time()
+    with pytest.raises(UsageError, match=why):
+        image_of(data, "x")
+    assert time.thread_time() - begun_s < 0.5
+
+
+def test_an_image_of_many_segments_is_read() -> None:
+    for data in (png_of(9_000), jpeg_of(9_000), gif_of(9_000)):
+        assert image_of(data, "x").width == 40
 
 
 def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(
