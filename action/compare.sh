@@ -12,7 +12,7 @@ if [[ -d load-test/base ]]; then
   llama-load compare base=load-test/base head=load-test/head --format md "${gates[@]}" >> "$report" || code=$?
   printf '\n' >> "$report"
 fi
-last=$(find load-test/head -name report.md | sort -V | tail -n 1)
+last=$(find load-test/head -type f -name report.md | sort -V | tail -n 1)
 [[ -z $last ]] || cat "$last" >> "$report"
 [[ -z ${GITHUB_STEP_SUMMARY:-} ]] || cat "$report" >> "$GITHUB_STEP_SUMMARY"
 exit "$code"

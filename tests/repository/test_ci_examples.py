@@ -237,9 +237,13 @@ def test_inputs_are_checked_before_they_are_used(
 )
 def test_the_number_of_the_pull_request_is_one(value: str, tmp_path: Path) -> None:
     script = step("comment", loaded(ACTION / "comment" / "action.yml"))["run"]
-    done = shell(
-        script, tmp_path, {"NUMBER": value, "REPOSITORY": "a/b", "GH_TOKEN": "t"}
-    )
+    environment = {
+        "NUMBER": value,
+        "REPOSITORY": "a/b",
+        "GH_TOKEN": "t",
+        "GITHUB_ACTION_PATH": str(ACTION / "comment"),
+    }
+    done = shell(script, tmp_path, environment)
     assert done.returncode == 2 and "must be a number" in done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -265,30 +269,69 @@ def test_a_comparison_after_a_failed_measurement_adds_nothing(tmp_path: Path) ->
     )
 
 
-def test_the_comment_is_short_enough_and_edits_the_last_one(tmp_path: Path) -> None:
-    """With a program in place of gh that keeps its arguments."""
-    (tmp_path / "load-test").mkdir()
-    (tmp_path / "load-test" / "report.md").write_text("x" * 70_000)
-    gh = tmp_path / "bin" / "gh"
-    gh.parent.mkdir()
-    gh.write_text('#!/bin/sh\necho "$@" > arguments\n')
-    gh.chmod(0o755)
-    path = os.pathsep.join([str(gh.parent), os.environ["PATH"]])
-    comment = step("comment", loaded(ACTION / "comment" / "action.yml"))
-    done = shell(
-        comment["run"],
-        tmp_path,
-        {"PATH": path, "NUMBER": "7", "REPOSITORY": "a/b", "GH_TOKEN": "t"},
+def commented(folder: Path, found: str = "") -> tuple[list[str], str]:
+    """What the step of the comment asks GitHub for, and the comment. `found`: the ids of comments
+    with its mark. (With a program in place of gh that keeps its arguments.)"""
+    gh = folder / "bin" / "gh"
+    gh.parent.mkdir(exist_ok=True)
+    gh.write_text(
+        f'#!/bin/sh\necho "$@" >> arguments\ncase "$*" in *--jq*) printf "%s" "{found}";; esac\n'
     )
+    gh.chmod(0o755)
+    environment = {
+        "PATH": os.pathsep.join([str(gh.parent), os.environ["PATH"]]),
+        "NUMBER": "7",
+        "REPOSITORY": "a/b",
+        "GH_TOKEN": "t",
+        "ARTIFACT": "load-test",
+        "GITHUB_ACTION_PATH": str(ACTION / "comment"),
+    }
+    comment = step("comment", loaded(ACTION / "comment" / "action.yml"))
+    done = shell(comment["run"], folder, environment)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "arguments").read_text().split()[:5] == [
-        "pr",
-        "comment",
-        "7",
-        "--repo",
-        "a/b",
-    ]
-    assert (tmp_path / "comment.md").stat().st_size == 65_000
+    return (
+        (folder / "arguments").read_text().splitlines(),
+        (folder / "comment.md").read_text(),
+    )
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "@everybody <img src=http://x/y> [a](http://x)\n```\nout of it\n````\n",
+        "x" * 70_000,
+        "`" * 70_000,
+    ],
+)
+def test_the_comment_is_a_text_in_a_fence(report: str, tmp_path: Path) -> None:
+    """What the measured code writes mentions nobody, and shows no picture of others."""
+    (tmp_path / "load-test").mkdir()
+    (tmp_path / "load-test" / "report.md").write_text(report)
+    asked, comment = commented(tmp_path)
+    assert "--method POST repos/a/b/issues/7/comments" in asked[-1]
+    marker, fence, *text, end = comment.removesuffix("\n").split("\n")
+    assert marker == "<!-- llama-load: load-test -->"
+    assert fence == end == "`" * len(fence)
+    assert fence not in "\n".join(text)
+    assert len(comment) < 65_536
+
+
+def test_the_comment_of_the_artefact_is_written_again(tmp_path: Path) -> None:
+    """Not the last one of the same account, which may be another program's."""
+    (tmp_path / "load-test").mkdir()
+    (tmp_path / "load-test" / "report.md").write_text("good")
+    (looks, writes), _ = commented(tmp_path, "11\n12\n")
+    assert 'startswith("<!-- llama-load: load-test -->")' in looks
+    assert "--method PATCH repos/a/b/issues/comments/12" in writes
+
+
+def test_the_comment_follows_no_link_of_the_artefact(tmp_path: Path) -> None:
+    (tmp_path / "load-test").mkdir()
+    (tmp_path / "secret").write_text("a key")
+    (tmp_path / "load-test" / "report.md").symlink_to(tmp_path / "secret")
+    with pytest.raises(AssertionError, match=r"no file report\.md"):
+        commented(tmp_path)
+    assert not (tmp_path / "comment.md").exists()
 
 
 def code_of_a_failed_gate(folder: Path) -> int:
