@@ -206,6 +206,26 @@ def test_the_log_of_each_server_is_of_the_schema(
     assert object_of(entry_of(object_of(entry))) == object_of(entry)
 
 
+@needs_compiler
+def test_nothing_is_read_behind_a_body(tmp_path: Path) -> None:
+    """A body that ends in the name of a field, behind a request whose words were in its place."""
+    long = b'{"prompt": "%s", "max_tokens": 1, "stream": true}' % (b"one two " * 50)
+    short = b'{"max_tokens": 1, "stream": true, "prompt"'
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+    answers = Answers(first_token_ms=1, interval_ms=1)
+    with (
+        serving(answers, tmp_path / "log") as url,
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 9) as own,
+    ):
+        for body in (long, short):
+            own.sendall(head % len(body) + body)
+            said = b""
+            while not said.endswith(b"0\r\n\r\n"):
+                said += own.recv(1 << 16)
+    entries = read_log(tmp_path / "log").entries
+    assert [entry.prompt_tokens for entry in entries] == [100, 0]
+
+
 def test_a_prompt_in_parts_has_the_words_of_its_texts(
     answers: Answers, tmp_path: Path
 ) -> None:

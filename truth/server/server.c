@@ -361,8 +361,8 @@ static int words(const char *body, const char *key) {
     for (const char *at = body; (at = strstr(at, key)) != NULL;) {
         int inside = 0;
         at += strlen(key) + strspn(at + strlen(key), " :");
-        if (*at++ != '"') continue;
-        for (; *at != 0 && *at != '"'; at += at[0] == '\\' && at[1] != 0 ? 2 : 1) {
+        if (*at != '"') continue; /* the body may end here */
+        for (at++; *at != 0 && *at != '"'; at += at[0] == '\\' && at[1] != 0 ? 2 : 1) {
             int blank = *at == ' ' || (at[0] == '\\' && at[1] == 'n');
             count += !blank && !inside;
             inside = !blank;
