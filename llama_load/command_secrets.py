@@ -76,6 +76,8 @@ SECRET_VARIABLE = re.compile(
 )
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _IN_URL = re.compile(r"\w://([^/?#\s@]*)@|[?&]([\w.-]+)=([^&#\s]+)")
+# What stands behind a URL in JSON, a shell or a sentence.
+_CLOSING = "\"',;)]}>."
 _DEEPEST = 3  # commands in words of commands
 
 
@@ -140,9 +142,11 @@ def _of_value(flag: str, value: str, depth: int) -> list[str]:
 
 
 def secrets_in_urls(text: str) -> list[str]:
-    """Users and passwords of URLs, and values of their queries with names of secrets, as they are
-    written and as they are sent."""
-    return list(_in_urls(text)) if "://" in text else []
+    """Users and passwords of URLs, their whole queries, and values in these with names of secrets,
+    as they are written and as they are sent."""
+    if "://" not in text:
+        return []
+    return [*_in_urls(text), *_queries(text)]
 
 
 def _in_urls(text: str) -> Iterator[str]:
@@ -159,6 +163,17 @@ def _in_urls(text: str) -> Iterator[str]:
             continue
         yield written
         yield unquote(written)
+
+
+def _queries(text: str) -> Iterator[str]:
+    """What stands behind the ? of URLs, whatever their scheme: signatures have any name."""
+    for word in text.split():
+        _, sign, behind = word.partition("://")
+        if not sign:
+            continue
+        query = behind.partition("#")[0].partition("?")[2].rstrip(_CLOSING)
+        if query:
+            yield query
 
 
 def redact_words(words: Iterable[str]) -> tuple[str, ...]:

@@ -22,10 +22,15 @@ from llama_load.options.known_secrets import secrets_of_document, secrets_of_env
             {"team12", "bbbbb1"},
         ),
         ("HF_TOKEN=value1 THREADS=2 x", {"value1"}),
-        ("x --upload 's3://b/p?X-Amz-Signature=sign12&x=1'", {"sign12"}),
+        (
+            "x --upload 's3://b/p?X-Amz-Signature=sign12&x=1'",
+            {"sign12", "X-Amz-Signature=sign12&x=1"},
+        ),
         ("x --upload https://user:pass%2Fword@h/x", {"pass%2Fword", "pass/word"}),
         ("x --push https://token12@h/x", {"token12"}),
-        ("x --push https://@h/x?token=token12", {"token12"}),
+        ("x --push https://@h/x?token=token12", {"token12", "token=token12"}),
+        ("x --upload memory://a/x?sig=any123#part", {"sig=any123"}),
+        ("x --serve \"a 'http://h/x?sig=any123', b\"", {"sig=any123"}),
         ('x --extra-body \'{"auth": {"values": ["deep12"]}, "top_k": 1}\'', {"deep12"}),
         (
             "x --hf-token=value1 --openai-api-key=value2 --db-password value3",
@@ -35,7 +40,7 @@ from llama_load.options.known_secrets import secrets_of_document, secrets_of_env
             "x --max-tokens 55 --first-token-timeout 600 --stop-token abc --api-key-file /x --key-length 9 --author me",
             set(),
         ),
-        ("x -m auth plan.yaml --label token http://127.0.0.1:8080/v1?model=x", set()),
+        ("x -m auth plan.yaml --label token http://127.0.0.1:8080/v1", set()),
     ],
 )
 def test_secrets_of_command_lines(typed: str, secrets: set[str]) -> None:

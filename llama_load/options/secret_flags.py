@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from llama_load.bound_headers import Headers
-from llama_load.command_secrets import is_secret_header
+from llama_load.command_secrets import is_secret_header, secrets_in_urls
 from llama_load.foreign_json import check_json
 from llama_load.foreign_text import MASK, masked, redacted, secrets_in
 from llama_load.options.flag import Kind
@@ -77,7 +77,7 @@ def holds_secret(kind: Kind, value: Any) -> bool:
     if kind is Kind.JSON:
         return bool(value) and redact_json(value) != value
     if kind is Kind.DESTINATION:
-        return _USER_IN_URL.search(str(value)) is not None
+        return bool(_in_url(str(value)))
     return kind in _SECRETS_IN
 
 
@@ -132,12 +132,13 @@ def _in_json(text: str) -> list[str]:
 
 
 def _in_url(url: str) -> list[str]:
-    """The password in a URL, as it is written and as it is sent."""
+    """The password and the query of a URL, as they are written and as they are sent."""
     _, _, after_scheme = url.partition("://")
     address, _, _ = after_scheme.partition("/")
     user, _, _ = address.rpartition("@")
     _, _, password = user.partition(":")
-    return [password, unquote(password)] if password else []
+    found = [password, unquote(password)] if password else []
+    return [*found, *secrets_in_urls(url)]
 
 
 def _in_header(line: str) -> list[str]:
