@@ -8,6 +8,7 @@ request's own URL. No other module makes an Authorization header
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -18,7 +19,13 @@ AUTHORIZATION = "Authorization"
 # With what the names of the cookies of our pages begin, which are keys, too.
 COOKIE_OF_PAGES = "llama-load-"
 _SCHEME = "Bearer"
+# All but the tab: with a line end in it a field would be two.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PORTS = {"http": 80, "https": 443}
+
+
+class UnsendableError(ValueError):
+    """A field of a header has a control character. The text names the field, and not its value."""
 
 
 class OtherServerError(Exception):
@@ -102,3 +109,17 @@ def is_bearer(given: str, token: str) -> bool:
     return hmac.compare_digest(
         given.encode("utf-8", "replace"), f"{_SCHEME} {token}".encode()
     )
+
+
+def field_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
+    """The lines of fields in the head of a message: nothing else writes any. Raises
+    UnsendableError."""
+    lines = []
+    for name, value in fields:
+        line = f"{name}: {value}"
+        if _CONTROL.search(line):
+            raise UnsendableError(
+                f"the header {name[:100]!a} has a control character, which cannot be sent"
+            )
+        lines.append(line)
+    return lines

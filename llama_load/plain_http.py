@@ -18,7 +18,14 @@ from functools import cache
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders, Headers, origin_of
+from llama_load.bound_headers import (
+    NO_HEADERS,
+    BoundHeaders,
+    Headers,
+    UnsendableError,
+    field_lines,
+    origin_of,
+)
 
 WITHIN_S = 30.0
 # Model lists with metadata and chat templates stay far below.
@@ -97,7 +104,7 @@ def request(
         raise LateError(f"no complete answer within {within_s:g} s") from None
     except OSError as error:  # ssl.SSLError is one
         raise NoAnswerError(f"does not answer: {error.strerror or error}") from error
-    except UnicodeError:
+    except (UnicodeError, UnsendableError):
         raise NoAnswerError("has a name or header that cannot be sent") from None
 
 
@@ -175,7 +182,7 @@ def _message(
         "Accept: */*",
     ]
     lines += [f"Content-Length: {len(body)}"] if method == "POST" else []
-    lines += [f"{name}: {value}" for name, value in headers]
+    lines += field_lines(headers)
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 

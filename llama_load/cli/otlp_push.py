@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from llama_load.bound_headers import bound
+from llama_load.bound_headers import UnsendableError, bound, field_lines
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import keep_secret, printable, redacted
@@ -65,6 +65,10 @@ def _headers() -> Iterator[tuple[str, str]]:
             raise UsageError(f"{HEADERS} must be NAME=VALUE,NAME=VALUE")
         value = unquote(value.strip())
         keep_secret([value])
+        try:
+            field_lines([(name.strip(), value)])
+        except UnsendableError as error:
+            raise UsageError(f"{HEADERS}: {error}") from None
         yield name.strip(), value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llama_load.foreign_text import printable
 from llama_load.record.http_framing import Head
-from llama_load.wire.local_names import is_local_name, is_of_strangers, name_of
+from llama_load.wire.local_names import is_of_strangers, is_own_name, name_of
 from llama_load.wire.local_ports import is_loopback
 
 _MOST_CHARS = 100
@@ -28,7 +28,7 @@ def page_of(head: Head) -> str | None:
         name = name_of(origin) or ""
         # programs made of pages have schemes of their own: file, vscode-webview, tauri
         is_page = scheme in ("http", "https", "null")
-        if is_page and not (is_loopback(name) or is_local_name(name)):
+        if is_page and not (is_loopback(name) or is_own_name(name)):
             return printable(origin, _MOST_CHARS)
     return None
 

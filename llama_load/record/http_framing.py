@@ -209,7 +209,7 @@ class MessageReader:
         if self._reads_answers and self._is_without_body(head):
             self._state = _State.HEAD
         elif codings:
-            if codings.rpartition(b",")[2].strip() != b"chunked":
+            if codings.strip(b" \t") != b"chunked":
                 raise BadMessageError("its transfer coding is not chunked")
             self._state = _State.CHUNK_SIZE
         elif lengths:

@@ -41,7 +41,7 @@ class RelayFigures(msgspec.Struct, tag=True):
     """The relay's own figures, at its end. Delays in ms, None without a piece.
 
     `refused`: requests that the relay answered itself. `not_recorded`: exchanges that the recording
-    process was too slow for.
+    process was too slow for. `lost_cookies`: cookies that the server had not set.
     """
 
     pieces: int
@@ -50,6 +50,7 @@ class RelayFigures(msgspec.Struct, tag=True):
     most_delay_ms: float | None
     refused: int
     not_recorded: int
+    lost_cookies: int = 0
 
 
 Message = PassedExchange | RelayFigures

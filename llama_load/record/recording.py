@@ -356,6 +356,11 @@ def _of_relay(figures: RelayFigures) -> list[str]:
         )
     if figures.refused:
         lines.append(f"{quantity(figures.refused, 'request')} answered by the recorder")
+    if figures.lost_cookies:
+        lines.append(
+            f"{quantity(figures.lost_cookies, 'cookie')} left out, which the server had not set "
+            "through the recorder"
+        )
     if figures.not_recorded:
         lines.append(f"{quantity(figures.not_recorded, 'exchange')} passed unrecorded")
     return lines

@@ -193,6 +193,7 @@ class Relay:
             most_delay_ms=self._delays.most_ms,
             refused=self._refused,
             not_recorded=self._copies.not_recorded,
+            lost_cookies=self._gate.lost_cookies,
         )
 
     # ------------------------------------------------------------------ connections
@@ -669,6 +670,7 @@ class Relay:
             if isinstance(part, Head):
                 is_preliminary = part.status < 200
                 if not is_preliminary:
+                    self._gate.learn_cookies(part)
                     passed.status = part.status
                     passed.content_type = part.text(b"content-type")
                     passed.content_encoding = part.text(b"content-encoding")

@@ -1,18 +1,21 @@
 """Which requests a recording passes on, and with which head.
 
-A head is changed only where it must be: `Host`, for a server on another machine, and the client's
-key, if the recording has a key of its own (it then listens to other machines).
+A head is changed only where it must be: `Host`, for a server on another machine, the client's key,
+if the recording has a key of its own (it then listens to other machines), and cookies. A browser
+sends those of all programs at this address, so only cookies go on that the server itself has set
+through the recorder.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 
 from llama_load.bound_headers import (
-    COOKIE_OF_PAGES,
     NO_HEADERS,
     BoundHeaders,
     bearer,
+    field_lines,
     is_bearer,
 )
 from llama_load.record.foreign_pages import page_of
@@ -21,7 +24,10 @@ from llama_load.secret_forms import pattern_of
 from llama_load.wire.address import Address
 from llama_load.wire.local_ports import is_loopback
 
-PAGE_COOKIE = COOKIE_OF_PAGES.encode()
+# Cookies of the server that are known, and the longest, as browsers have it (RFC 6265, section
+# 6.1).
+MOST_COOKIES = 1000
+MOST_COOKIE_BYTES = 4096
 # The pattern of all forms takes 1 ms for each character of the recorder's key.
 MOST_CHARS_OF_FORMS = 256
 _KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
@@ -38,6 +44,9 @@ class RequestGate:
         self._key = key
         self._forms_of_key = None if key is None else _forms_of(key)
         self._server_keys = server_keys
+        # NAME=VALUE, the newest last
+        self._cookies: OrderedDict[bytes, None] = OrderedDict()
+        self.lost_cookies = 0
         self._keeps_host = to.scheme == "http" and is_loopback(to.host)
 
     def fault_of(self, head: Head) -> tuple[int, str] | None:
@@ -79,10 +88,21 @@ class RequestGate:
         pattern = self._forms_of_key
         return pattern is not None and bool(pattern.search(line.decode("latin-1")))
 
+    def learn_cookies(self, answer: Head) -> None:
+        """From now on what this answer of the server sets goes back to it."""
+        for value in answer.values(b"set-cookie"):
+            cookie = value.partition(b";")[0].strip(b" \t")
+            if len(cookie) > MOST_COOKIE_BYTES:
+                continue
+            self._cookies[cookie] = None
+            self._cookies.move_to_end(cookie)
+            if len(self._cookies) > MOST_COOKIES:
+                self._cookies.popitem(last=False)
+
     def as_sent(self, head: Head) -> bytes:
-        """The head's bytes, unchanged unless the server needs another Host or key, or a browser has
-        sent the key of another page of ours."""
-        has_cookie = PAGE_COOKIE in head.raw
+        """The head's bytes, unchanged unless the server needs another Host or key, or has not set
+        the cookies in it."""
+        has_cookie = bool(head.values(b"cookie"))
         if self._key is None and self._keeps_host and not has_cookie:
             return head.raw
         lines = head.raw.removesuffix(b"\r\n\r\n").split(b"\r\n")
@@ -95,25 +115,26 @@ class RequestGate:
                 name in _KEY_FIELDS or self._has_form_of_key(line)
             ):
                 continue
-            elif has_cookie and name == b"cookie":
-                kept += _without_page_cookies(line)
+            elif name == b"cookie":
+                kept += self._with_known_cookies(line)
             else:
                 kept.append(line)
         if self._key is not None:
-            for field_name, value in self._server_keys.for_origin(self._to.origin):
-                kept.append(f"{field_name}: {value}".encode("latin-1"))
+            fields = self._server_keys.for_origin(self._to.origin)
+            kept += [line.encode("latin-1") for line in field_lines(fields)]
         return b"\r\n".join(kept) + b"\r\n\r\n"
 
-
-def _without_page_cookies(line: bytes) -> list[bytes]:
-    """The field Cookie without the keys of pages of ours: browsers send cookies to all ports of a
-    host. No line where none is left."""
-    name, _, value = line.partition(b":")
-    others = []
-    for cookie in value.split(b";"):
-        if not cookie.strip().startswith(PAGE_COOKIE):
-            others.append(cookie.strip())
-    return [name + b": " + b"; ".join(others)] if others else []
+    def _with_known_cookies(self, line: bytes) -> list[bytes]:
+        """The field Cookie with those alone that the server has set. No line where none is left."""
+        name, _, value = line.partition(b":")
+        known = []
+        for cookie in value.split(b";"):
+            plain = cookie.strip(b" \t")
+            if plain in self._cookies:
+                known.append(plain)
+            elif plain:
+                self.lost_cookies += 1
+        return [name + b": " + b"; ".join(known)] if known else []
 
 
 def _forms_of(key: str) -> re.Pattern[str]:

@@ -29,9 +29,9 @@ from llama_load.options.secret_flags import secret_values
 from llama_load.options.sections.locust_section import OF_LOCUST
 from llama_load.run_folder import MANIFEST
 from llama_load.terminal import print_token
-from llama_load.web.own_names import host_name, is_own_name, own_names
 from llama_load.web.page_token import PageToken, Reply
 from llama_load.wire.address import parse_url, split_hosts
+from llama_load.wire.local_names import is_of_strangers, name_of
 from llama_load.wire.local_ports import is_loopback
 from llama_load.wire.request_heads import cookies_of
 from llama_load.workloads.think_time import OF_FILE
@@ -74,9 +74,10 @@ class WebGuard:
             FlagReader(self._options), for_servers=True
         )
         self._hosts_of_secret = dict.fromkeys(self._secrets_at_start, hosts)
-        displayed = host_name(self._options.web_host_display_name or "")
+        displayed = name_of(self._options.web_host_display_name or "")
         self._named = {displayed} if displayed else set()
-        self._names = own_names(self._options) | self._named
+        bound = name_of(f"//{self._options.web_host}")
+        self._names = self._named | ({bound} if bound else set())
         web_ui = environment.web_ui
         _name_cookies(web_ui.app, self._options.web_port)
         self._token = None if self._options.web_login else _token_of(self._options)
@@ -267,7 +268,7 @@ class WebGuard:
         """Why a request is refused; None if it comes from this page. (Programs other than browsers
         send no Origin.)"""
         host = environ.get("HTTP_HOST", "")
-        if not is_own_name(f"//{host}", self._names):
+        if is_of_strangers(host, self._names):
             return (
                 f"{printable(host)} is not a name of this page; "
                 "start with --web-host-display-name http://NAME to use another"
@@ -277,7 +278,7 @@ class WebGuard:
         if (
             origin is not None
             and origin.partition("://")[2].lower() != host.lower()
-            and host_name(origin) not in self._named
+            and name_of(origin) not in self._named
         ):
             return f"requests from {printable(origin)} are refused"
 

@@ -12,8 +12,8 @@ from llama_load.live.exposition import CONTENT_TYPE
 from llama_load.live.run_metrics import RunMetrics
 from llama_load.options.flag_limits import LOOPBACK
 from llama_load.web.bounded_server import BoundedServer
-from llama_load.web.own_names import is_own_name
 from llama_load.web.page_token import check_token
+from llama_load.wire.local_names import is_of_strangers
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def metrics_answer(
     def answer(
         environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
-        if is_local and not is_own_name(f"//{environ.get('HTTP_HOST', '')}"):
+        if is_local and is_of_strangers(environ.get("HTTP_HOST", "")):
             start_response("403 Forbidden", [plain])
             return [b"that is not a name of this machine\n"]
         if token is not None and not is_bearer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders
+from llama_load.bound_headers import NO_HEADERS, BoundHeaders, field_lines
 from llama_load.wire.address import Address
 
 
@@ -51,18 +51,15 @@ class Request:
 
     def head(self, address: Address) -> bytes:
         """The header block as bytes, with Host, Content-Length and Connection filled in. Raises
-        OtherServerError."""
+        OtherServerError, UnsendableError."""
         fields = [
             f"{self.method} {address.path_of(self.path)} HTTP/1.1",
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
             f"Connection: {'keep-alive' if self.reuse else 'close'}",
             f"Content-Length: {sum(map(len, self.pieces))}",
-            *(
-                f"{name}: {value}"
-                for name, value in self.keys.for_origin(address.origin)
-            ),
-            *(f"{name}: {value}" for name, value in self.headers),
+            *field_lines(self.keys.for_origin(address.origin)),
+            *field_lines(self.headers),
         ]
         return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")
 

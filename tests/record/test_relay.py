@@ -30,7 +30,7 @@ from tests.record.relayed import (
 )
 from tests.waiting import until
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 TOKEN = st.binary(max_size=300)
 
 
@@ -217,11 +217,15 @@ def test_no_server_is_a_502() -> None:
     ("request_bytes", "status"),
     [
         (HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 501),
-        (b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", 501),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: localhost:1\r\n\r\n", 501),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\x0c\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\xa0\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
         (b"POST http://a/v1/x HTTP/1.1\r\n\r\n", 400),
         (HEAD + b"Bad Name: 1\r\n\r\n", 400),
@@ -377,7 +381,7 @@ def test_clients_that_read_nothing_keep_nobody_out(
         pairs = running.relay._pairs
         until(lambda: sum(each.reads_by_s is not None for each in list(pairs)) == 4)
         with connected(running.port) as client:
-            client.sendall(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
         for each in held:
             each.close()

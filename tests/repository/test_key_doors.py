@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -18,14 +19,18 @@ from llama_load import plain_http, processes
 from llama_load.bound_headers import (
     NO_HEADERS,
     OtherServerError,
+    UnsendableError,
     bearer,
     bound,
+    field_lines,
     is_bearer,
     origin_of,
 )
-from llama_load.cli import found_server
+from llama_load.cli import found_server, otlp_push
 from llama_load.cli.main import main
+from llama_load.errors import UsageError
 from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
+from llama_load.plain_http import NoAnswerError
 from llama_load.processes import listens_as_we_do
 from llama_load.terminal import STARTED_AS
 from llama_load.wire.address import parse_url
@@ -107,6 +112,22 @@ def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
     assert constructed == {"bound_headers.py", "telemetry/source.py"}
     assert binds == BINDS.keys()
     assert clients <= OTHER_CLIENTS
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: b", "a\nb", "a\0", "\x1b[2J", "a\x7f"])
+def test_no_field_of_a_head_is_two(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is from: OpenTelemetry's variable has escapes as in URLs."""
+    with pytest.raises(UnsendableError, match="X-Key"):
+        field_lines([("X-Key", value)])
+    address = parse_url("http://127.0.0.1:9").resolved()
+    with pytest.raises(UnsendableError):
+        Request("GET", "/", (("X-Key", value),)).head(address)
+    with pytest.raises(NoAnswerError, match="cannot be sent"):
+        plain_http.request("GET", address.url, harmless=[("X-Key", value)])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"X-Key={quote(value)}")
+    with pytest.raises(UsageError, match="control character"):
+        list(otlp_push._headers())
+    assert field_lines([("A", "b\tc")]) == ["A: b\tc"]
 
 
 @pytest.mark.parametrize(

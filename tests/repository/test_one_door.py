@@ -3,7 +3,9 @@ does the same by itself."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -17,6 +19,26 @@ ONE_DOOR: dict[str, tuple[str, frozenset[str], str]] = {
         r"^\s*(?:from|import) (?:http\.cookies|http\.cookiejar|cgi)\b",
         frozenset(),
         "llama_load.wire.request_heads: those take quadratic time, or have no bound",
+    ),
+    "environments of programs": (
+        r"os\.environ \||\| os\.environ|\*\*os\.environ|dict\(os\.environ|os\.environ\.copy",
+        frozenset(),
+        "llama_load.own_modules: programs that are not ours get none of our keys",
+    ),
+    "fields of heads": (
+        r"\{\w*name\}: \{value\}",
+        frozenset(("bound_headers.py", "options/vllm_command.py")),  # a flag
+        "llama_load.bound_headers.field_lines: a field with a line end in it would be two",
+    ),
+    "names of this machine": (
+        r"\bgethostname\(",
+        frozenset(
+            (
+                "serving/registry.py",  # a folder for each machine
+                "wire/local_names.py",
+            )
+        ),
+        "llama_load.wire.local_names",
     ),
     "patterns of texts": (
         r"\bre\.escape\(|\bpattern_of\(",
@@ -43,6 +65,34 @@ def sources() -> dict[str, str]:
         str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8")
         for path in sorted(PACKAGE.rglob("*.py"))
     }
+
+
+STARTS = {"Popen", "run", "call", "check_call", "check_output"}
+# Where programs are started with the environment of this process, and how many: all are ours.
+WITH_OUR_ENVIRONMENT = {
+    "cli/record_command.py": 1,  # the recording process
+    "lab/calibrate.py": 1,  # a run
+    "lab/sweep/run_cell.py": 1,  # runs
+    "run/telemetry_process.py": 1,  # scrapes with its token
+    "serving/launch.py": 1,  # the supervisor
+    "serving/supervisor.py": 1,  # our reader of NVIDIA's library
+    "swarm/lifecycle.py": 1,  # the upload
+}
+
+
+def test_programs_of_others_get_an_environment_without_our_keys() -> None:
+    found: Counter[str] = Counter()
+    for path, text in sources().items():
+        if "subprocess" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call):
+                continue
+            of, _, name = ast.unparse(node.func).rpartition(".")
+            has_environment = any(word.arg == "env" for word in node.keywords)
+            if of == "subprocess" and name in STARTS and not has_environment:
+                found[path] += 1
+    assert found == WITH_OUR_ENVIRONMENT
 
 
 @pytest.mark.parametrize("kind", ONE_DOOR)
