@@ -26,6 +26,7 @@ from llama_load.wire.address import parse_url
 
 TOKEN = "0123456789abcdef0123"
 LOOPBACK = "127.0.0.1"
+PASSED_ON = b"passed on: "
 
 # What a listener makes of the bytes of one connection: what it answers.
 Listener = Callable[[bytes], bytes]
@@ -115,7 +116,8 @@ def exporter() -> Listener:
 
 
 def recorder(*, key: str | None = TOKEN) -> Listener:
-    """`llama-load record`: framing, gate and copy of a request."""
+    """`llama-load record`: framing, gate and copy of requests. Answers with the heads that go on
+    to the server, behind `PASSED_ON`."""
     gate = RequestGate(parse_url("http://127.0.0.1:9").resolved(), key)
     copies = ExchangeCopies(
         os.open(os.devnull, os.O_WRONLY), selectors.SelectSelector()
@@ -126,13 +128,14 @@ def recorder(*, key: str | None = TOKEN) -> Listener:
             parts = MessageReader(reads_answers=False).feed(data)
         except BadMessageError as error:
             return str(error).encode()
+        passed = [PASSED_ON]
         for part in parts:
             if isinstance(part, Head):
                 fault = gate.fault_of(part)
                 if fault is not None:
                     return fault[1].encode()
-                gate.as_sent(part)
+                passed.append(gate.as_sent(part))
                 copies.begin(part, 0, 0)
-        return b"passed on"
+        return b"".join(passed)
 
     return answer

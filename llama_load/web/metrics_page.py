@@ -36,24 +36,27 @@ def metrics_answer(
     metrics: RunMetrics, token: str | None, *, is_local: bool
 ) -> Callable[..., Iterable[bytes]]:
     """The WSGI application of --metrics-port. `is_local`: only this machine reaches it."""
-    plain = ("Content-Type", "text/plain")
+    # Who is refused asks again on a new connection, and by it is counted.
+    refused = [("Content-Type", "text/plain"), ("Connection", "close")]
 
     def answer(
         environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         if is_local and is_of_strangers(environ.get("HTTP_HOST", "")):
-            start_response("403 Forbidden", [plain])
+            start_response("403 Forbidden", refused)
             return [b"that is not a name of this machine\n"]
         if token is not None and not is_bearer(
             environ.get("HTTP_AUTHORIZATION", ""), token
         ):
-            start_response("401 Unauthorized", [plain, ("WWW-Authenticate", "Bearer")])
+            start_response(
+                "401 Unauthorized", [*refused, ("WWW-Authenticate", "Bearer")]
+            )
             return [b"send the token of --web-token as 'Authorization: Bearer TOKEN'\n"]
         if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] not in (
             "GET",
             "HEAD",
         ):
-            start_response("404 Not Found", [plain])
+            start_response("404 Not Found", refused)
             return [b"the figures are at /metrics\n"]
 
         start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
