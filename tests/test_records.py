@@ -285,9 +285,7 @@ def test_equal_texts_of_a_column_are_one_object() -> None:
     assert records.where(records.equals("host", "x")).strings("host") == []
 
 
-def test_the_warm_up_the_run_and_other_workloads_have_no_conversation_in_common() -> (
-    None
-):
+def test_warm_up_and_run_have_no_conversation_in_common() -> None:
     """Each counts its prompts from 0."""
     rows = [
         record(0, conversation_start=0, warmup=True),

@@ -438,7 +438,7 @@ def test_a_goodput_that_falls_to_zero_fails_a_gate() -> None:
     )
 
 
-def test_a_gate_without_repeats_or_on_sides_that_do_not_compare_is_not_judged() -> None:
+def test_a_gate_without_repeats_or_comparable_sides_is_not_judged() -> None:
     assert gate("mean_tpot_ms:+5%", 2.0, count=1) == NOT_JUDGED
     partial = Side("partial", (PARTIAL, PARTIAL))
     (result,) = compare(

@@ -67,9 +67,7 @@ def share(
     )
 
 
-def test_a_drift_of_two_percent_a_run_is_a_difference_only_to_those_who_ignore_the_order() -> (
-    None
-):
+def test_a_drift_is_a_difference_only_to_those_who_ignore_the_order() -> None:
     """Equal servers whose runs get slower by 2 % each. Without regard to the order nine of ten
     pairs in blocks are called different; with it none is, nor in turns."""
     assert share(60, is_alarm_of_welch, IN_BLOCKS, 0.02) >= 0.85

@@ -124,7 +124,7 @@ def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> 
     assert not swarm.dispatcher.ledger.accepts_record("a", (False, 0))
 
 
-def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() -> None:
+def test_what_a_lost_worker_could_have_begun_silently_is_named_too() -> None:
     """What it had long before it was last heard of, and not what was on its way when it died."""
     swarm = Workers(4)
     swarm.dispatcher.want("a", "chat", 2)
@@ -162,9 +162,7 @@ def test_what_a_worker_lost_in_the_warm_up_may_have_sent_is_named() -> None:
     assert gone.possibly_sent_warmup == []
 
 
-def test_the_turns_of_conversations_that_a_lost_worker_could_have_begun_are_named() -> (
-    None
-):
+def test_turns_that_a_lost_worker_could_have_begun_are_named() -> None:
     """Two conversations of four turns. Of the first the answer to turn 0 is on record: turn 1 may
     have been sent, and turn 2 if its answer has come already. Of the second turn 0 is being sent:
     turn 1 may have been, too. The others were not."""
@@ -468,7 +466,7 @@ def test_arrivals_go_to_the_worker_with_the_fewest_and_to_each_in_turn() -> None
     ]
 
 
-def test_a_level_of_users_is_never_exceeded_and_a_conversation_is_one_of_them() -> None:
+def test_a_level_of_users_is_never_exceeded_by_conversations() -> None:
     """Two at a time; a conversation of three turns holds its place until the last one is over."""
     swarm = Workers(turns=(3, 1, 1, 1), phases=[Phase(total=6, limit_at=lambda _: 2)])
     swarm.dispatcher.want("a", "chat", 5)
@@ -785,9 +783,7 @@ def test_a_warm_up_hands_its_slots_over_one_by_one() -> None:
     ]
 
 
-def test_a_measured_request_that_comes_back_goes_before_what_keeps_up_the_load() -> (
-    None
-):
+def test_a_measured_request_that_comes_back_goes_first() -> None:
     """A lost worker's unsent request is sent by the other worker, although all measured requests
     had been leased."""
     swarm = Workers(phases=[chain(1, 2, 9)])

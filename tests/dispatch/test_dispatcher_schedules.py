@@ -47,9 +47,7 @@ def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> Non
     assert [lease.stage for lease in swarm.hands["a"][1:]] == [0, 1, 1]
 
 
-def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> (
-    None
-):
+def test_what_came_while_the_last_place_was_taken_is_dropped() -> None:
     """One at a time, due at 0 and 10 ms; nobody looks at the dispatcher until the first has ended
     at 20 ms. The third is due then."""
     for how in ("request_ended", "record_stored"):
@@ -113,7 +111,7 @@ def test_a_request_is_under_way_from_its_scheduled_instant_on() -> None:
     )
 
 
-def test_requests_passed_to_others_are_counted_apart_from_those_possibly_sent() -> None:
+def test_requests_passed_on_are_counted_apart_from_possibly_sent_ones() -> None:
     swarm = Workers(5)
     swarm.dispatcher.want("a", "chat", 5)
     swarm.dispatcher.lose("a", [(False, 1), (False, 3)])
@@ -133,9 +131,7 @@ def test_nothing_is_handed_out_after_the_end() -> None:
     assert swarm.dispatcher.ledger.wants.count == 0
 
 
-def test_conversations_arrive_at_their_instants_and_the_rest_of_one_is_not_late() -> (
-    None
-):
+def test_conversations_arrive_at_their_instants() -> None:
     """Two conversations of three and two requests arrive at 0 and 400 ms. The first worker is lost
     after one answer: the rest goes to the other one at once, and as no arrival."""
     scheduled_ns = [0, 0, 0, 400 * MS, 400 * MS]

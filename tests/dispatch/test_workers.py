@@ -95,9 +95,7 @@ def test_a_closed_loop_from_which_nothing_is_taken_keeps_no_heap() -> None:
     assert workers.idlest() == "w"
 
 
-def test_sub_agents_begin_beside_each_other_and_the_next_own_turn_after_all_of_them() -> (
-    None
-):
+def test_sub_agents_begin_together_and_the_next_own_turn_after_them() -> None:
     """A turn, agents a (two turns) and b (one), a turn, a again, the last turn. While the first one
     is sent, a and b could begin; while both agents' last ones are, the next own turn could; while
     only b's is, it could not. The second time, a waits for the own turn before it."""

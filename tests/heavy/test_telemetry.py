@@ -125,7 +125,7 @@ def test_the_benchmark_prints_the_driver_beside_the_figures(
     assert abs(rows["energy (J)"][2]) < 0.02
 
 
-def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
+def test_where_the_processes_are_unknown_all_gpus_count(
     driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """Catches a driver's error code that ends a run."""

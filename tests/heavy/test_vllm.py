@@ -418,7 +418,7 @@ def test_a_vllm_that_is_killed_mid_stream(
     assert kinds and kinds <= {"cut_off", "reset", "connect_refused", "error_event"}
 
 
-def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
+def test_telemetry_has_vllms_counters_of_the_measured_requests(
     run_locust: Callable[..., Finished], vllm: Server
 ) -> None:
     """16 requests of 24 tokens, without the 4 of the warm-up; its processes are found by its port.

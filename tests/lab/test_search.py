@@ -119,9 +119,7 @@ def test_searches_of_users_hold_the_known_capacity_of_a_queue() -> None:
     assert row.most_sent <= 5000
 
 
-def test_searches_with_two_kinds_of_prompts_are_as_close_as_the_documentation_says() -> (
-    None
-):
+def test_searches_with_two_kinds_of_prompts_are_as_close_as_documented() -> None:
     """15 % of the requests take eleven times as long: the answers are within 25 %, and fewer are
     close than with equal requests."""
     found = [search_of_users(20, 8, seed, is_bimodal=True) for seed in range(12)]

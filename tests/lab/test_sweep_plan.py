@@ -243,7 +243,7 @@ def test_a_plan_that_leaves_out_every_server_is_refused() -> None:
         cells_of(RUNS_ON.format(a='""', a_urls='""', b='""', b_urls='""'))
 
 
-def test_values_of_flags_that_locust_would_refuse_are_faults_with_their_lines() -> None:
+def test_flag_values_that_locust_would_refuse_are_faults_with_lines() -> None:
     said = faults_of("""\
 servers: {a: {modle: x}}
 vary:
@@ -278,9 +278,7 @@ load:
     assert said.startswith("plan has 12 faults")  # and a names no kind of server
 
 
-def test_a_fault_of_the_combination_names_a_flag_of_it_and_a_whole_one_is_good() -> (
-    None
-):
+def test_a_fault_of_the_combination_names_a_flag_of_it() -> None:
     text = "servers: {a: {url: 'http://x'}}\nload:\n  - {u: 1}\n  - {stages: '1,8'%s}"
     assert "line 4: load[2].u: -u 4 and --stages 1,8 both set concurrency" in faults_of(
         text % ", u: 4"

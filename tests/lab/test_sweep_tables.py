@@ -205,7 +205,7 @@ def test_what_a_server_adds_to_each_token() -> None:
     assert found[-1][0].startswith("a, u=1, threads=4: ms: without an interval")
 
 
-def test_what_a_server_adds_to_each_token_has_an_interval_where_both_scatter() -> None:
+def test_what_a_server_adds_to_each_token_has_an_interval() -> None:
     """250 and 200 tokens/s, ± 5 each of 2 values: 4 and 5 ms with standard errors of 4 * 0.02 /
     sqrt 2 and 5 * 0.025 / sqrt 2, together 0.105 ms, with 1.70 degrees of freedom by Welch: t is
     5.12, so 1 ± 0.537 ms."""
@@ -352,9 +352,7 @@ def test_wide_characters_keep_columns_aligned() -> None:
 # ---------------------------------------------------------------------- rates of tests
 
 
-def test_the_rate_of_a_test_is_the_mean_of_the_requests_rates_not_a_ratio_of_sums() -> (
-    None
-):
+def test_the_rate_of_a_test_is_the_mean_of_the_requests_rates() -> None:
     """100 tokens in 50 ms and in 200 ms: 2000 and 500 tokens/s, mean 1250; the sums give 200 / 0.25
     s = 800."""
     records = [

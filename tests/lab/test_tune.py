@@ -285,7 +285,7 @@ def test_why_a_setting_has_no_score_is_printed(
     assert (failed["setting"], failed["failure"]) == ("threads=-t 4", "it broke")
 
 
-def test_a_default_that_lost_to_a_setting_which_failed_later_is_not_the_best() -> None:
+def test_a_default_that_lost_to_a_failed_setting_is_not_the_best() -> None:
     labels = ("threads=4", "threads=8")
     raced = Raced(
         winner=0,

@@ -191,7 +191,7 @@ def test_requests_that_took_no_time_are_no_cold_start() -> None:
     assert constancy(seen).cold_start is None
 
 
-def test_a_change_is_seen_in_an_open_loop_whose_latencies_depend_on_the_load() -> None:
+def test_a_change_is_seen_where_latencies_depend_on_the_load() -> None:
     """Continuous batching at 40 % load, twice as slow in the middle third of 188 s: at equal load
     the latencies differ."""
 
@@ -215,7 +215,7 @@ def test_a_data_set_that_is_sorted_by_length_is_no_change_of_the_server() -> Non
     )
 
 
-def test_prompts_that_grow_evenly_explain_ttft_and_prompts_in_no_order_do_not() -> None:
+def test_prompts_that_grow_evenly_explain_ttft() -> None:
     """Prompts of 400 to 1600 tokens, TTFT 150 ms + 0.1 ms a token that scatters by 5 %, one user.
     The same prompts in another order explain no TTFT that grows."""
     rng = np.random.default_rng(0)
@@ -276,7 +276,7 @@ def test_a_stall_is_seen_in_the_throughput() -> None:
     )
 
 
-def test_a_stable_open_loop_has_no_growing_backlog_and_an_overloaded_one_has() -> None:
+def test_an_overloaded_open_loop_alone_has_a_growing_backlog() -> None:
     """1000 arrivals at 80 % of the capacity: never; at 150 %: always."""
 
     def grows(load: float) -> float:

@@ -34,9 +34,7 @@ def turn(
     )
 
 
-def test_a_conversation_lasts_from_its_first_start_to_its_last_end_waits_included() -> (
-    None
-):
+def test_a_conversation_lasts_from_its_first_start_to_its_last_end() -> None:
     """Two turns of 141 ms at 0 and 5000 ms; a second conversation has only its first turn, from 100
     ms on, and is cut at 6 s."""
     rows = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000), turn(2, 2, 1, 100)]
@@ -63,9 +61,7 @@ def test_a_conversation_lasts_from_its_first_start_to_its_last_end_waits_include
     assert figures.waiting_ratio == pytest.approx(1 - 0.423 / 11.041)
 
 
-def test_requests_of_sub_agents_that_overlap_count_once_as_time_with_a_request() -> (
-    None
-):
+def test_overlapping_requests_of_sub_agents_count_once_as_time() -> None:
     """0 to 141 ms, 100 to 241 ms within it begun, 150 to 191 ms in both."""
     agents = [
         turn(1, 0, 1, 100, agent="a", turns=3),
@@ -142,9 +138,7 @@ def test_missed_turns_of_a_recorded_history_change_nothing() -> None:
     assert check.ok
 
 
-def test_a_wait_that_is_longer_than_planned_is_late_unless_it_is_for_sub_agents() -> (
-    None
-):
+def test_a_wait_longer_than_planned_is_late_but_for_sub_agents() -> None:
     late = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000, delay_ms=100.0, waited_ms=900.0)]
     (check,) = conversations.late_turns(evidence(*late))
     assert (check.value, check.ok) == (1.0, False)

@@ -93,7 +93,7 @@ def test_a_context_that_is_too_small_is_named_with_the_one_that_is_enough() -> N
     assert "a larger -c" in explained(refused(5000, 128))[0].hint
 
 
-def test_a_shared_kv_cache_that_ran_out_is_named_with_what_all_need_together() -> None:
+def test_a_shared_kv_cache_that_ran_out_is_named() -> None:
     found = explained(
         refused(900, 100, "kv_pool_full"),
         users=8,
@@ -184,7 +184,7 @@ def test_the_last_words_of_a_server_name_the_cause_of_broken_connections(
     )
 
 
-def test_a_run_tells_complete_answers_from_cut_ones_and_success_and_goodput_as_numbers(
+def test_a_run_tells_complete_answers_from_cut_ones(
     tmp_path: Path,
 ) -> None:
     """Of ten: seven complete, one cut by the context, one failed in the middle of its answer, one

@@ -151,9 +151,7 @@ def test_what_was_declared_is_no_fault() -> None:
     assert bad(checked(rows, CacheEvidence(shared_tokens={"sharegpt": None}))) == []
 
 
-def test_a_server_that_leaves_the_number_out_where_it_is_zero_counts_as_reporting() -> (
-    None
-):
+def test_a_server_that_leaves_out_zeros_counts_as_reporting() -> None:
     """vLLM with --enable-prompt-tokens-details: 1 of 200 cached is below the limit, and not 1 of
     1."""
     rows = [
@@ -187,9 +185,7 @@ def test_one_prompt_sent_500_times() -> None:
     )
 
 
-def test_a_silent_server_with_fresh_prompts_is_clean_and_says_that_it_is_silent() -> (
-    None
-):
+def test_a_silent_server_with_fresh_prompts_is_clean() -> None:
     found = checked([silent(number) for number in range(50)])
     assert bad(found) == []
     assert (
@@ -213,9 +209,7 @@ def test_the_same_text_for_another_model_or_endpoint_is_another_prompt(
     assert sent_before(tmp_path / "b", table(at(200, "x"))) == SentBefore(0, 1)
 
 
-def test_repeated_turns_of_a_conversation_and_caches_that_are_off_are_no_fault() -> (
-    None
-):
+def test_repeated_turns_and_caches_that_are_off_are_no_fault() -> None:
     turns = [silent(0, "a", turn=1), silent(1, "b", turn=2), silent(2, "b", turn=2)]
     assert bad(checked(turns)) == []
     assert (
@@ -385,9 +379,7 @@ def test_noise_and_few_prompts_are_no_evidence() -> None:
     ) == (True, 0)
 
 
-def test_a_prompt_sent_500_times_is_one_pair_and_stages_are_compared_with_themselves() -> (
-    None
-):
+def test_a_prompt_sent_500_times_is_one_pair_a_stage() -> None:
     rows = [
         prompt(number, "one", first_ms=100.0 if number == 0 else 10.0)
         for number in range(500)
@@ -414,7 +406,7 @@ def at(wall_s: float, digest: str, number: int = 0, **more: Any) -> RequestRecor
     return prompt(number, digest, started_wall_ns=round(wall_s * 1e9), **more)
 
 
-def test_earlier_runs_in_the_same_folder_are_found_by_the_hashes_of_their_prompts(
+def test_earlier_runs_in_the_folder_are_found_by_hashes_of_prompts(
     tmp_path: Path,
 ) -> None:
     """The same server under another name of loopback; not another server, not a run that began

@@ -55,24 +55,20 @@ def difference(
 
 @pytest.mark.parametrize("runs", [10, pytest.param(100, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.9])
-def test_equal_replicas_are_called_different_in_at_most_one_run_of_a_hundred(
-    load: float, runs: int
-) -> None:
+def test_equal_replicas_are_seldom_called_different(load: float, runs: int) -> None:
     assert sum(is_found(seed, load, 1.0) for seed in range(runs)) <= runs // 100
 
 
 @pytest.mark.parametrize("runs", [20, pytest.param(400, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("count", [54, 80])
-def test_few_answers_of_equal_replicas_are_called_different_in_at_most_one_run_of_a_hundred(
+def test_few_answers_of_equal_replicas_are_seldom_called_different(
     count: int, runs: int
 ) -> None:
     """18 and 26 answers of each: six and eight slices."""
     assert sum(is_found(seed, 0.7, 1.0, count) for seed in range(runs)) <= runs // 100
 
 
-def test_few_answers_show_a_replica_of_a_quarter_of_the_speed_or_what_would_have_been_seen() -> (
-    None
-):
+def test_few_answers_show_a_replica_of_a_quarter_of_the_speed() -> None:
     found = [difference(seed, 0.1, 4.0, 80) for seed in range(20)]
     assert all(
         each is not None and (each.is_sure or each.detects > 4) for each in found

@@ -381,7 +381,7 @@ def test_slow_requests_among_the_first_ones_are_outliers_together() -> None:
     assert found(slow * 15) is None
 
 
-def test_slow_requests_that_began_before_any_had_ended_are_outliers_together() -> None:
+def test_slow_requests_begun_before_any_end_are_outliers_together() -> None:
     """Five of the eight that met the server at its start took ten times as long."""
     values = np.exp(0.05 * np.random.default_rng(0).standard_normal(100))
     values[[0, 1, 3, 5, 7]] *= 10

@@ -46,7 +46,7 @@ def test_requests_that_were_all_ours_are_fine() -> None:
     assert others(output_tokens=30, prompt_tokens=100).value == 0
 
 
-def test_other_requests_of_the_locustfile_may_explain_the_counters_of_a_stage() -> None:
+def test_other_requests_may_explain_the_counters_of_a_stage() -> None:
     """Their number by stage is not known, so that the counters of a stage show no other client, as
     those of the run do not."""
     rows, stage = (
@@ -243,7 +243,7 @@ def check_of(done: Finished, name: str) -> dict[str, Any]:
     )
 
 
-def test_warm_ups_and_what_is_asked_before_the_run_are_not_taken_for_another_client(
+def test_warm_ups_and_preflight_are_not_taken_for_another_client(
     llama_server: Server, run_locust: Callable[..., Finished]
 ) -> None:
     done = run_locust(

@@ -49,9 +49,7 @@ def test_a_short_text_to_six_prompts_of_a_hundred_is_a_refusal() -> None:
     assert "6 of 100 answers are short and alike" in check.text
 
 
-def test_refusals_that_repeat_what_they_refuse_are_alike_where_texts_were_saved() -> (
-    None
-):
+def test_refusals_that_repeat_what_they_refuse_are_alike() -> None:
     made = [
         answer(
             number,

@@ -145,7 +145,7 @@ def test_speculation_of_a_stage_covers_only_its_requests(
     assert int(warmup[warmup == warmup].sum()) > 0
 
 
-def test_the_servers_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(
+def test_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(
     tmp_path: Path,
 ) -> None:
     """Two hosts: what the servers counted together is neither's, and an arrival that was never sent

@@ -80,9 +80,7 @@ def test_a_stage_after_a_spike_has_the_rates_of_its_own_load() -> None:
     )  # what all of its time would say
 
 
-def test_a_stage_with_the_load_of_the_one_before_has_the_rates_of_all_its_time() -> (
-    None
-):
+def test_a_stage_with_the_load_before_it_has_the_rates_of_all_its_time() -> None:
     """The eight that are left in flight are its own load: from its own requests alone the rate
     would be too low."""
     first = closed_loop(0, 8, 0, 10_000)

@@ -232,7 +232,7 @@ def test_time_before_the_first_token_is_judged_against_ttft() -> None:
     assert "of the mean TTFT" in bad(of(rows, targets=[SERVER]))["unexplained_ratio"]
 
 
-def test_tokens_that_the_server_generated_and_did_not_send_are_its_own_time() -> None:
+def test_generated_tokens_that_were_not_sent_are_the_servers_time() -> None:
     """llama-server sends no blanks before JSON: 10 of 90 tokens, and a tenth of its time, are
     before the first event. A proxy that holds the first token back as long sends all 90."""
     own_ms = GAP_MS * (TOKENS + 9)
@@ -295,9 +295,7 @@ def _proxied(row: RequestRecord, ttft_ms: int = 180) -> RequestRecord:
     )
 
 
-def test_tokens_that_the_server_generated_before_the_first_event_are_explained() -> (
-    None
-):
+def test_tokens_generated_before_the_first_event_are_explained() -> None:
     """80 of 180 ms of TTFT are the server's own: it generated eight tokens of markup first. The
     same time without such tokens is nobody's."""
     own_ms = GAP_MS * (TOKENS - 1)

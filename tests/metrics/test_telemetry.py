@@ -90,9 +90,7 @@ def test_the_mean_of_a_gauge_is_the_area_under_its_line() -> None:
     assert gauge.integral(window(0, 10)) == 50
 
 
-def test_what_was_sampled_for_a_part_of_the_window_says_nothing_about_the_whole() -> (
-    None
-):
+def test_samples_of_a_part_of_the_window_say_nothing_about_the_whole() -> None:
     """A GPU that is lost after 60 of 100 s has no energy for the 100; 2 s or 5 % may lack at an
     end."""
     power = series("power_watts", {0: 300, 60: 300}, "power")
@@ -229,9 +227,7 @@ def test_a_gpu_that_several_exporters_see_is_one_gpu() -> None:
     )
 
 
-def test_a_board_that_the_server_does_not_use_is_not_counted_for_an_exporter_that_cannot_know() -> (
-    None
-):
+def test_a_board_that_the_server_does_not_use_is_not_counted() -> None:
     unused = series("gpu_in_use", {0: 0, 10: 0}, NVML, gpu="0")
     used = series("gpu_in_use", {0: 1, 10: 1}, NVML, gpu="1")
     found = [
@@ -324,7 +320,7 @@ def test_gpus_whose_users_are_unknown_are_all_counted_and_that_is_said() -> None
     )
 
 
-def test_without_a_gpu_that_can_be_sampled_memory_is_that_of_the_servers_log() -> None:
+def test_without_a_sampled_gpu_memory_is_that_of_the_servers_log() -> None:
     with_log = replace(
         measured(), logged_mib={"CUDA0": 3000.5, "RPC0[10.0.0.2:50052]": 2000.0}
     )

@@ -32,9 +32,7 @@ def between(**changed: Any) -> float:
     )
 
 
-def test_whether_the_end_token_is_in_the_last_of_events_of_several_is_not_known() -> (
-    None
-):
+def test_whether_the_end_token_is_in_the_last_event_is_not_known() -> None:
     """10 events of two tokens: 18 tokens are between them, or 17 and the end."""
     counts = AnswerCounts(tokens=20.0, events=10.0, chars=80.0, ends_itself=True)
     span = tokens_between(counts)

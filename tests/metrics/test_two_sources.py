@@ -87,7 +87,7 @@ def test_a_clean_run_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 1.05, 1.09, 2.0])
-def test_usage_that_does_not_fit_the_events_is_named_and_the_figures_count_the_events(
+def test_usage_that_does_not_fit_the_events_is_named(
     share: float,
 ) -> None:
     """20 x 80 tokens one by one, 25 ms apart: TPOT 25 ms, whatever usage says."""
@@ -306,9 +306,7 @@ def test_prompts_that_the_server_cut_are_named(
     )
 
 
-def test_prompts_that_were_all_cut_at_one_length_are_named_although_an_estimate_is_coarse() -> (
-    None
-):
+def test_prompts_that_were_all_cut_at_one_length_are_named() -> None:
     rows = [
         replace(
             each,
@@ -569,9 +567,7 @@ def test_one_slow_replica_of_three_is_named() -> None:
     assert bad(of(replicas(1.0), **about)) == {}
 
 
-def test_the_counters_of_the_measured_time_confirm_a_report_whatever_the_warmup_sent() -> (
-    None
-):
+def test_counters_of_the_measured_time_confirm_a_report() -> None:
     """8 % of the events are missing; the counters begin after the warm-up."""
     warmups = [
         replace(each, warmup=True, request_id=f"w{n}", prompt_index=None)

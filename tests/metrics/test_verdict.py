@@ -340,9 +340,7 @@ def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:
     assert verdict(*turns).word == "VALID"
 
 
-def test_a_queue_without_end_exceeds_the_capacity_although_the_server_is_as_fast_as_ever() -> (
-    None
-):
+def test_a_queue_without_end_exceeds_the_capacity_of_a_fast_server() -> None:
     """An open loop of 100/s that the server takes at 80/s: it waits at the client."""
     sent = [
         record(
@@ -545,9 +543,7 @@ def test_several_answers_to_a_request_are_noted() -> None:
     assert "up to 2 answers" in note.text
 
 
-def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> (
-    None
-):
+def test_first_tokens_that_the_end_cut_off_turn_the_verdict() -> None:
     answered = [
         record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,))
         for i in range(50)
@@ -609,7 +605,7 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
     )
 
 
-def test_the_highest_printed_percentile_sets_the_limits_of_the_clients_errors() -> None:
+def test_the_highest_printed_percentile_limits_the_clients_errors() -> None:
     """1000 answers of 3 events: 5 merged of 3000 are below 1 %, and above 0.1 %. Own delays of 50
     ms in 5 of 1000 are above p99."""
     rows = [
@@ -749,9 +745,7 @@ def test_a_starved_client_is_named_before_a_proxy() -> None:
     assert "buffered_ratio" in bad(read_apart)
 
 
-def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usual_advice() -> (
-    None
-):
+def test_servers_on_the_clients_machine_are_named() -> None:
     taken = WorkerHealth(
         "box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.1, server_share=0.8
     )
@@ -836,9 +830,7 @@ def test_accepted_draft_tokens_that_come_with_the_first_are_no_late_reads() -> N
     assert bad(late_firsts(100, 50, **drafting)) == []
 
 
-def test_first_tokens_are_late_by_the_usual_tpot_where_the_answer_has_none_of_its_own() -> (
-    None
-):
+def test_first_tokens_are_late_by_the_usual_tpot_without_an_own_one() -> None:
     """Answers of two tokens in one read: 20 ms a token in the others."""
     short = {"gaps_ms": (0.0,), "first_ms": 120}
     (check,) = [

@@ -139,9 +139,7 @@ def test_what_users_of_vllm_type_is_understood() -> None:
     assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
 
 
-def test_whole_answers_refuse_thresholds_by_their_key_and_not_by_the_name_of_a_part() -> (
-    None
-):
+def test_whole_answers_refuse_thresholds_by_their_key() -> None:
     found = options(
         no_stream=True, fail_if=["failed{workload=low_ttft_ms}>1"]
     ).goals.thresholds

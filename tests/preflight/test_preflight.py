@@ -93,7 +93,7 @@ def test_too_many_users_for_the_machine_are_refused() -> None:
     assert machine_rows([SERVER], 5000, Limits(20000, 28000)) == []
 
 
-def test_a_process_needs_files_for_its_own_users_and_a_machine_ports_for_all() -> None:
+def test_a_process_needs_files_and_a_machine_ports() -> None:
     """20,000 users of two workers were refused with 20,000 open files; 40,000 of four, which may be
     on as many machines, with 28,000 ports. Where a single worker needs more than there are, it is
     refused."""
@@ -192,7 +192,7 @@ def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
     }
 
 
-def test_cut_documents_are_reported_with_both_lengths_whatever_else_is_sent() -> None:
+def test_cut_documents_are_reported_with_both_lengths() -> None:
     """Alone, in a mixture with images, and with prompts that do not fit."""
     cut = "8 of 8 documents cut from 11,000 to 3,960 tokens to fit a slot (--keep-long-prompts)"
     texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]

@@ -107,7 +107,7 @@ def test_runs_with_stages_are_drawn_over_each_other() -> None:
     charts_of(html)
 
 
-def test_the_banner_has_the_reason_that_keeps_most_figures_from_being_ranked() -> None:
+def test_the_banner_has_the_reason_that_most_figures_are_not_ranked() -> None:
     """A blurred ITL of one side is named after prompts that differ."""
     comparison = compare([side("a"), side("b")])
     blurred = Reason("a is BLURRED", (0,), "itl")
@@ -140,7 +140,7 @@ def table() -> Table:
     return Table("Runs", columns("setting", "load", "tok/s", texts=2), rows)
 
 
-def test_the_page_of_a_sweep_has_its_answer_a_colour_per_setting_and_a_legend() -> None:
+def test_the_page_of_a_sweep_has_its_answer_colours_and_a_legend() -> None:
     best = best_figure([table()])
     assert best == ("300", "tok/s: threads=8, u=16")
     html = page("Sweep", "4 cells", [table()], [], answer=best)

@@ -265,7 +265,7 @@ def test_a_page_that_cannot_be_made_spoils_no_other_report(
     ]
 
 
-def test_in_a_checkout_without_bokehs_scripts_a_sentence_says_how_to_get_them(
+def test_without_bokehs_scripts_a_sentence_says_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = write_reports(results(record(0), path=tmp_path))
@@ -276,7 +276,7 @@ def test_in_a_checkout_without_bokehs_scripts_a_sentence_says_how_to_get_them(
     )
 
 
-def test_the_page_sent_alone_has_no_dead_link_and_names_the_files_of_the_run(
+def test_the_page_sent_alone_has_no_dead_link(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "server").mkdir()

@@ -127,7 +127,7 @@ def test_a_backlog_that_grows_is_an_objection_and_a_burst_is_none() -> None:
     assert steady.objection == short.objection == ""
 
 
-def test_a_sparkline_has_a_character_for_each_second_as_far_as_there_is_room() -> None:
+def test_a_sparkline_has_a_character_a_second_as_far_as_there_is_room() -> None:
     """The newest seconds stay; of the largest rate each character shows the share."""
     rates = [0.0, 50.0, 100.0, 100.0, 700.0, 350.0]
     assert sparkline(rates, 80) == "▁▂▂▂█▅"

@@ -154,9 +154,7 @@ def test_flags_exist_and_keys_are_in_no_command() -> None:
         assert "API_KEY" not in text
 
 
-def test_the_job_that_runs_strangers_code_has_no_rights_and_starts_for_no_stranger() -> (
-    None
-):
+def test_the_job_that_runs_strangers_code_has_no_rights() -> None:
     workflow = loaded(EXAMPLES / "github.yaml")
     assert (
         workflow[True] == "pull_request"

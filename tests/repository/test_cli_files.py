@@ -88,9 +88,7 @@ def test_a_wheel_draws_charts_without_bokehs_package(
     assert (copied / "bokeh.min.js").read_text(encoding="utf-8")[:500] in page
 
 
-def test_a_bundled_file_is_found_by_its_name_with_and_without_ending_and_folder() -> (
-    None
-):
+def test_a_bundled_file_is_found_with_and_without_ending_and_folder() -> None:
     name = "locustfiles/sharegpt_chat.py"
     assert (
         find_bundled("sharegpt_chat")

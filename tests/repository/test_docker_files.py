@@ -484,7 +484,7 @@ def test_spools_outlive_their_pods_where_nodes_share_a_volume(
     )
 
 
-def test_the_chart_is_of_this_version_and_its_values_are_those_of_its_schema() -> None:
+def test_the_chart_is_of_this_version_and_has_its_schemas_values() -> None:
     chart = yaml.safe_load((DOCKER / "helm" / "Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     schema = json.loads(

@@ -56,7 +56,7 @@ def run_by(target: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
+def test_every_test_runs_in_one_target_and_those_of_the_clock_alone() -> None:
     """A failure is one: nothing is tried once more but what judges the clock."""
     (together, _), (alone, files) = run_by("test")
     assert "not heavy and not timing" in together

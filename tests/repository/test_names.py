@@ -11,6 +11,7 @@ PACKAGE = REPOSITORY / "llama_load"
 # Of a program: what `python -m` calls.
 ENTRY = "main"
 ONE_WORD = re.compile(r"^(?:async )?def (_?[a-z0-9]+)\(", re.MULTILINE)
+TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def test_a_function_name_of_one_word_is_not_shared_by_three_modules() -> None:
@@ -22,3 +23,15 @@ def test_a_function_name_of_one_word_is_not_shared_by_three_modules() -> None:
 
     shared = {name: paths for name, paths in modules.items() if len(paths) > 2}
     assert list(shared) == [ENTRY], shared
+
+
+def test_names_of_tests_end_at_70_characters() -> None:
+    """So that a line of a report names the file and the test; what else is claimed stands in the
+    docstring."""
+    too_long = []
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        for name in TEST.findall(path.read_text(encoding="utf-8")):
+            if len(name) > 70:
+                too_long.append(f"{path.relative_to(REPOSITORY)}::{name}")
+
+    assert too_long == []

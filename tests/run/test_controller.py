@@ -76,7 +76,7 @@ def test_watchers_are_called_in_the_order_of_a_run() -> None:
     assert notes.calls == ["start", *measured, "stop", "facts complete"]
 
 
-def test_a_run_that_is_stopped_in_a_measurement_ends_it_before_its_watchers() -> None:
+def test_a_stopped_run_ends_its_measurement_before_its_watchers() -> None:
     """What the servers counted is read while they are still watched."""
     notes = Notes()
     run = VirtualRun(requests=4, watchers=lambda *_: [notes]).begin().after(0.5)
@@ -166,7 +166,7 @@ def test_failures_of_the_warm_up_abort_nothing() -> None:
     assert run.manifest.end == "complete"
 
 
-def test_records_of_workers_count_for_thresholds_like_those_of_this_process() -> None:
+def test_records_of_workers_count_for_thresholds() -> None:
     rows = [record(number, first_ms=300) for number in range(30)] + [
         failed(31),
         failed(32, kind="cancelled"),
@@ -256,9 +256,7 @@ def test_a_run_without_a_request_is_aborted() -> None:
     assert run.controller.end_reason == "stopped"
 
 
-def test_a_run_with_a_time_waits_for_its_first_request_a_little_longer_than_that() -> (
-    None
-):
+def test_a_run_with_a_time_waits_a_little_longer_for_its_first_request() -> None:
     run = VirtualRun(run_time_s=90, users=2, watchers=idle)
     run.prepared.load.model = LoadModel(hands_over=False)
     run.begin(0).after(89)

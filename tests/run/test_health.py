@@ -160,7 +160,7 @@ def test_who_takes_the_cpu() -> None:
     assert health.server_share is None
 
 
-def test_who_takes_the_cpu_is_unknown_before_the_clients_processes_are_found() -> None:
+def test_who_takes_the_cpu_is_unknown_before_processes_are_found() -> None:
     """All that they used since they were born would count, which may be more than the machine."""
     check = HealthMonitor("w")
     check.start()

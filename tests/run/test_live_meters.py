@@ -17,7 +17,7 @@ def gpu(source: str, number: str, watts: float, **labels: str) -> list[LiveSerie
     ]
 
 
-def test_a_gpu_seen_twice_is_shown_once_and_those_of_two_machines_have_names() -> None:
+def test_a_gpu_seen_twice_is_shown_once() -> None:
     one = [
         *gpu("gpus", "0", 300, uuid="GPU-a"),
         *gpu("http://x/metrics", "0", 301, uuid="GPU-a"),

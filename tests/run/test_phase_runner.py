@@ -72,7 +72,7 @@ def test_the_time_of_a_measurement_that_has_ended_ends_nothing_later() -> None:
     assert len(run.of_stage(1)) >= 5
 
 
-def test_a_stage_without_enough_requests_for_its_time_ends_with_the_last_one() -> None:
+def test_a_stage_without_enough_requests_ends_with_the_last_one() -> None:
     run = VirtualRun(staged("1:2,2:4")).begin().over()
     first, second = run.manifest.stages
     assert (first.is_timed, second.is_timed) == (False, False)

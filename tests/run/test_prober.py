@@ -127,7 +127,7 @@ def test_ten_probes_alone_between_warmup_and_load() -> None:
     assert probed.edges.read[0] == (10, 0)
 
 
-def test_probes_are_sent_while_requests_are_measured_and_counted_in_nothing() -> None:
+def test_probes_are_sent_beside_requests_and_counted_in_nothing() -> None:
     """Ten seconds at 2/s: twenty, at their scheduled times, and no count of the run has them."""
     probed = Probed(requests=20)
     probed.run.begin().over()

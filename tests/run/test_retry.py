@@ -111,7 +111,7 @@ def test_a_run_that_is_cut_cancels_what_waits_for_its_next_try(
     assert (done.records.numbers("tries") > 1).all()
 
 
-def test_without_tries_left_a_request_fails_as_overloaded_and_the_hint_names_the_flag(
+def test_without_tries_left_a_request_fails_as_overloaded(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     server = simulate("--fault", "status", "--status", "429")

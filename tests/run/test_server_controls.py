@@ -35,7 +35,7 @@ def watched(server: JsonServer, said: list[str]) -> ServerControlsWatcher:
     )
 
 
-def test_the_profiler_runs_while_it_is_measured_and_the_cache_is_empty_before() -> None:
+def test_the_profiler_runs_while_measured_with_an_empty_cache() -> None:
     """Twice for two measurements; a run that ends in one leaves no profiler."""
     said: list[str] = []
     reset, start, stop = VLLM_PATHS

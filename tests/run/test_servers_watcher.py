@@ -54,7 +54,7 @@ def test_the_last_server_has_a_time_of_grace() -> None:
     assert case.at(16)
 
 
-def test_a_server_that_is_started_again_in_time_goes_on_and_its_gap_is_named() -> None:
+def test_a_server_that_is_started_again_in_time_goes_on() -> None:
     server = Server("a")
     case = Case(server)
     server.is_gone = True

@@ -123,7 +123,7 @@ def run(
         return done, [sent(server) for server in servers]
 
 
-def test_later_turns_carry_the_session_of_the_first_and_stay_with_their_replica(
+def test_later_turns_carry_the_session_and_stay_with_their_replica(
     run_locust: Any, tmp_path: Path
 ) -> None:
     done, (x, y) = run(
@@ -180,7 +180,7 @@ def test_later_turns_carry_the_session_of_the_first_and_stay_with_their_replica(
         assert b"secret-" not in file.read_bytes(), file
 
 
-def test_every_turn_at_another_replica_is_a_miss_and_a_missing_session_is_named(
+def test_every_turn_at_another_replica_is_a_miss(
     run_locust: Any, tmp_path: Path
 ) -> None:
     done, (x, y) = run(

@@ -37,9 +37,7 @@ def test_two_programs_on_one_core_wait_for_each_other() -> None:
 
 
 @linux
-def test_threads_of_a_process_count_together_and_one_that_ended_is_no_negative_time() -> (
-    None
-):
+def test_threads_count_together_and_an_ended_one_is_no_negative_time() -> None:
     own = account_of([os.getpid()])
     assert {pid for pid, _ in own} == {os.getpid()}
     assert between(own, own) == Waits(0.0, 0.0)

@@ -101,7 +101,7 @@ def test_short_chats_beside_long_prompts_decode_while_others_are_prefilled(
     assert not decode["includes_queueing"]
 
 
-def test_a_server_without_times_of_its_own_has_its_schedule_in_decode_and_the_rest_unattributed(
+def test_a_server_without_times_has_decode_and_the_rest_unattributed(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """10 tokens, one every 20 ms: 180 ms of decode each. Two slots for four users: the wait is in

@@ -48,7 +48,7 @@ def test_a_limit_that_comes_first_is_reported(
     assert "--until p99_ttft:5% needs a limit: give -t or --num-prompts" in refused.err
 
 
-def test_requests_that_began_before_one_in_flight_may_end_are_not_looked_at() -> None:
+def test_requests_begun_before_one_in_flight_are_not_looked_at() -> None:
     """600 short requests, and one of 300 s: what began within its length of the last end may have
     long neighbours in flight."""
     seen = watch()

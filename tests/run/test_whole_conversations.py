@@ -254,7 +254,7 @@ def test_a_synthetic_agent_grows_by_its_tools_outputs(
     assert (records.numbers("cached_tokens")[later] > 400).all()
 
 
-def test_conversations_arrive_at_a_rate_and_their_later_turns_follow_their_waits(
+def test_conversations_arrive_at_a_rate_and_turns_follow_their_waits(
     run_locust: Any, tmp_path: Path
 ) -> None:
     """Four a second, evenly, for a second: four conversations of two turns, whose recorded wait of

@@ -105,7 +105,7 @@ def test_a_million_requests_with_200_gaps_are_within_the_limits() -> None:
     )
 
 
-def test_a_long_text_repeated_by_a_dictionary_is_counted_before_it_is_copied(
+def test_a_text_repeated_by_a_dictionary_is_counted_before_it_is_copied(
     tmp_path: Path,
 ) -> None:
     """3000 rows of one text of 1 MB: 20 kB of file, 3 GB in memory."""

@@ -129,7 +129,7 @@ def test_a_disk_that_refuses_to_pack_loses_nothing(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_both_files_are_read_by_the_process_that_writes_them_after_their_removal(
+def test_both_files_are_read_by_their_writer_after_their_removal(
     tmp_path: Path,
 ) -> None:
     journal = filled(tmp_path, 60)

@@ -358,7 +358,7 @@ def test_texts_in_a_verbose_log_are_not_kept(tmp_path: Path) -> None:
     assert not any("zebra" in line for line in kept)
 
 
-def test_each_of_several_servers_has_a_folder_and_a_long_log_loses_its_middle(
+def test_each_server_has_a_folder_and_a_long_log_loses_its_middle(
     tmp_path: Path,
 ) -> None:
     write_server_files(

@@ -54,7 +54,7 @@ def test_what_was_found_is_mended(
         assert run_seed(seed, SHOWN_BY[bug]).broken
 
 
-def test_a_worker_that_comes_back_into_the_next_run_asks_for_its_configuration(
+def test_a_worker_back_in_the_next_run_asks_for_its_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next run has begun before the master hears again that the worker is ready."""

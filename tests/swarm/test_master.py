@@ -143,7 +143,7 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     assert abs(batch.column("started_mono_ns")[0].as_py() - time.monotonic_ns()) < 60e9
 
 
-def test_a_worker_that_stands_still_at_first_is_asked_again_when_it_answers() -> None:
+def test_a_worker_that_stands_still_at_first_is_asked_again() -> None:
     """Pings do not pile up before it: answered all at once after 5 s, they would agree on a clock
     that is 2.5 s off."""
     swarm = Swarm()

@@ -56,9 +56,7 @@ SPEEDS = Table(
 )
 
 
-def test_a_terminal_shows_figures_below_each_other_with_an_asterisk_behind_the_best() -> (
-    None
-):
+def test_a_terminal_shows_an_asterisk_behind_the_best_figure() -> None:
     """Chinese characters take two columns; a long figure loses its decimals; a heading may have two
     lines."""
     assert text_lines(SPEEDS) == [

@@ -648,9 +648,7 @@ def test_a_count_clearly_below_the_events_is_not_believed() -> None:
     assert (close.output_tokens, close.doubt) == (97, None)
 
 
-def test_usage_and_timings_that_differ_are_named_and_the_nearer_to_the_events_counts() -> (
-    None
-):
+def test_of_differing_usage_and_timings_the_nearer_to_the_events_counts() -> None:
     both = (
         '{"choices":[],"usage":{"completion_tokens":%d},"timings":{"predicted_n":%d}}'
     )
@@ -866,7 +864,7 @@ def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
     assert counts.doubt.count(";") == 1
 
 
-def test_a_server_that_ignores_max_tokens_is_believed_as_far_as_its_events_go() -> None:
+def test_a_server_that_ignores_max_tokens_is_believed_by_its_events() -> None:
     events = [choice(0, "a") for _ in range(70)]
     usage = '{"choices":[],"usage":{"completion_tokens":%d}}'
     assert output_of(read(*events, usage % 70)) == (70, "usage")

@@ -89,9 +89,7 @@ def test_the_names_of_older_versions_are_known_and_not_counted_twice(
     assert (found.cache_queries, found.cache_hits) == (234, 0)
 
 
-def test_a_llama_server_that_does_not_count_cached_tokens_says_nothing_of_its_cache() -> (
-    None
-):
+def test_a_llama_server_without_cached_counts_says_nothing_of_its_cache() -> None:
     found = parse_counters(
         "# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total 860\n"
     )

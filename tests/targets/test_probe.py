@@ -310,7 +310,7 @@ TOKENS_IN_PYTHON_FORM = {
         ),
     ],
 )
-def test_a_server_is_what_two_signs_agree_on_and_counts_in_the_form_that_works(
+def test_a_server_is_what_two_signs_agree_on(
     answers: dict, backend: str, source: str
 ) -> None:
     """`owned_by` alone says nothing: gateways pass it on, or make it up. 16 bytes are 2 tokens
@@ -384,7 +384,7 @@ def test_a_gateway_that_hides_props_of_a_llama_server_accepts_the_key() -> None:
         assert Probe(ProbeSettings(server.url)).ask().model == "m"
 
 
-def test_an_api_that_the_server_was_started_without_is_refused_in_its_words() -> None:
+def test_an_api_that_the_server_lacks_is_refused_in_its_words() -> None:
     """Transcript of llama-server b0: the flag is named. Other refusals of an empty body are no
     sign."""
     error = {

@@ -53,7 +53,7 @@ def transcribed(name: str) -> Iterator[JsonServer]:
 
 
 @pytest.mark.parametrize(("name", "context"), [("sglang", 32768), ("tgi", 4096)])
-def test_a_transcribed_server_is_detected_with_its_context_and_counts_tokens(
+def test_a_transcribed_server_is_detected_and_counts_tokens(
     name: str, context: int
 ) -> None:
     with transcribed(name) as server:
@@ -97,7 +97,7 @@ def test_their_counters() -> None:
     assert (found.cache_queries, found.cache_hits) == (None, None)
 
 
-def test_a_declared_counter_without_a_value_is_zero_and_an_absent_one_unknown() -> None:
+def test_a_declared_counter_is_zero_and_an_absent_one_unknown() -> None:
     """SGLang's cached tokens have labels: there is no value before the first hit."""
     page = transcript("sglang")["metrics"]
     without = re.sub(r"(?m)^sglang:cached_tokens_total.*\n", "", page)

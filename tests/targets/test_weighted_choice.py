@@ -92,9 +92,7 @@ def test_every_block_has_each_name_as_often_as_its_share(
     ]
 
 
-def test_the_seed_and_the_workload_change_the_order_and_the_warm_up_takes_turns() -> (
-    None
-):
+def test_the_seed_and_the_workload_change_the_order() -> None:
     a, b = WeightedChoice(("a", "b"), (3, 1), 1), WeightedChoice(("a", "b"), (3, 1), 2)
     orders = [
         [choice.of(workload, place) for place in range(40)]

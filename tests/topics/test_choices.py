@@ -71,9 +71,7 @@ def test_the_price_is_that_of_an_adapter_against_itself() -> None:
     assert switched.tpot_price_ms == pytest.approx(0.0)
 
 
-def test_the_first_request_has_none_before_it_and_warm_up_requests_are_neighbours() -> (
-    None
-):
+def test_the_first_request_has_none_before_it() -> None:
     rows = [
         row(0, 0, "a", warmup=True),
         row(0, 1000, "b"),
@@ -192,9 +190,7 @@ def test_a_hit_is_a_later_turn_at_the_replica_of_the_turn_before() -> None:
     assert figures.miss == LaterTurns(2, 40.0, pytest.approx(2 / 20))
 
 
-def test_without_a_header_the_urls_are_the_replicas_and_one_alone_tells_nothing() -> (
-    None
-):
+def test_without_a_header_the_urls_are_the_replicas() -> None:
     rows = [
         turn(0, 0, 1, None),
         turn(1, 0, 2, None, host="http://i"),

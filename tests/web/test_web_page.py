@@ -613,7 +613,7 @@ def test_a_report_runs_in_an_origin_of_its_own(page: LlmPage) -> None:
 @pytest.mark.parametrize(
     "how", [{}, {"query": "?framed", "headers": {"Sec-Fetch-Dest": "document"}}]
 )
-def test_a_report_is_shown_only_in_a_frame_that_loads_nothing_from_other_places(
+def test_a_report_is_shown_in_a_frame_that_loads_nothing_else(
     page: LlmPage, how: dict[str, Any]
 ) -> None:
     """`location = …` in a tab goes anywhere, whatever the report's own policy says; the policy

@@ -90,7 +90,7 @@ def test_as_many_connections_as_requests_in_flight() -> None:
     assert server.connections == 4
 
 
-def test_a_connection_that_the_server_closed_while_it_was_parked_is_forgotten() -> None:
+def test_a_parked_connection_that_the_server_closed_is_forgotten() -> None:
     with ScriptedServer(GOOD_STREAM, per_connection=1) as server:
         ask(server.url)
         gevent.sleep(0.1)  # the end has to arrive on a connection that nobody reads
@@ -125,7 +125,7 @@ def test_a_reused_connection_that_dies_before_the_answer_is_reopened_once(
     assert len(server.requests) == 3
 
 
-def test_a_reused_connection_that_dies_in_the_answer_is_the_servers_failure() -> None:
+def test_a_reused_connection_that_dies_in_the_answer_is_a_failure() -> None:
     class Dying(ScriptedServer):
         def _play(self, connection) -> None:
             if len(self.requests) == 2:

@@ -593,7 +593,7 @@ def test_a_request_timeout_counts_from_the_start_before_any_answer() -> None:
     )
 
 
-def test_a_complete_answer_on_a_stream_that_stays_open_is_no_request_timeout() -> None:
+def test_a_complete_answer_on_an_open_stream_is_no_request_timeout() -> None:
     assert (
         failure(
             STREAM,

@@ -192,7 +192,7 @@ def test_any_reads_of_a_recorded_answer_give_the_same_result(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_answer_that_is_collected_only_at_its_end_gives_the_same_result(
+def test_an_answer_collected_only_at_its_end_gives_the_same_result(
     name: str,
 ) -> None:
     """All of it was received while Python did something else."""

@@ -352,9 +352,7 @@ def test_an_event_a_read_is_kept_and_gives_the_same_result(name: str) -> None:
     assert pool.gaps and set(pool.gaps) == {20 * MS}
 
 
-def test_the_oracle_keeps_nothing_and_the_exchange_keeps_all_but_beginning_and_end() -> (
-    None
-):
+def test_the_exchange_keeps_all_but_beginning_and_end() -> None:
     """Otherwise the tests above would compare an exchange with itself."""
     reads = every([STREAM, *[token()] * 40, FINISH, DONE_EVENT, END])
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -369,9 +367,7 @@ def test_the_oracle_keeps_nothing_and_the_exchange_keeps_all_but_beginning_and_e
     assert len(kept) >= 39
 
 
-def test_a_slab_takes_its_turn_when_it_is_full_and_when_the_answer_may_be_over() -> (
-    None
-):
+def test_a_slab_takes_its_turn_when_full_or_when_the_answer_may_be_over() -> None:
     """Not read on meanwhile in the second case: the end of the connection would be understood
     before its turn."""
     full = MOST_BYTES // (len(token()) + READ_OVERHEAD_BYTES) + 3

@@ -57,9 +57,7 @@ def test_agents_are_made_smaller_until_a_whole_conversation_fits_a_slot(
     assert f"{expected[1]} instead of 1500 tokens" in str(planned.facts.dataset)
 
 
-def test_what_a_flag_sets_is_not_changed_and_what_then_does_not_fit_is_counted() -> (
-    None
-):
+def test_what_a_flag_sets_is_not_changed() -> None:
     assert size(plan(4096, tool_output_tokens=300))[2] == 300
     planned = plan(4096, rounds=8, system_tokens=1500, tool_output_tokens=400)
     assert size(planned) == (8, 1500, 400)

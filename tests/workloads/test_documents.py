@@ -133,7 +133,7 @@ def test_by_default_the_document_has_11000_tokens_and_the_answer_128(
     assert plan(output_len=40).measured[0].max_tokens == 40
 
 
-def test_the_counter_sees_a_long_document_a_few_times_and_not_once_a_prompt() -> None:
+def test_the_counter_sees_a_long_document_only_a_few_times() -> None:
     counter = Pieces()
     found = plan(counter, num_prompts=200)
     assert len({prompt.text for prompt in found.measured}) == 200

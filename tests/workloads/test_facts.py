@@ -86,7 +86,7 @@ def test_prompts_of_a_run_are_the_same_when_they_are_read_back() -> None:
     ]
 
 
-def test_several_workloads_stand_by_their_names_and_none_is_an_empty_object() -> None:
+def test_several_workloads_stand_by_their_names() -> None:
     assert list(facts_json({"a": facts(), "b": facts()})) == ["a", "b"]
     assert facts_json({}) == {}
 
@@ -100,7 +100,7 @@ def test_shared_tokens_are_those_of_workloads_and_tasks_that_share_any() -> None
     }
 
 
-def test_a_workload_that_leaves_something_out_fails_where_it_makes_its_facts() -> None:
+def test_an_incomplete_workload_fails_where_it_makes_its_facts() -> None:
     with pytest.raises(TypeError, match="counted_by"):
         PlanFacts(dataset=DataFacts(path="p"), distinct=1, repeated=0, replaced=0)  # type: ignore[call-arg]
 

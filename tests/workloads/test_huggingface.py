@@ -311,7 +311,7 @@ def test_the_readme_of_a_data_set_names_no_files_outside_of_it(
     ), raised.value
 
 
-def test_a_link_to_a_data_set_and_a_readme_that_names_its_own_files_are_read(
+def test_a_linked_data_set_and_a_readme_that_names_its_files_are_read(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "set"

@@ -130,7 +130,7 @@ def test_every_turn_keeps_its_messages_and_the_recorded_answer(tmp_path: Path) -
     ]
 
 
-def test_tools_count_as_tokens_of_every_prompt_and_answers_leave_room_for_their_calls(
+def test_tools_count_as_tokens_of_every_prompt(
     tmp_path: Path,
 ) -> None:
     """be brief: 2, mend it: 2; the tool is 10 words of JSON; a call is its name and two words of
@@ -143,7 +143,7 @@ def test_tools_count_as_tokens_of_every_prompt_and_answers_leave_room_for_their_
     assert second.prompt_tokens == tools + 4 + first.max_tokens + 2 * (1 + 2 + 32) + 4
 
 
-def test_sub_agents_come_between_the_turns_of_their_conversation_with_histories_of_their_own(
+def test_sub_agents_come_between_turns_with_histories_of_their_own(
     tmp_path: Path,
 ) -> None:
     talk = json.loads(json.dumps(AGENT))
@@ -286,7 +286,7 @@ def test_chat_questions_refuse_conversations_with_tools(tmp_path: Path) -> None:
         plan(write(tmp_path, AGENT), 1, ShareGPT(), traffic=Traffic(turns=None))
 
 
-def test_a_conversation_that_does_not_fit_is_sent_as_far_as_it_fits_and_counted(
+def test_a_conversation_is_sent_as_far_as_it_fits_and_counted(
     tmp_path: Path,
 ) -> None:
     found = plan(

@@ -157,7 +157,7 @@ requests = st.lists(
 
 @given(drawn=requests, seed=st.integers(0, 9))
 @settings(max_examples=40)
-def test_prompts_share_the_blocks_of_the_ids_that_both_begin_with_and_no_more(
+def test_prompts_share_the_blocks_that_both_begin_with_and_no_more(
     drawn: list[tuple[list[int], int]], seed: int
 ) -> None:
     """Up to a word at the end of the shorter one, or beyond the last block that both have, which
@@ -186,9 +186,7 @@ def test_a_block_depends_on_the_seed_and_its_id_alone() -> None:
     assert not replayed(Arrival(0.0, 1025, 1, (3, 5)), seed=1)[0].text.endswith(alone)
 
 
-def test_the_same_seed_gives_the_same_plan_and_more_prompts_the_same_first_ones() -> (
-    None
-):
+def test_the_same_seed_gives_the_same_plan() -> None:
     trace = [
         Arrival(0.0, 300 + number, 5, (0,) if number % 2 else ())
         for number in range(20)
@@ -211,9 +209,7 @@ def test_requests_without_ids_are_all_different() -> None:
     assert found.facts.shared_tokens == 0
 
 
-def test_cached_prompts_are_meant_only_if_planned_requests_begin_with_the_same_block() -> (
-    None
-):
+def test_cached_prompts_are_meant_if_requests_begin_with_the_same_block() -> None:
     trace = [Arrival(0.0, 2000, 5, ids) for ids in [(1, 9), (2, 9), (1, 8)]]
     assert [
         plan(trace, num_prompts=wanted).facts.shared_tokens for wanted in (1, 2, 3)
