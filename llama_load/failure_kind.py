@@ -69,7 +69,7 @@ class FailureKind(StrEnum):
     CUT_OFF = (
         "cut_off",
         "cut off before the end",
-        "see the server's log (llama-cpp-python: --interrupt_requests false)",
+        "see the server's log",
         END,
     )
     FIRST_TOKEN_TIMEOUT = (
@@ -104,7 +104,13 @@ class FailureKind(StrEnum):
         "shared KV cache full during the answer",
         "the slots share one KV cache: start the server with a larger -c, or lower the load",
     )
-    OVERLOADED = "overloaded", "refused as overloaded (429 or 503)"
+    OVERLOADED = "overloaded", "refused as overloaded"
+    QUOTA_EXCEEDED = (
+        "quota_exceeded",
+        "a quota or rate limit was reached",
+        "see the message: the limit of an account was measured, not the server; raise it, or lower "
+        "the load",
+    )
     ERROR_EVENT = (
         "error_event",
         "an error in the stream",
@@ -118,7 +124,11 @@ class FailureKind(StrEnum):
         "no event stream",
         "see the message; a proxy may compress or replace the answer",
     )
-    EMPTY_ANSWER = "empty_answer", "empty answer", "the prompt may exceed the context"
+    EMPTY_ANSWER = (
+        "empty_answer",
+        "empty answer",
+        "see the message and the server's log",
+    )
     WRONG_ANSWER = (
         "wrong_answer",
         "wrong answer",
@@ -128,7 +138,7 @@ class FailureKind(StrEnum):
     HTTP_400 = (
         "http_400",
         "HTTP status 400",
-        "see the message: the server does not accept a field of the request",
+        "see the message and the server's log",
     )
     HTTP_401 = (
         "http_401",

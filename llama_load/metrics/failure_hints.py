@@ -69,6 +69,8 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
         return hint_of_an_end(context.last_words)
     if (made := _MADE.get(kind)) is not None:
         return made(failed, context)
+    if own := kind_named(context.backend).failure_hints.get(kind):
+        return own
     if match := _BATCH.search(failed.message):
         return f"an input must fit one micro-batch: start llama-server with -b {match[1]} -ub {match[1]} or more"
     if kind.startswith("http_5"):
@@ -101,6 +103,12 @@ MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ng
 RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
 _MEMORY = re.compile(
     r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory",
+    re.IGNORECASE,
+)
+# An error that is about a field names it as one, or as servers name theirs.
+_FIELD = re.compile(
+    r"\b(fields?|param(eter)?s?|arguments?|propert(y|ies)|keyword|extra inputs|unrecognized|unsupported)\b|"
+    r"[a-z]+_(tokens|options|eos|prompt|format|usage|stats|predict|penalty|effort|[pk])\b",
     re.IGNORECASE,
 )
 _BATCH = re.compile(r"input \((\d{1,9}) tokens\) is too large to process")
@@ -153,7 +161,16 @@ def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
         if context.slots is None or context.users is None
         else f" ({context.users} users on {quantity(context.slots, 'slot')})"
     )
-    return f"the server's queue was full{slots}: lower the load, raise the queue's limit, or send again with --retry N"
+    why = "the server refused them"
+    if "queue" in failed.message.lower():
+        why = "the server's queue was full"
+    return f"{why}{slots}: lower the load, raise the server's limit, or send again with --retry N"
+
+
+def _http_400(failed: FailedRequests, context: FailureContext) -> str:
+    if _FIELD.search(failed.message):
+        return "see the message: the server does not accept a field of the request"
+    return FailureKind.HTTP_400.hint
 
 
 _MADE: Mapping[str, Callable[[FailedRequests, FailureContext], str]] = {
@@ -161,4 +178,5 @@ _MADE: Mapping[str, Callable[[FailedRequests, FailureContext], str]] = {
     FailureKind.KV_POOL_FULL: _kv_pool_full,
     FailureKind.FIRST_TOKEN_TIMEOUT: _first_token_timeout,
     FailureKind.OVERLOADED: _overloaded,
+    FailureKind.HTTP_400: _http_400,
 }

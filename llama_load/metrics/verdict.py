@@ -139,6 +139,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *counted.uncounted_prompts(evidence),
         *counter_sums.compared(evidence),
         *counted.counts(evidence),
+        *alive.answer_ends(evidence),
         *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]

@@ -72,6 +72,8 @@ class RequestRecord:
     http_status: int | None = None  # of the last answer
     error: str | None = None  # message of a failed request
     finish_reason: str | None = None  # in OpenAI's words where it is known
+    # what was odd about the end of a complete answer, such as "no finish_reason"
+    end_note: str | None = None
     # with --json-schema: whether the answer follows the schema
     valid_answer: bool | None = None
 

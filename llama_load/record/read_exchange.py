@@ -98,6 +98,10 @@ class _Ended:
     body: bytes
     failure: None = None
     cancelled: bool = False
+    is_stream: bool = False
+    error_frame: bytes = b""
+    other_lines: bytes = b""
+    has_body_end: bool = True
 
 
 def api_of(path: str) -> str | None:

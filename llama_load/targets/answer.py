@@ -3,7 +3,8 @@
 Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-compatible servers: role
 events with `content` null or empty, reasoning under two names, the finish on a separate event or on
 the last token, several choices (`n`), usage with and without `choices`, usage on every event,
-llama-server's `timings`, error events, `[DONE]`.
+llama-server's `timings`, error events, `[DONE]`. What else is sent in the wild is in
+`tests/wild/answers`; how an answer ends, in `targets.answer_end`.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from llama_load.failure_kind import FailureKind
+from llama_load.targets.answer_end import EndSigns
 from llama_load.targets.finish_reasons import GIVEN_UP, finish_reason_of, is_known
+from llama_load.targets.odd_events import decoded_json, without_odd_values
 from llama_load.targets.server_errors import (
     context_numbers,
     describe_error,
     event_failure,
+    has_error,
     http_failure,
+    sounds_like_error,
 )
 from llama_load.targets.tool_calls import calls_of
-from llama_load.targets.usage import Timings, Usage, without_odd_values
+from llama_load.targets.usage import Timings, Usage, merged
 from llama_load.workloads.prompt import ToolCall
 
 if TYPE_CHECKING:
@@ -33,6 +38,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DONE = b"[DONE]"
+# How else servers write it.
+_DONE_WORDS = {b"[DONE]", b"DONE", b"[END]", b"EOF"}
+# An answer that breaks off so may have come whole before.
+_BREAKS = {
+    FailureKind.CUT_OFF,
+    FailureKind.RESET,
+    FailureKind.PROTOCOL,
+    FailureKind.TOKEN_TIMEOUT,
+}
+# More texts without JSON than these are no words about a fault but an answer.
+_MOST_STRAY_TEXTS = 2
+MOST_TEXT_BYTES = 2000
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
 NULL = msgspec.Raw(b"null")
 # Unicode categories without a visible character: separators, control and format characters
@@ -57,6 +74,8 @@ class Choice(msgspec.Struct, gc=False):
     text: str | None = None
     finish_reason: str | None = None
     index: int = 0
+    usage: Usage | None = None  # Moonshot's
+    error: msgspec.Raw = NULL  # OpenRouter's
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -160,8 +179,13 @@ class AnswerReader(ChoiceText):
         self.timings: Timings | None = None
         self.metrics: bytes | None = None  # vLLM's, which are in the last event alone
         self.error: str | None = None
+        self._error_body = b""
         self.bad_event: str | None = None
+        self.stray_texts = 0  # events that are no JSON
+        self._stray_text = b""  # the last of them
         self.done = False
+        # token events when usage came without text
+        self._counted_at = 0
 
     def event(self, data: bytes, at_ns: int) -> bool:
         """Read one event. True if it is a token event: one with generated content.
@@ -176,19 +200,32 @@ class AnswerReader(ChoiceText):
             return False
         usage = event.usage
         if usage is not None:
-            self.usage = usage
+            before = self.usage
+            # The common case: the first, or one that counts on.
+            if before is None or (
+                usage.prompt_tokens == before.prompt_tokens
+                and (usage.completion_tokens or 0) > (before.completion_tokens or 0)
+                and before.prompt_tokens_details is None
+            ):
+                self.usage = usage
+            else:
+                self.keep_usage(usage)
         if self.model is None and event.model is not None:
             self.model = event.model
             if event.system_fingerprint:
                 self.model += f" ({event.system_fingerprint})"
         if event.timings is not None:
-            self.timings = event.timings
+            self.keep_timings(event.timings)
         if event.metrics is not NULL:
             self.metrics = bytes(event.metrics)
         if event.error is not NULL:
             self.fail(event.error)
         choices = event.choices
         if not choices:
+            if usage is not None:
+                self.note_usage(usage, is_alone=True)
+            elif choices is None:
+                self._take_object(data)
             return False
         choice = choices[0]
         if len(choices) > 1 or choice.index:
@@ -235,6 +272,9 @@ class AnswerReader(ChoiceText):
         answers = False
         visible = False
         for choice in choices:
+            if choice.usage is not None:
+                usage = choice.usage
+                self.keep_usage(usage)
             text, thought, is_call = self.take(choice, choice.delta)
             generated |= bool(text or thought or is_call)
             answers |= is_call or (self.first_answer_ns is None and is_visible(text))
@@ -242,6 +282,8 @@ class AnswerReader(ChoiceText):
         if answers and self.first_answer_ns is None:
             self.first_answer_ns = at_ns
         if not generated or not self.is_token(at_ns, visible=answers or visible):
+            if usage is not None:
+                self.note_usage(usage, is_alone=False)
             return False
         if usage is not None:
             self.counted.append(usage.completion_tokens)
@@ -255,6 +297,8 @@ class AnswerReader(ChoiceText):
         if choice.index > 0:
             kept = self.others.setdefault(choice.index, ChoiceText())
         kept.appeared = True
+        if choice.error is not NULL:
+            self.fail(choice.error)
         text = choice.text
         thought = None
         is_call = False
@@ -285,27 +329,90 @@ class AnswerReader(ChoiceText):
         self.blank_ns.append(at_ns)
         return False
 
-    def decoded(self, decode: Callable[[bytes], T], data: bytes) -> T | None:
-        """A JSON event or answer; None if it is not valid, even without odd counts.
+    def keep_usage(self, usage: Usage) -> None:
+        """A later report, or a part of one."""
+        self.usage = usage if self.usage is None else merged(self.usage, usage)
 
-        `bad_event` then says why.
+    def keep_timings(self, timings: Timings) -> None:
+        """Timings count up; a later report with fewer tokens is a part of one."""
+        before = self.timings
+        if before is None or (timings.predicted_n or 0) >= (before.predicted_n or 0):
+            self.timings = timings
+
+    def note_usage(self, usage: Usage, *, is_alone: bool) -> None:
+        """Usage in an event without text ends the answer, unless each event has it and this one has
+        choices, too."""
+        if usage.completion_tokens and (is_alone or not self.counted):
+            self._counted_at = len(self.token_ns)
+            # A server may keep the connection open and send no [DONE].
+            self.done |= self._has_reasons
+
+    def decoded(self, decode: Callable[[bytes], T], data: bytes) -> T | None:
+        """A JSON event or answer, also one with odd values; None if it is none.
+
+        `bad_event` then says why, unless it is no JSON object at all (see `_take_text`).
         """
         try:
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            try:
-                return decode(without_odd_values(data))
-            except (
-                ValueError,
-                RecursionError,
-            ):  # msgspec's errors are ValueErrors, too
-                self.bad_event = self.bad_event or str(error)
-                return None
+            return self._decoded_oddly(decode, data, str(error))
+
+    def _decoded_oddly(
+        self, decode: Callable[[bytes], T], data: bytes, why: str
+    ) -> T | None:
+        try:
+            document = decoded_json(data)
+        except (ValueError, RecursionError):
+            self._take_text(data, why)
+            return None
+        if isinstance(document, str):
+            self._take_text(document.encode("utf-8", "replace"), why)
+        if isinstance(document, list) and document and has_error(document[0]):
+            self.fail_with(data)
+        if not isinstance(document, dict):
+            return None
+
+        try:
+            return decode(without_odd_values(document))
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
+            self.bad_event = self.bad_event or why
+            return None
+
+    def _take_text(self, data: bytes, why: str) -> None:
+        """An event that is no JSON: nothing that keeps a stream alive, an end, a broken chunk, or
+        words."""
+        text = data.strip()
+        if not text or text.startswith(b":"):
+            return
+        if text.strip(b"\"' ").upper() in _DONE_WORDS:
+            self.done = True
+        elif text.startswith(b"{") and not text.startswith(b"{'"):
+            self.bad_event = self.bad_event or why
+        elif sounds_like_error(text[:MOST_TEXT_BYTES].decode("utf-8", "replace")):
+            self.fail_with(text[:MOST_TEXT_BYTES])
+        else:
+            self.stray_texts += 1
+            self._stray_text = text[:MOST_TEXT_BYTES]
+
+    def _take_object(self, data: bytes) -> None:
+        """An event without anything that a chunk has: an error under another name, or something
+        else."""
+        try:
+            document = decoded_json(data)
+        except (ValueError, RecursionError):
+            return
+        if has_error(document):
+            self.fail_with(data)
 
     def fail(self, error: msgspec.Raw) -> None:
         """Keep the error of an event, if it has one."""
         if is_something(error):
-            self.error = describe_error(b'{"error":' + bytes(error) + b"}")
+            self.fail_with(b'{"error":' + bytes(error) + b"}")
+
+    def fail_with(self, body: bytes) -> None:
+        """Keep an error in any layout."""
+        self._error_body = body
+        self.error = describe_error(body)
 
     # ------------------------------------------------------------------ afterwards
 
@@ -362,31 +469,75 @@ class AnswerReader(ChoiceText):
         steps[-1] += rest
         return steps
 
-    def failure(self, exchange: EndedExchange) -> tuple[str, str] | None:
-        """Class and message of the failure, None for a valid, complete answer."""
-        if exchange.failure is not None:
-            if exchange.failure.kind == FailureKind.CUT_OFF and self.error is not None:
-                return event_failure(self.error)
-            return exchange.failure.kind, exchange.failure.text
+    def failure(
+        self, exchange: EndedExchange, *, ends_by_reason: bool = False
+    ) -> tuple[str, str] | None:
+        """Class and message of the failure, None for a valid, complete answer. `ends_by_reason`:
+        whole answers of its server have a finish_reason."""
+        broken = exchange.failure
         status = exchange.status or 0
-        if not 200 <= status < 300:
+        is_success = 200 <= status < 300
+        if broken is not None and not (is_success and broken.kind in _BREAKS):
+            return broken.kind, broken.text
+        if not is_success:
             return http_failure(status, bytes(exchange.body), exchange.headers)
-        if self.error is not None:
-            return event_failure(self.error)
+
+        if error := self._error_of(exchange):
+            return event_failure(error, generated=bool(self.token_ns))
         for choice_text in self.choices:
             if choice_text.finish_reason in GIVEN_UP:
-                why = f"finish_reason {choice_text.finish_reason}"
-                return event_failure(f"the server aborted the answer ({why})")
-        return self._incomplete(exchange)
+                return self._given_up(choice_text.finish_reason)
+        return self._incomplete(exchange, ends_by_reason=ends_by_reason)
 
-    def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
+    def _error_of(self, exchange: EndedExchange) -> bytes:
+        """The error that the server sent in any frame; empty: none."""
+        if self._error_body:
+            return self._error_body
+        if exchange.error_frame:
+            return exchange.error_frame
+        body = bytes(exchange.other_lines or exchange.body)
+        try:
+            return body if body and has_error(decoded_json(body)) else b""
+        except (ValueError, RecursionError):
+            return b""
+
+    def _given_up(self, reason: str) -> tuple[str, str]:
+        """Of an answer whose finish_reason says so. koboldcpp has the reason as its text."""
+        said = self.generated[:MOST_TEXT_BYTES]
+        words = f"the server aborted the answer (finish_reason {reason})"
+        if said.lstrip().lower().startswith("error"):
+            words = said
+        return event_failure(words.encode("utf-8", "replace"), generated=False)
+
+    def _incomplete(
+        self, exchange: EndedExchange, *, ends_by_reason: bool
+    ) -> tuple[str, str] | None:
         """Class and message of the failure of an answer that was received; None if it is valid."""
         if self.bad_event is not None:
             return (
                 FailureKind.BAD_EVENT,
                 f"an event of the stream is not a valid chunk: {self.bad_event}",
             )
-        content_type = exchange.headers.get("content-type", "")
+        if not exchange.is_stream:
+            return self._not_streamed(exchange)
+
+        signs = self._signs(exchange)
+        if signs.are_enough(ends_by_reason=ends_by_reason):
+            if self.token_ns or self._was_held_back():
+                return None
+            return (
+                FailureKind.EMPTY_ANSWER,
+                f"no token was generated (finish_reason {self.finish_reason})",
+            )
+        if words := self._last_words(exchange):
+            return event_failure(words, generated=bool(self.token_ns))
+        if exchange.failure is not None:
+            return exchange.failure.kind, exchange.failure.text
+        if not self.token_ns:
+            return FailureKind.EMPTY_ANSWER, "the stream was empty"
+        return FailureKind.CUT_OFF, signs.missing(len(self.choices))
+
+    def _not_streamed(self, exchange: EndedExchange) -> tuple[str, str]:
         encoding = exchange.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             return (
@@ -394,37 +545,56 @@ class AnswerReader(ChoiceText):
                 f"the answer is {encoding}-compressed against the request; turn compression off "
                 "in the proxy",
             )
-        if not content_type.lower().startswith("text/event-stream"):
-            return (
-                FailureKind.NO_STREAM,
-                f"the answer is {content_type or 'without a Content-Type'}, not an event stream",
-            )
-        unfinished = 0
-        for choice_text in self.choices:
-            # [DONE] confirms a reason that is not known, or that came with every event.
-            is_confirmed = self.done and choice_text.finish_reason is not None
-            unfinished += not (choice_text.has_end or is_confirmed)
-        if unfinished:
-            if not self.token_ns and not self.done:
-                return (
-                    FailureKind.EMPTY_ANSWER,
-                    "the stream was empty (llama-cpp-python answers so when a prompt exceeds the "
-                    "context)",
-                )
-            which = ""
-            if len(self.choices) > 1:
-                which = f" for {unfinished} of {len(self.choices)} choices"
-            return (
-                FailureKind.CUT_OFF,
-                f"the stream ended without a finish_reason{which}",
-            )
+        if exchange.failure is not None:
+            return exchange.failure.kind, exchange.failure.text
+        content_type = exchange.headers.get("content-type", "")
+        text = f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
+        body = bytes(exchange.body[:MOST_TEXT_BYTES])
+        if b'"choices"' in body:
+            text += ": the server does not stream; --no-stream asks for whole answers"
+        elif sounds_like_error(body.decode("utf-8", "replace")):
+            text += f": {describe_error(body)}"
+        return FailureKind.NO_STREAM, text
 
-        if not self.token_ns and not self._was_held_back():
-            return (
-                FailureKind.EMPTY_ANSWER,
-                f"no token was generated (finish_reason {self.finish_reason})",
-            )
-        return None
+    def _signs(self, exchange: EndedExchange) -> EndSigns:
+        """Which signs of its end the answer has."""
+        choices = self.choices
+        has_mark = self.done or 0 < self._counted_at == len(self.token_ns)
+        ended = 0
+        for choice_text in choices:
+            # Another sign confirms a reason that is not known, or that came with every event.
+            is_confirmed = has_mark and choice_text.finish_reason is not None
+            ended += choice_text.has_end or is_confirmed
+        return EndSigns(
+            reasons=ended,
+            without_reason=len(choices) - ended,
+            mark=has_mark,
+            body=exchange.has_body_end,
+        )
+
+    @property
+    def _has_reasons(self) -> bool:
+        return all(choice_text.has_end for choice_text in self.choices)
+
+    def _last_words(self, exchange: EndedExchange) -> bytes:
+        """What the server sent that is neither an event nor JSON, where it may be about a fault."""
+        if exchange.other_lines:
+            return exchange.other_lines
+        if 0 < self.stray_texts <= _MOST_STRAY_TEXTS:
+            return self._stray_text
+        return b""
+
+    def end_note(self, exchange: EndedExchange) -> str | None:
+        """What was odd about a complete answer; None: nothing."""
+        if not exchange.is_stream:
+            return None
+        notes = self._signs(exchange).notes()
+        content_type = exchange.headers.get("content-type", "")
+        if not content_type.lower().startswith("text/event-stream"):
+            notes.append(f"events came as {content_type or 'no Content-Type'}")
+        if self.stray_texts or exchange.other_lines:
+            notes.append("texts that are no events came among them")
+        return "; ".join(notes) or None
 
     def _was_held_back(self) -> bool:
         """Whether tokens were generated, up to the limit, and none of them was sent.

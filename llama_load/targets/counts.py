@@ -102,7 +102,9 @@ def checked_counts(answer: AnswerReader, bounds: Bounds = NO_BOUNDS) -> Counts:
 
     if answer.generates:
         _compare_with_total(answer, possible)
-    event_tokens = answer.event_tokens(output) if source == "usage" else []
+    event_tokens = []
+    if source == "usage" and output is not None and not _beside(answer):
+        event_tokens = answer.event_tokens(output)
     drafted, accepted = _drafts(answer, output, possible)
     return Counts(
         prompt_tokens=prompt,
@@ -127,6 +129,7 @@ def _compare_with_total(answer: AnswerReader, possible: _Doubts) -> None:
     if usage is None or not usage.prompt_tokens or not usage.completion_tokens:
         return
     parts = usage.prompt_tokens + usage.completion_tokens
+    parts += usage.thoughts_beside
     if usage.total_tokens is not None and usage.total_tokens > parts:
         possible.rejected.append(
             f"usage: {usage.prompt_tokens} + {usage.completion_tokens} tokens of prompt and answer "
@@ -190,10 +193,9 @@ def _cached(
         most = prompt
         why = f"the prompt has {prompt}"
 
-    details = answer.usage.prompt_tokens_details if answer.usage is not None else None
-    if details is not None:
+    if answer.usage is not None:
         known = possible(
-            "usage", "cached prompt tokens", details.cached_tokens, most, why
+            "usage", "cached prompt tokens", answer.usage.cached, most, why
         )
         if known is not None:
             return known
@@ -241,7 +243,7 @@ def _output(
 def _most_output(answer: AnswerReader, bounds: Bounds) -> tuple[int | None, str]:
     """The most output tokens that are possible, and why; None where that is not known."""
     if bounds.asked_tokens is not None:
-        most = max(bounds.asked_tokens, len(answer.token_ns))
+        most = max(bounds.asked_tokens, len(answer.token_ns)) + _beside(answer)
         return most, f"at most {bounds.asked_tokens} were requested"
     if bounds.received_bytes is not None:
         hidden = min(_reasoning(answer) or 0, LONGEST_REASONING)
@@ -271,8 +273,11 @@ def _output_sources(
     """What the server reports as output tokens, the better source first."""
     usage = answer.usage
     timings = answer.timings
+    used = None
+    if usage is not None and usage.completion_tokens is not None:
+        used = usage.completion_tokens + usage.thoughts_beside
     if timings is None:
-        return [("usage", usage.completion_tokens if usage is not None else None)]
+        return [("usage", used)]
     # With several choices llama-server counts only one of them, in both sources.
     if len(answer.choices) > 1:
         return []
@@ -280,7 +285,6 @@ def _output_sources(
     timed = timings.predicted_n
     if usage is None:
         return [("timings", timed)]
-    used = usage.completion_tokens
     sources = [("usage", used), ("timings", timed)]
     # 0 stands for unknown; the token that ends an answer may be counted or not.
     if used and timed and abs(used - timed) > 1:
@@ -349,10 +353,12 @@ def _drafts(
 
 
 def _reasoning(answer: AnswerReader) -> int | None:
-    details = (
-        answer.usage.completion_tokens_details if answer.usage is not None else None
-    )
-    return details.reasoning_tokens if details is not None else None
+    return answer.usage.reasoning if answer.usage is not None else None
+
+
+def _beside(answer: AnswerReader) -> int:
+    """Tokens of reasoning that the reported output tokens do not hold."""
+    return answer.usage.thoughts_beside if answer.usage is not None else 0
 
 
 def _first_event(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 class EndedExchange(Protocol):
     """A request and its answer, ended in any way; header names are in lower case. `body` is empty
-    for a stream."""
+    for a stream. See `wire.exchange.Exchange`."""
 
     @property
     def failure(self) -> WireFailure | None:
@@ -32,3 +32,19 @@ class EndedExchange(Protocol):
     @property
     def body(self) -> bytes | bytearray:
         """The answer's body."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its body was read as a stream of events."""
+
+    @property
+    def error_frame(self) -> bytes:
+        """What an event or a field named error said; empty: nothing."""
+
+    @property
+    def other_lines(self) -> bytes:
+        """The first lines of a stream that are no field of events."""
+
+    @property
+    def has_body_end(self) -> bool:
+        """Whether the body ended as HTTP has it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -19,10 +20,86 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
 MOST_INFLATED_BYTES = 64 * 1024
-_CONTEXT = re.compile(
-    r"context (length|size|window)|exceeds? the (available )?context|maximum context",
+# An error may be in a text in an error; relays nest them in this way.
+MOST_LEVELS = 8
+# Where errors have their words, the outermost first. The words of a provider behind a router are
+# in `raw`.
+_PLACES = (
+    "error",
+    "errors",
+    "detail",
+    "details",
+    "raw",
+    "message",
+    "msg",
+    "error_message",
+    "errorMessage",
+    "error_msg",
+    "base_resp",
+    "status_msg",
+    "exception",
+    "fault",
+    "reason",
+)
+# Of these, the ones that a chunk without an error does not have.
+_SIGNS = frozenset(
+    (
+        "error",
+        "errors",
+        "error_message",
+        "errorMessage",
+        "error_msg",
+        "exception",
+        "fault",
+        "detail",
+    )
+)
+_FAULT = re.compile(
+    r"error|exception|fail|fatal|traceback|exhausted|out of memory|unavailable|overloaded|"
+    r"timed? ?out|refused|denied|forbidden|unauthorized|not found|bad gateway|too many|exceed|"
+    r"disconnect",
     re.IGNORECASE,
 )
+_TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_LAST_OF_TRACEBACK = re.compile(r"\ATraceback .*\n(?=\S)", re.DOTALL)
+# Classes by the words of an error or by its codes, the first that fits.
+_POOL = r"kv[ _-]?(cache|pool)[^.]{0,40}(exhaust|full|out of|no )|no free (kv|slot)"
+_CONTEXT = (
+    r"context[ _-]?(length|size|window|limit|overflow|is full)|"
+    r"exceeds? (the )?(available )?context|exceed_context_size|"
+    r"max(imum)? (context|input|prompt)|(prompt|input) is too long|"
+    r"too many (input |prompt )?tokens|exceeds? the (max|limit of)[^.]{0,30}tokens|"
+    r"max_new_tokens. must|reduce the length"
+)
+_QUOTA = (
+    r"quota|billing|\bcredits?\b|balance|payment|arrear|"
+    r"(spend|usage|request|token)[a-z]*[ _]limit|rate[ _-]?limit|"
+    r"(requests|tokens) per (second|min|hour|day)|\b[RT]P[MDS]\b|余额|欠费|限流|配额"
+)
+_OVERLOAD = (
+    r"overload|too many (concurrent )?requests|(server|model|engine|system)[a-z ]{0,12} busy|"
+    r"queue (is |was )?(full|length|limit)|(over|at|out of|insufficient|no) capacity|"
+    r"temporarily unavailable|service.?unavailable|no (healthy|available|ready) [a-z]+|"
+    r"insufficient_system_resource|loading model|model is (currently |still )?loading|繁忙|过载|"
+    r'"(code|status)": ?"?(429|503|529)\b'
+)
+_CLASSES = (
+    (re.compile(_POOL, re.IGNORECASE), FailureKind.KV_POOL_FULL),
+    (re.compile(_CONTEXT, re.IGNORECASE), FailureKind.CONTEXT_EXCEEDED),
+    (re.compile(_QUOTA, re.IGNORECASE), FailureKind.QUOTA_EXCEEDED),
+    (re.compile(_OVERLOAD, re.IGNORECASE), FailureKind.OVERLOADED),
+)
+# What a status says where the words do not, and the classes that its words may say.
+_OF_STATUS = {
+    402: FailureKind.QUOTA_EXCEEDED,
+    429: FailureKind.OVERLOADED,
+    503: FailureKind.OVERLOADED,
+    529: FailureKind.OVERLOADED,
+}
+_SAID_BY_STATUS = {
+    FailureKind.CONTEXT_EXCEEDED: (400, 413, 422, 500),
+    FailureKind.QUOTA_EXCEEDED: (402, 403, 429),
+}
 
 
 def http_failure(
@@ -36,17 +113,17 @@ def http_failure(
             f"HTTP {status}: redirected to {headers['location']}; redirects are not followed, "
             "correct --host",
         )
-    if "gzip" in headers.get("content-encoding", "") or "deflate" in headers.get(
-        "content-encoding", ""
-    ):
+    encoding = headers.get("content-encoding", "")
+    if "gzip" in encoding or "deflate" in encoding:
         body = _inflated(body)
     message = describe_error(body)
     text = f"HTTP {status}: {message}" if message else f"HTTP {status}"
-    if status in (429, 503):
-        return FailureKind.OVERLOADED, text
-    if status == 400 and _context_exceeded(body, message):
-        return FailureKind.CONTEXT_EXCEEDED, text
-    return f"http_{status}", text
+    said = _class_said(_whole(body))
+    if status == 400 and b'"input_tokens"' in body:
+        said = FailureKind.CONTEXT_EXCEEDED
+    if said is not None and status in _SAID_BY_STATUS.get(said, ()):
+        return said, text
+    return _OF_STATUS.get(status, f"http_{status}"), text
 
 
 def page_status(status: int, value: object) -> int:
@@ -65,11 +142,49 @@ def page_status(status: int, value: object) -> int:
     return 404
 
 
-def event_failure(message: str) -> tuple[str, str]:
-    """Class and message of an error event in a stream."""
-    if _CONTEXT.search(message):
-        return FailureKind.KV_POOL_FULL, f"during the answer: {message}"
-    return FailureKind.ERROR_EVENT, message
+def event_failure(body: bytes, *, generated: bool) -> tuple[str, str]:
+    """Class and message of an error in an answer of status 200. `generated`: tokens came before
+    it."""
+    message = describe_error(body)
+    kind = _class_said(_whole(body)) or FailureKind.ERROR_EVENT
+    if generated and kind == FailureKind.CONTEXT_EXCEEDED:
+        kind = FailureKind.KV_POOL_FULL
+    if generated and kind == FailureKind.KV_POOL_FULL:
+        message = f"during the answer: {message}"
+    return kind, message
+
+
+def _class_said(words: str) -> FailureKind | None:
+    for pattern, kind in _CLASSES:
+        if pattern.search(words):
+            return kind
+    return None
+
+
+def _whole(body: bytes) -> str:
+    """An error with its codes, as far as it is looked through."""
+    return body[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
+
+
+def has_error(document: object) -> bool:
+    """Whether this JSON document of status 200 is an error: by its names, or by its type."""
+    if not isinstance(document, dict):
+        return False
+    if "error" in (
+        document.get("type"),
+        document.get("object"),
+        document.get("status"),
+    ):
+        return True
+    if any(document.get(name) for name in _SIGNS):
+        return True
+    base = document.get("base_resp")
+    return isinstance(base, dict) and bool(base.get("status_code"))
+
+
+def sounds_like_error(text: str) -> bool:
+    """Whether a text that is no chunk names a fault."""
+    return _FAULT.search(text) is not None
 
 
 def context_numbers(body: bytes) -> tuple[int | None, int | None]:
@@ -123,21 +238,44 @@ def _inflated(body: bytes) -> bytes:
 
 
 def describe_error(body: bytes) -> str:
-    """The message in an error body of any known layout; else the beginning of the body."""
+    """The message in an error body of any known layout; else the beginning of the body.
+
+    Of a page its title, of a traceback its last line.
+    """
     try:
         value: Any = decode_foreign(body)
     except ValueError:
         value = body.decode("utf-8", "replace")
-    for key in ("error", "message", "detail"):
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    said = value
+    for _ in range(MOST_LEVELS):
+        deeper = _deeper(said)
+        if deeper is None:
+            break
+        said = deeper
+    text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+    if title := _TITLE.search(text):
+        text = title[1]
+    text = _LAST_OF_TRACEBACK.sub("", text)
     return printable(" ".join(text.split()), LONGEST_MESSAGE)
 
 
-def _context_exceeded(body: bytes, message: str) -> bool:
-    return (
-        b"exceed_context_size_error" in body
-        or b'"input_tokens"' in body
-        or bool(_CONTEXT.search(message))
-    )
+def _deeper(said: Any) -> Any:
+    """What an error holds, one level deeper; None at its words."""
+    if isinstance(said, dict):
+        metadata = said.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("raw"):
+            return metadata["raw"]
+        for name in _PLACES:
+            if said.get(name):
+                return said[name]
+    if isinstance(said, list) and said and not _names_a_field(said[0]):
+        return said[0]
+    if isinstance(said, str) and said.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return decode_foreign(said.encode("utf-8", "surrogatepass"))
+    return None
+
+
+def _names_a_field(said: Any) -> bool:
+    """Whether it is one of FastAPI's faults of a request, whose place is a part of the message."""
+    return isinstance(said, dict) and "loc" in said

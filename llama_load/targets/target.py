@@ -48,6 +48,17 @@ class ServerFacts:
     round_trip_ms: float | None = None
 
 
+@dataclass(slots=True)
+class Dialect:
+    """What a server's answers have shown so far."""
+
+    has_finish_reason: bool = False
+
+    def note(self, *, finish_reason: str | None) -> None:
+        """Note the finish_reason of a complete answer."""
+        self.has_finish_reason |= finish_reason is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One server: its address, backend, and what it reports about itself. `headers` go with every
@@ -82,6 +93,12 @@ class Target:
     load_s: Mapping[str, float] = field(default_factory=dict)
     alternatives: int = 0
     facts: ServerFacts = field(default_factory=ServerFacts)
+    dialect: Dialect = field(default_factory=Dialect, compare=False)
+
+    @property
+    def ends_by_reason(self) -> bool:
+        """Whether its whole answers have a finish_reason, as far as is known."""
+        return self.kind.ends_by_reason or self.dialect.has_finish_reason
 
     def described(self) -> dict[str, Any]:
         """An entry of `targets` in run.json."""

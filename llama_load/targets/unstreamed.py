@@ -49,6 +49,7 @@ class JsonAnswer(AnswerReader):
         decode = msgspec.json.Decoder(self.body_type).decode
         body = self.decoded(decode, bytes(exchange.body))
         if body is None:
+            self.bad_event = self.bad_event or "it is no JSON object"
             return
 
         self.usage = body.usage
@@ -62,7 +63,18 @@ class JsonAnswer(AnswerReader):
             _, _, is_call = self.take(choice, choice.message)
             self._called |= is_call
 
-    def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
+    def _incomplete(
+        self, exchange: EndedExchange, *, ends_by_reason: bool
+    ) -> tuple[str, str] | None:
+        if exchange.failure is not None:
+            return exchange.failure.kind, exchange.failure.text
+        content_type = exchange.headers.get("content-type", "").lower()
+        if content_type.startswith("text/event-stream"):
+            return (
+                FailureKind.BAD_BODY,
+                "the answer is an event stream, although a whole answer was asked for: leave out "
+                "--no-stream",
+            )
         if exchange.headers.get("content-encoding", "identity").lower() != "identity":
             return (
                 FailureKind.BAD_BODY,

@@ -3,25 +3,19 @@
 OpenAI's `usage`, llama-server's `timings`, vLLM's `metrics`.
 
 All of them are optional. An invalid one (a string, a negative number, one beyond 2**53) counts as
-unknown, and the answer stays valid. Events are first decoded strictly, which is fast;
-`without_odd_values` is for events where that fails.
+unknown, and the answer stays valid (see `targets.odd_events`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from llama_load.targets.json_fields import fields
 from llama_load.targets.server_errors import Count
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 MOST = 2**53
-# More digits than any count or index has; Python refuses to read numbers of thousands of digits.
-MOST_DIGITS = 20
 
 
 # gc=False: they hold no cycles, and vLLM sends one with every token (437 instead of 409 ns per
@@ -35,13 +29,74 @@ class _OutputDetails(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """Tokens of a request, as in OpenAI's API."""
+    """Tokens of a request, as in OpenAI's API.
+
+    DeepSeek and Moonshot have the cached ones under names of their own.
+    """
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
     total_tokens: Count | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    cached_tokens: Count | None = None
+
+    @property
+    def cached(self) -> int | None:
+        """The cached tokens of the prompt."""
+        details = self.prompt_tokens_details
+        for number in (
+            None if details is None else details.cached_tokens,
+            self.prompt_cache_hit_tokens,
+            self.cached_tokens,
+        ):
+            if number is not None:
+                return number
+        return None
+
+    @property
+    def reasoning(self) -> int | None:
+        """The tokens of the reasoning."""
+        details = self.completion_tokens_details
+        return None if details is None else details.reasoning_tokens
+
+    @property
+    def thoughts_beside(self) -> int:
+        """Tokens of reasoning that completion_tokens does not hold, as xAI counts: the total is
+        prompt, answer and these."""
+        reasoning = self.reasoning
+        if not reasoning or not self.prompt_tokens or not self.total_tokens:
+            return 0
+        parts = self.prompt_tokens + (self.completion_tokens or 0)
+        return reasoning if self.total_tokens - parts == reasoning else 0
+
+
+def merged(before: Usage, after: Usage) -> Usage:
+    """Two reports of one answer: what a later one does not say, or fills with 0, stays, and output
+    tokens do not become fewer, because reports count up.
+
+    Prompts are counted again: the later number counts.
+    """
+    usage = usage_of(
+        later(before.prompt_tokens, after.prompt_tokens),
+        _most(before.completion_tokens, after.completion_tokens),
+        later(before.cached, after.cached),
+        _most(before.reasoning, after.reasoning),
+    )
+    usage.total_tokens = later(before.total_tokens, after.total_tokens)
+    return usage
+
+
+def later(before: int | None, after: int | None) -> int | None:
+    """The later of two numbers, unless it is unknown or a 0 that fills a gap."""
+    return after if after or before is None else before
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return max(one, other)
 
 
 def usage_of(
@@ -113,9 +168,9 @@ def server_times(timings: Timings | None, metrics: bytes | None) -> ServerTimes:
     if known is None:
         return ServerTimes()
     return ServerTimes(
-        _ms(known.queue_time_ms),
-        _ms(known.time_to_first_token_ms),
-        _ms(known.generation_time_ms),
+        known_ms(known.queue_time_ms),
+        known_ms(known.time_to_first_token_ms),
+        known_ms(known.generation_time_ms),
     )
 
 
@@ -134,59 +189,6 @@ def _valid_metrics(metrics: bytes | None) -> _Metrics | None:
         return None
 
 
-_USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
-_TIMINGS_COUNTS = ("cache_n", "prompt_n", "predicted_n", "draft_n", "draft_n_accepted")
-_TIMINGS_MS = ("prompt_ms", "predicted_ms")
-
-
-def without_odd_values(data: bytes) -> bytes:
-    """The JSON event or answer with null for invalid numbers in `usage`, `timings` and `index`.
-
-    `completion_tokens: 2.0` becomes 2, `prompt_n: -1` and `"12"` null. Raises ValueError (or
-    RecursionError) if it is not JSON.
-    """
-    document = json.loads(data.decode(), parse_int=_integer)
-    if isinstance(document, dict):
-        document["usage"] = _valid_usage(fields(document.get("usage")))
-        document["timings"] = _valid_timings(fields(document.get("timings")))
-        choices = document.get("choices")
-        if isinstance(choices, list):
-            for choice in choices:
-                if isinstance(choice, dict):
-                    choice["index"] = known_count(choice.get("index")) or 0
-    return msgspec.json.encode(document)
-
-
-def _valid_usage(reported: dict[str, Any]) -> dict[str, Any] | None:
-    """None if there is none: an event's usage is the answer's latest."""
-    if not reported:
-        return None
-    usage = _counts(reported, _USAGE_COUNTS)
-    of_prompt = fields(reported.get("prompt_tokens_details"))
-    usage["prompt_tokens_details"] = _counts(of_prompt, ("cached_tokens",))
-    of_output = fields(reported.get("completion_tokens_details"))
-    usage["completion_tokens_details"] = _counts(of_output, ("reasoning_tokens",))
-    return usage
-
-
-def _valid_timings(reported: dict[str, Any]) -> dict[str, Any] | None:
-    """None if there are none: an event's timings are the answer's latest."""
-    if not reported:
-        return None
-    timings = _counts(reported, _TIMINGS_COUNTS)
-    for name in _TIMINGS_MS:
-        timings[name] = _ms(reported.get(name))
-    return timings
-
-
-def _integer(digits: str) -> int | None:
-    return int(digits) if len(digits) <= MOST_DIGITS else None
-
-
-def _counts(reported: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: known_count(reported.get(name)) for name in names}
-
-
 def known_count(value: object) -> int | None:
     """A whole number from 0 to 2**53, also one written as a float, else None."""
     if (
@@ -198,7 +200,7 @@ def known_count(value: object) -> int | None:
     return int(value) if value == int(value) else None
 
 
-def _ms(value: object) -> float | None:
+def known_ms(value: object) -> float | None:
     """A finite duration >= 0, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

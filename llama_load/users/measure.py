@@ -100,8 +100,12 @@ def make_record(
 
     is_unfinished = exchange.cancelled or exchange.aborted
     failure = None
+    end_note = None
     if not is_unfinished:
-        failure = answer.failure(exchange)
+        failure = answer.failure(exchange, ends_by_reason=ticket.target.ends_by_reason)
+        if failure is None:
+            end_note = answer.end_note(exchange)
+            ticket.target.dialect.note(finish_reason=answer.finish_reason)
 
     counts = checked_counts(answer, _bounds(sent, exchange))
     text_sizes = TextSizes.of(answer, output)
@@ -233,6 +237,7 @@ def make_record(
         http_status=exchange.status,
         error=error,
         finish_reason=finish_reason,
+        end_note=end_note,
         valid_answer=valid_answer,
         answered_by=_answered_by(exchange),
         replica=settings.session_headers.replica_in(exchange.headers),

@@ -35,7 +35,12 @@ from llama_load.wire.slab import (
     Slab,
     one_event,
 )
-from llama_load.wire.sse import EventStream, EventTooLarge
+from llama_load.wire.sse import (
+    LONGEST_BEGINNING,
+    EventStream,
+    EventTooLarge,
+    begins_events,
+)
 from llama_load.wire.stamps import Opening, ReadCounts, Stamps
 from llama_load.wire.wire_failure import WireFailure
 
@@ -83,6 +88,8 @@ class Exchange:
     origin: int = FRESH
     response: Response = field(default_factory=Response)
     failure: WireFailure | None = None
+    # the body ended as HTTP has it
+    has_body_end: bool = False
     cancelled: bool = False
     aborted: bool = False  # its user hung up, see `GiveUp`
     # the current one; None when the exchange is over
@@ -108,6 +115,21 @@ class Exchange:
     def body(self) -> bytearray:
         """The answer's body, unless it is a stream of events; of an error, its beginning."""
         return self.answer.data
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its body was read as a stream of events."""
+        return self.answer.events is not None
+
+    @property
+    def error_frame(self) -> bytes:
+        """What an event or a field named error said in a stream; empty: nothing."""
+        return b"" if self.answer.events is None else self.answer.events.error
+
+    @property
+    def other_lines(self) -> bytes:
+        """The first lines of a stream that are no field of events."""
+        return b"" if self.answer.events is None else bytes(self.answer.events.other)
 
     @property
     def reused(self) -> bool:
@@ -277,7 +299,7 @@ class Exchange:
         ):
             self.stamps.headers_ns = at
             self.counts.headers_alone = not body
-            if response.is_event_stream:
+            if response.is_event_stream and answer.reader.streams:
                 answer.events = EventStream()
         if body:
             self.counts.received_bytes += len(body)
@@ -304,9 +326,17 @@ class Exchange:
                         and answer.events.between
                     )
         if response.complete and self.clock.phase != DONE:
+            self.has_body_end = True
             self._finish_body(at)
 
     def _take_body(self, body: bytes, at: int) -> None:
+        answer = self.answer
+        if len(answer.data) < LONGEST_BEGINNING and self._streams_unnamed(body):
+            body = bytes(answer.data) + body
+            answer.data.clear()
+            answer.events = EventStream()
+            self._take_events(answer.events, body, at)
+            return
         is_refusal = not self.response.is_success
         if self.answer.keep(body, is_refusal=is_refusal):
             return
@@ -317,6 +347,16 @@ class Exchange:
                 FailureKind.TOO_LARGE,
                 f"the answer's body is larger than {MAX_BODY_BYTES} bytes",
             )
+
+    def _streams_unnamed(self, body: bytes) -> bool:
+        """Whether these bytes show that the body is a stream of events, although its headers do not
+        say so."""
+        return (
+            self.answer.reader.streams
+            and self.response.is_success
+            and self.response.is_plain
+            and begins_events(bytes(self.answer.data) + body)
+        )
 
     def _take_events(
         self,
@@ -392,6 +432,7 @@ class Exchange:
         if self.clock.phase == DONE:
             return
         if kind == FailureKind.CUT_OFF and self.response.ends_with_the_connection:
+            self.has_body_end = True
             self._finish_body(last_read_ns)
         elif (
             self.reused

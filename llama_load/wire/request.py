@@ -66,9 +66,10 @@ class Request:
 
 class EventReader(Protocol):
     """Reads the events of an answer. Called from the event loop: it must neither block nor raise.
-    `done`: the last event was the final one."""
+    `done`: the last event was the final one. `streams`: a stream of events was asked for."""
 
     done: bool
+    streams: bool
 
     def event(self, data: bytes, at_ns: int) -> bool:
         """Read the data of one event, received at `at_ns`. True if it is progress (for chat: a

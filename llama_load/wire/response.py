@@ -99,16 +99,16 @@ class Response:
         return self.status is not None and 200 <= self.status < 300
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its body is not compressed."""
+        return self.headers.get("content-encoding", "identity").lower() == "identity"
+
+    @property
     def is_event_stream(self) -> bool:
         """Whether this is a successful answer of server-sent events."""
-        plain = self.headers.get("content-encoding", "identity").lower() == "identity"
-        return (
-            self.is_success
-            and plain
-            and self.headers.get("content-type", "")
-            .lower()
-            .startswith("text/event-stream")
-        )
+        content_type = self.headers.get("content-type", "").lower()
+        is_stream = content_type.startswith("text/event-stream")
+        return self.is_success and self.is_plain and is_stream
 
     @property
     def leaves_the_connection_open(self) -> bool:

@@ -3,8 +3,12 @@
 Follows the WHATWG rules
 (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream): lines end
 in LF, CR or CRLF, `data` fields of one event are joined by LF, comments and other fields are
-ignored, a blank line ends the event. One exception: data lines at the end of a *complete* body
-count without a blank line, because line-based clients accept them.
+ignored, a blank line ends the event. Two exceptions: data lines at the end of a *complete* body
+count without a blank line, because line-based clients accept them; and a line that is a JSON object
+is an event, because servers write their errors so.
+
+What servers say beside the events is kept: the data of an event named `error`, the value of a field
+of that name, and lines that are no field at all.
 """
 
 from __future__ import annotations
@@ -17,6 +21,17 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
+_IGNORED = (b":", b"id:", b"retry:")
+# Of lines that are no field; the first ones show what is sent.
+MOST_OTHER_BYTES = 4096
+# How a stream of events begins, whatever its content type.
+_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b": ", b":\n")
+LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
+
+
+def begins_events(body: bytes) -> bool:
+    """Whether a body that begins so is a stream of events."""
+    return body.removeprefix(_BOM).lstrip().startswith(_BEGINNINGS)
 
 
 class EventTooLarge(Exception):
@@ -36,9 +51,12 @@ class EventStream:
         "_between",
         "_data",
         "_data_bytes",
+        "_name",
         "_skip_lf",
         "_tail",
         "_tail_pieces",
+        "error",
+        "other",
     )
 
     def __init__(self) -> None:
@@ -47,6 +65,10 @@ class EventStream:
         self._tail_pieces = bytearray()
         self._data: list[bytes] = []  # data lines of an event that has not ended yet
         self._data_bytes = 0
+        self._name = b""  # the line with the name of that event
+        # what an event or a field named error said last
+        self.error = b""
+        self.other = bytearray()  # lines that are no field
         # the last line ended in CR: a LF that follows belongs to it
         self._skip_lf = False
         self._at_start = True
@@ -123,13 +145,33 @@ class EventStream:
         for line in lines:
             if not line:
                 if self._data:
-                    events.append(b"\n".join(self._data))
-                    self._data = []
-                    self._data_bytes = 0
+                    events.append(self._ended_event())
+                self._name = b""
             elif line == b"data" or line.startswith(b"data:"):
                 data = line[6:] if line[5:6] == b" " else line[5:]
                 self._data.append(data)
                 self._data_bytes += len(line)
                 if self._data_bytes > MAX_EVENT_BYTES:
                     raise EventTooLarge
+            elif line.startswith(b"event:"):
+                self._name = line
+            elif line[:1] == b"{" and line.endswith(b"}"):
+                events.append(line)
+            else:
+                self._take_field(line)
         return events
+
+    def _ended_event(self) -> bytes:
+        data = b"\n".join(self._data)
+        self._data = []
+        self._data_bytes = 0
+        if self._name.rstrip().endswith(b"error"):
+            self.error = data
+        return data
+
+    def _take_field(self, line: bytes) -> None:
+        """A line of another field: an error, what is ignored, or no field."""
+        if line.startswith(b"error:"):
+            self.error = line[6:].strip()
+        elif not line.startswith(_IGNORED) and len(self.other) < MOST_OTHER_BYTES:
+            self.other += line[:MOST_OTHER_BYTES] + b"\n"

@@ -39,6 +39,10 @@ def complete(**changed: Any) -> Any:
         "status": 200,
         "headers": {"content-type": "text/event-stream"},
         "body": b"",
+        "is_stream": True,
+        "error_frame": b"",
+        "other_lines": b"",
+        "has_body_end": True,
     }
     return SimpleNamespace(**whole | changed)
 
@@ -218,10 +222,13 @@ def test_without_usage_and_timings_the_events_are_counted() -> None:
     assert output_of(read()) == (None, None)
 
 
-def test_done_without_a_finish_reason_is_cut_off() -> None:
-    """llama-cpp-python does this when a newer request interrupts the running one."""
+def test_done_without_a_finish_reason_is_cut_off_where_others_have_one() -> None:
+    """llama-cpp-python does this when a newer request interrupts the running one; other servers
+    send none at all."""
     reader = read('{"choices":[{"delta":{"content":"a"}}]}', "[DONE]")
-    assert reader.failure(complete())[0] == "cut_off"
+    assert reader.failure(complete(), ends_by_reason=True)[0] == "cut_off"
+    assert reader.failure(complete()) is None
+    assert reader.end_note(complete()) == "no finish_reason"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +342,7 @@ def test_a_finish_reason_with_every_event_ends_nothing(word: str) -> None:
     events = [choice(0, "a", word), choice(0, "b", word)]
     assert read(*events).failure(complete())[0] == "cut_off"
     says_nothing = word in ("null", "None", " ", "undefined")
-    done = read(*events, "[DONE]").failure(complete())
+    done = read(*events, "[DONE]").failure(complete(), ends_by_reason=True)
     assert (done is not None) == says_nothing
     ended = read(*events, choice(0, finish="length"))
     assert (ended.failure(complete()), ended.finish_reason) == (None, "length")

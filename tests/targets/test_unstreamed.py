@@ -29,7 +29,14 @@ def whole(
     """The reader of such a body, and the exchange that brought it."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     exchange = SimpleNamespace(
-        failure=None, cancelled=False, status=200, headers={}, body=bytearray(data)
+        failure=None,
+        cancelled=False,
+        status=200,
+        headers={},
+        body=bytearray(data),
+        is_stream=False,
+        error_frame=b"",
+        other_lines=b"",
     )
     reader = api.reader(results, streams=False)
     reader.settle(exchange)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import Check, limited
+from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.first_gaps import first_gaps, usual_place
@@ -17,6 +17,7 @@ from llama_load.metrics.own_times import own_times
 from llama_load.metrics.short_answers import short_alike
 from llama_load.metrics.token_span import counts_of
 from llama_load.observed.records import Records
+from llama_load.targets.answer_end import NO_REASON
 from llama_load.targets.answer_form import FREE
 from llama_load.units import quantity
 
@@ -92,6 +93,27 @@ def equal_answers(evidence: Evidence) -> Iterator[Check]:
         )
         text += f" (the most frequent came {quantity(counts[most], 'time')})"
     yield limited(name, equal / len(judged), text)
+
+
+def answer_ends(evidence: Evidence) -> Iterator[Check]:
+    """Complete answers that lack a sign of their end (see `targets.answer_end`): notes, and answers
+    without a finish_reason where others have one.
+
+    Evidence: the streams, so no error. No statistics."""
+    ok = evidence.records.ok()
+    notes: Counter[str] = Counter()
+    for note in ok.strings("end_note"):
+        if note:
+            notes.update(str(note).split("; "))
+    for note, count in notes.items():
+        text = (
+            f"{quantity(count, 'answer')} ended otherwise than most servers' do: {note}"
+        )
+        yield information("answer_end_notes", count, text)
+    without = notes[NO_REASON]
+    if 0 < without < len(ok):
+        text = f"{without} of {quantity(len(ok), 'answer')} ended without a finish_reason, which others have: they may have "
+        yield limited("unconfirmed_end_ratio", without / len(ok), f"{text}broken off")
 
 
 def refusals(evidence: Evidence) -> Iterator[Check]:

@@ -36,12 +36,12 @@ class NativeReader(PartReader):
         self.appeared = True
         self.fail(event.error)
         if event.timings is not None:
-            self.timings = event.timings
+            self.keep_timings(event.timings)
         is_token = self.token(at_ns, text=event.content)
         if event.stop:
             self.done = True
             self.finish(event.stop_type or "stop")
-            self.usage = usage_of(event.tokens_evaluated, event.tokens_predicted)
+            self.keep_usage(usage_of(event.tokens_evaluated, event.tokens_predicted))
         return is_token
 
 

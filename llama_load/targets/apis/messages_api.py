@@ -15,7 +15,7 @@ from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.server_errors import Count
-from llama_load.targets.usage import Usage, usage_of
+from llama_load.targets.usage import later, usage_of
 
 if TYPE_CHECKING:
     from llama_load.targets.target import Target
@@ -57,6 +57,10 @@ class MessagesReader(PartReader):
 
     _decode = staticmethod(msgspec.json.Decoder(_MessageEvent).decode)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens = _Tokens()  # of the prompt
+
     def event(self, data: bytes, at_ns: int) -> bool:
         """See `AnswerReader.event`."""
         event = self.decoded(self._decode, data)
@@ -82,20 +86,23 @@ class MessagesReader(PartReader):
         return False
 
     def _count(self, tokens: _Tokens) -> None:
-        """The prompt is counted at the begin, the answer at the end: what an event does not say
-        stays."""
-        before = self.usage or Usage()
-        cached = tokens.cache_read_input_tokens
-        prompt = before.prompt_tokens
-        if tokens.input_tokens is not None:
-            prompt = (
-                tokens.input_tokens
-                + (cached or 0)
-                + (tokens.cache_creation_input_tokens or 0)
-            )
-        self.usage = usage_of(prompt, tokens.output_tokens, cached)
-        if cached is None:
-            self.usage.prompt_tokens_details = before.prompt_tokens_details
+        """The prompt is counted at the begin, the answer at the end. The prompt's tokens are all
+        its parts together, which may come in two events."""
+        kept = self._tokens
+        kept.input_tokens = later(kept.input_tokens, tokens.input_tokens)
+        kept.cache_read_input_tokens = later(
+            kept.cache_read_input_tokens, tokens.cache_read_input_tokens
+        )
+        kept.cache_creation_input_tokens = later(
+            kept.cache_creation_input_tokens, tokens.cache_creation_input_tokens
+        )
+        prompt = kept.input_tokens
+        if prompt is not None:
+            prompt += kept.cache_read_input_tokens or 0
+            prompt += kept.cache_creation_input_tokens or 0
+        usage = usage_of(prompt, tokens.output_tokens, kept.cache_read_input_tokens)
+        self.keep_usage(usage)
+        self.note_usage(usage, is_alone=True)
 
 
 class MessagesApi(GeneratingApi):

@@ -88,12 +88,11 @@ class ResponsesReader(PartReader):
             self.done = True
             self.fail(response.error)
             if response.usage is not None:
-                self.usage = response.usage.as_usage()
+                self.keep_usage(response.usage.as_usage())
             why = (response.incomplete_details or {}).get("reason")
             self.finish("stop" if kind == "response.completed" else str(why))
         elif kind == "error":
-            self.error = event.message or "the stream ended with an error"
-            self.fail(event.error)
+            self.fail_with(data)
         return False
 
 

@@ -101,6 +101,12 @@ class LlamaCppPythonKind(ServerKind):
     )
     context_flag = "--n_ctx"
     scores_by = "echo"
+    ends_by_reason = True  # one that a newer request interrupts ends with [DONE] alone
+    failure_hints: ClassVar = {
+        "cut_off": "start the server with --interrupt_requests false, or new requests cut off "
+        "earlier ones",
+        "empty_answer": "the prompt may exceed the context: start the server with a larger --n_ctx",
+    }
     starts = (LlamaCppPythonStart(),)
     flags: ClassVar = {
         "model": ("--model",),

@@ -197,6 +197,7 @@ class LlamaServerKind(ServerKind):
 
     name = "llama-server"
     title = "llama.cpp"
+    ends_by_reason = True
     keeps_connections = False
     holds_headers = True
     has_cache_switch = True

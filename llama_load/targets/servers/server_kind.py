@@ -136,7 +136,8 @@ class ServerKind:
     `cache_block_flag` sets; `cache_off_flags`: with these it keeps none. `starts`: the ways to
     start it. `flags`: its flags by the fields of a `ServerDescription`; `draft_flags` load a draft
     model; `tuned`: patterns of those that decide on memory and on drafts, for `llama-load tune`.
-    `log_facts`: what its log says of it.
+    `log_facts`: what its log says of it. `ends_by_reason`: each of its whole answers has a
+    finish_reason. `failure_hints`: what to do about a class of failures that only this kind has.
     """
 
     name: ClassVar[str] = "openai"
@@ -170,6 +171,8 @@ class ServerKind:
     starts: ClassVar[tuple[ServerStart, ...]] = ()
     flags: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     log_facts: ClassVar[tuple[LogFact, ...]] = ()
+    ends_by_reason: ClassVar[bool] = False
+    failure_hints: ClassVar[Mapping[str, str]] = {}
 
     def is_shown_by(self, signs: Signs) -> bool:
         """Whether a server with these signs is of this kind: two that agree."""

@@ -15,6 +15,7 @@ class SglangKind(ServerKind):
 
     name = "sglang"
     title = "SGLang"
+    ends_by_reason = True
     context_flag = "--context-length"
     remedies: ClassVar = {
         "ttft": "a larger --max-running-requests or --chunked-prefill-size",

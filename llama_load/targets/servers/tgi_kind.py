@@ -15,6 +15,7 @@ class TgiKind(ServerKind):
 
     name = "tgi"
     title = "TGI"
+    ends_by_reason = True
     context_flag = "--max-total-tokens"
     remedies: ClassVar = {
         "ttft": "a larger --max-batch-prefill-tokens",

@@ -71,6 +71,7 @@ class VllmKind(ServerKind):
 
     name = "vllm"
     title = "vLLM"
+    ends_by_reason = True
     stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
     context_flag = "--max-model-len"
     remedies: ClassVar = {
