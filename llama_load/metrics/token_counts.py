@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.statistics import is_enough
 from llama_load.metrics.text_density import usual_chars
 from llama_load.metrics.token_span import (
+    AS_LONG,
     AnswerCounts,
     TokenSpan,
     counts_of,
@@ -47,6 +48,8 @@ CALL_TOKENS = 32
 # With `stop`, text that may begin a stop string waits for the next token: such tokens share an
 # event.
 HELD_SHARE = 0.1
+# So many first events show how long they are.
+LEAST_FIRST_EVENTS = 8
 # Bounds of TPOT are looked at for workloads of so many answers, and for these percentiles.
 LEAST_OF_A_PART = 20
 UPPER_PERCENTILES = (90.0, 95.0, 99.0)
@@ -265,7 +268,31 @@ def _span(
             if bool(tokens_between(together).several):
                 holds_several |= np.asarray((hosts == name) & of_kind, dtype=np.bool_)
                 named.add(name)
+    counts = replace(counts, first_holds=_first_holds(counts, alone, hosts, counted))
     return tokens_between(counts, several=holds_several), named
+
+
+def _first_holds(
+    counts: AnswerCounts,
+    alone: TokenSpan,
+    hosts: NDArray[np.object_],
+    counted: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Answers of servers whose first events are, over all answers, as long as the tokens without an
+    event make them: a long word is one in few answers."""
+    holds = np.zeros(len(hosts), dtype=np.bool_)
+    first = np.asarray(counts.first_chars, dtype=np.float64)
+    single = (counts.chars - first) / np.maximum(1.0, counts.events - 1)
+    judged = counted & (alone.unplaced > 0) & ~np.isnan(first) & (single > 0)
+    for name in dict.fromkeys(hosts[judged].tolist()):
+        rows = np.asarray(judged & (hosts == name), dtype=np.bool_)
+        if rows.sum() < LEAST_FIRST_EVENTS:
+            continue
+        tokens = 1 + float(alone.unplaced[rows].mean())
+        length = float((first[rows] / single[rows]).mean())
+        if abs(np.log(length / tokens)) <= np.log(AS_LONG):
+            holds |= rows
+    return holds
 
 
 def _explained(records: Records, *, is_confirmed: bool) -> NDArray[np.float64]:

@@ -30,6 +30,11 @@ LEAST_PER_EVENT = 1.5
 # Events with the text of this many tokens on average hold several; a token of English text is
 # sometimes a whole word.
 LONG_EVENT = 1.75
+# Events that hold further tokens have their length within this factor, are longer than a long word,
+# and so many others show how long one of one token is.
+AS_LONG = 1.3
+LONG_WORD = 3.5
+LEAST_OTHERS = 4
 # Characters per token of English text, where neither a tokenizer nor the prompts give them.
 CHARS_PER_TOKEN = 4.0
 # Half of the markup around reasoning that is shown stands between the reasoning and the answer, so
@@ -68,6 +73,9 @@ class AnswerCounts:
     first_wide: Values = (
         np.nan
     )  # of its text: bytes beyond the characters; NaN: unknown
+    longest_chars: Values = np.nan  # of the longest event; NaN: unknown
+    # by the text of all answers, the first event holds the tokens that have none
+    first_holds: Values = False
     ends_itself: Values = False  # by an end token, not by length
     # whether an end token is among the tokens of its wide characters is not known
     may_have_end: Values = False
@@ -126,11 +134,14 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     after = of.choices + np.where(of.ends_itself, of.cut_off, 0.0)
     rest = rest - np.where(has_end, np.minimum(rest, after), 0.0)
     explained = np.where(several, rest, np.minimum(rest, of.accepted + of.wide))
+    in_long = np.where(several, 0.0, _in_long_events(of, events, rest - explained))
+    explained = explained + in_long
     in_events = np.minimum(tokens, events) + explained
     first: Values = np.where(
         several,
         _first_of_several(of, in_events, events),
-        _first_of_one(of, explained, events),
+        _first_of_one(of, explained - in_long, events)
+        + in_long * _share_of_first(of, events),
     )
 
     unplaced = rest - explained
@@ -249,6 +260,47 @@ def _is_nearer(
     return (np.asarray(chars) > 0) & (to_one <= to_other)
 
 
+def _in_long_events(of: AnswerCounts, events: Values, rest: Values) -> Values:
+    """The tokens without an event (`rest`), if the first event and the longest are as much longer
+    than the others: an engine sends the first tokens together, a relay the last ones.
+
+    36 events, 40 tokens: the first event has 25 characters, the others 175: 5 each, so that it
+    holds 5 tokens.
+    """
+    number, chars, single = _long_events(of, events)
+    expected = (number + rest) * single
+    with np.errstate(
+        divide="ignore",
+        invalid="ignore",
+    ):
+        is_as_long = np.abs(np.log(chars / expected)) <= math.log(AS_LONG)
+    longest = np.fmax(of.first_chars, of.longest_chars)
+    is_shown = (events >= number + LEAST_OTHERS) & (longest >= LONG_WORD * single)
+    in_long = is_as_long & is_shown & (rest > 0)
+    return np.where(in_long | np.asarray(of.first_holds), rest, 0.0)
+
+
+def _share_of_first(of: AnswerCounts, events: Values) -> Values:
+    """The share of the first event in the tokens that these events hold beyond one each."""
+    number, chars, single = _long_events(of, events)
+    of_first = np.maximum(0.0, np.nan_to_num(np.asarray(of.first_chars)) - single)
+    of_both = np.nan_to_num(chars) - number * single
+    share = np.clip(of_first / np.maximum(1.0, of_both), 0.0, 1.0)
+    return np.where(np.asarray(of.first_holds), 1.0, np.nan_to_num(share))
+
+
+def _long_events(of: AnswerCounts, events: Values) -> tuple[Values, Values, Values]:
+    """The first event and the longest: how many they are (one, if the first is the longest), their
+    characters, and those of each other event."""
+    first = np.asarray(of.first_chars, dtype=np.float64)
+    longest = np.asarray(of.longest_chars, dtype=np.float64)
+    is_one = first >= longest
+    number = np.where(is_one, 1.0, 2.0)
+    chars = np.where(is_one, first, first + longest)
+    single = np.maximum(1.0, of.chars - chars) / np.maximum(1.0, events - number)
+    return number, chars, single
+
+
 def _first_of_several(of: AnswerCounts, in_events: Values, events: Values) -> Values:
     """Tokens of the first event where events hold several: its share of the text, or of the events;
     one where its text is that of one, because the first token was sent alone, and before drafts."""
@@ -300,6 +352,7 @@ def counts_of(
         chars=known("output_chars") + known("call_chars"),
         first_tokens=np.where(placed, records.numbers("first_event_tokens"), np.nan),
         first_chars=records.numbers("first_event_chars"),
+        longest_chars=records.numbers("longest_event_chars"),
         first_wide=records.numbers("first_event_bytes")
         - records.numbers("first_event_chars"),
         ends_itself=~by_length & records.has("finish_reason"),

@@ -135,6 +135,8 @@ class RequestRecord:
     # characters of the first token event; None: it is no text
     first_event_chars: int | None = None
     first_event_bytes: int | None = None  # of the same text, in UTF-8
+    # characters of the longest event, where the answer has more tokens than events
+    longest_event_chars: int | None = None
     call_chars: int | None = None  # characters of the names and arguments of tool calls
     stop_bytes: int | None = None  # of the longest `stop` that was sent, in UTF-8
     prompt_chars: int = 0  # characters of the prompt

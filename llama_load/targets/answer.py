@@ -29,7 +29,7 @@ from llama_load.targets.server_errors import (
     sounds_like_error,
 )
 from llama_load.targets.tool_calls import calls_of
-from llama_load.targets.usage import Timings, Usage, merged
+from llama_load.targets.usage import Timings, Usage, merged_usage
 from llama_load.workloads.prompt import ToolCall
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class AnswerReader(ChoiceText):
         self.stray_texts = 0  # events that are no JSON
         self._stray_text = b""  # the last of them
         self.done = False
+        self._has_mark = False  # the server said that it is done
         # token events when usage came without text
         self._counted_at = 0
 
@@ -193,7 +194,7 @@ class AnswerReader(ChoiceText):
         The first one has text or reasoning that a reader could see, or a tool call.
         """
         if data == DONE:
-            self.done = True
+            self.end()
             return False
         event = self.decoded(_decode, data)
         if event is None:
@@ -329,9 +330,14 @@ class AnswerReader(ChoiceText):
         self.blank_ns.append(at_ns)
         return False
 
+    def end(self) -> None:
+        """The server says that this was the last event."""
+        self.done = True
+        self._has_mark = True
+
     def keep_usage(self, usage: Usage) -> None:
         """A later report, or a part of one."""
-        self.usage = usage if self.usage is None else merged(self.usage, usage)
+        self.usage = usage if self.usage is None else merged_usage(self.usage, usage)
 
     def keep_timings(self, timings: Timings) -> None:
         """Timings count up; a later report with fewer tokens is a part of one."""
@@ -385,7 +391,7 @@ class AnswerReader(ChoiceText):
         if not text or text.startswith(b":"):
             return
         if text.strip(b"\"' ").upper() in _DONE_WORDS:
-            self.done = True
+            self.end()
         elif text.startswith(b"{") and not text.startswith(b"{'"):
             self.bad_event = self.bad_event or why
         elif sounds_like_error(text[:MOST_TEXT_BYTES].decode("utf-8", "replace")):
@@ -559,7 +565,7 @@ class AnswerReader(ChoiceText):
     def _signs(self, exchange: EndedExchange) -> EndSigns:
         """Which signs of its end the answer has."""
         choices = self.choices
-        has_mark = self.done or 0 < self._counted_at == len(self.token_ns)
+        has_mark = self._has_mark or 0 < self._counted_at == len(self.token_ns)
         ended = 0
         for choice_text in choices:
             # Another sign confirms a reason that is not known, or that came with every event.

@@ -103,7 +103,7 @@ def checked_counts(answer: AnswerReader, bounds: Bounds = NO_BOUNDS) -> Counts:
     if answer.generates:
         _compare_with_total(answer, possible)
     event_tokens = []
-    if source == "usage" and output is not None and not _beside(answer):
+    if source == "usage" and output is not None and not _thoughts_beside(answer):
         event_tokens = answer.event_tokens(output)
     drafted, accepted = _drafts(answer, output, possible)
     return Counts(
@@ -243,7 +243,7 @@ def _output(
 def _most_output(answer: AnswerReader, bounds: Bounds) -> tuple[int | None, str]:
     """The most output tokens that are possible, and why; None where that is not known."""
     if bounds.asked_tokens is not None:
-        most = max(bounds.asked_tokens, len(answer.token_ns)) + _beside(answer)
+        most = max(bounds.asked_tokens, len(answer.token_ns)) + _thoughts_beside(answer)
         return most, f"at most {bounds.asked_tokens} were requested"
     if bounds.received_bytes is not None:
         hidden = min(_reasoning(answer) or 0, LONGEST_REASONING)
@@ -356,7 +356,7 @@ def _reasoning(answer: AnswerReader) -> int | None:
     return answer.usage.reasoning if answer.usage is not None else None
 
 
-def _beside(answer: AnswerReader) -> int:
+def _thoughts_beside(answer: AnswerReader) -> int:
     """Tokens of reasoning that the reported output tokens do not hold."""
     return answer.usage.thoughts_beside if answer.usage is not None else 0
 

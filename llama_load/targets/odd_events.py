@@ -61,7 +61,7 @@ def _valid_choice(choice: dict[str, Any]) -> dict[str, Any]:
     if isinstance(reason, dict):
         reason = reason.get("type")
     choice["finish_reason"] = reason if isinstance(reason, str) else None
-    choice["text"] = _text(choice.get("text"))
+    choice["text"] = _text_in(choice.get("text"))
     for name in ("delta", "message"):
         part = choice.get(name)
         if isinstance(part, str):
@@ -75,22 +75,22 @@ def _valid_delta(delta: dict[str, Any]) -> dict[str, Any]:
     content = delta.get("content")
     if isinstance(content, list):
         thoughts = [part for part in objects(content) if "thinking" in part]
-        delta["content"] = _text([part for part in content if part not in thoughts])
-        delta["reasoning"] = _text([part["thinking"] for part in thoughts])
+        delta["content"] = _text_in([part for part in content if part not in thoughts])
+        delta["reasoning"] = _text_in([part["thinking"] for part in thoughts])
     for name in _TEXTS:
         if name in delta:
-            delta[name] = _text(delta[name])
+            delta[name] = _text_in(delta[name])
     return delta
 
 
-def _text(value: Any) -> str | None:
+def _text_in(value: Any) -> str | None:
     """What stands for a text: a number, a part with a text, or several of these."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(_text(part) or "" for part in value)
+        return "".join(_text_in(part) or "" for part in value)
     if isinstance(value, dict):
-        return _text(value.get("text"))
+        return _text_in(value.get("text"))
     return json.dumps(value)
 
 

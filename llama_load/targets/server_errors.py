@@ -37,6 +37,7 @@ _PLACES = (
     "error_msg",
     "base_resp",
     "status_msg",
+    "data",
     "exception",
     "fault",
     "reason",
@@ -118,7 +119,7 @@ def http_failure(
         body = _inflated(body)
     message = describe_error(body)
     text = f"HTTP {status}: {message}" if message else f"HTTP {status}"
-    said = _class_said(_whole(body))
+    said = _class_said(_looked_through(body))
     if status == 400 and b'"input_tokens"' in body:
         said = FailureKind.CONTEXT_EXCEEDED
     if said is not None and status in _SAID_BY_STATUS.get(said, ()):
@@ -146,7 +147,7 @@ def event_failure(body: bytes, *, generated: bool) -> tuple[str, str]:
     """Class and message of an error in an answer of status 200. `generated`: tokens came before
     it."""
     message = describe_error(body)
-    kind = _class_said(_whole(body)) or FailureKind.ERROR_EVENT
+    kind = _class_said(_looked_through(body)) or FailureKind.ERROR_EVENT
     if generated and kind == FailureKind.CONTEXT_EXCEEDED:
         kind = FailureKind.KV_POOL_FULL
     if generated and kind == FailureKind.KV_POOL_FULL:
@@ -161,7 +162,7 @@ def _class_said(words: str) -> FailureKind | None:
     return None
 
 
-def _whole(body: bytes) -> str:
+def _looked_through(body: bytes) -> str:
     """An error with its codes, as far as it is looked through."""
     return body[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
 
@@ -176,7 +177,7 @@ def has_error(document: object) -> bool:
         document.get("status"),
     ):
         return True
-    if any(document.get(name) for name in _SIGNS):
+    if document.get("success") is False or any(map(document.get, _SIGNS)):
         return True
     base = document.get("base_resp")
     return isinstance(base, dict) and bool(base.get("status_code"))

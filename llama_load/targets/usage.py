@@ -72,23 +72,23 @@ class Usage(msgspec.Struct, gc=False):
         return reasoning if self.total_tokens - parts == reasoning else 0
 
 
-def merged(before: Usage, after: Usage) -> Usage:
+def merged_usage(before: Usage, after: Usage) -> Usage:
     """Two reports of one answer: what a later one does not say, or fills with 0, stays, and output
     tokens do not become fewer, because reports count up.
 
     Prompts are counted again: the later number counts.
     """
     usage = usage_of(
-        later(before.prompt_tokens, after.prompt_tokens),
+        later_count(before.prompt_tokens, after.prompt_tokens),
         _most(before.completion_tokens, after.completion_tokens),
-        later(before.cached, after.cached),
+        later_count(before.cached, after.cached),
         _most(before.reasoning, after.reasoning),
     )
-    usage.total_tokens = later(before.total_tokens, after.total_tokens)
+    usage.total_tokens = later_count(before.total_tokens, after.total_tokens)
     return usage
 
 
-def later(before: int | None, after: int | None) -> int | None:
+def later_count(before: int | None, after: int | None) -> int | None:
     """The later of two numbers, unless it is unknown or a 0 that fills a gap."""
     return after if after or before is None else before
 

@@ -108,7 +108,7 @@ def make_record(
             ticket.target.dialect.note(finish_reason=answer.finish_reason)
 
     counts = checked_counts(answer, _bounds(sent, exchange))
-    text_sizes = TextSizes.of(answer, output)
+    text_sizes = TextSizes.of(answer, output, counts.output_tokens)
 
     # What a latency of a failed request ends with is None, and so is the latency.
     first = None
@@ -314,6 +314,7 @@ def make_record(
         output_bytes=text_sizes.bytes,
         first_event_chars=text_sizes.first_chars,
         first_event_bytes=text_sizes.first_bytes,
+        longest_event_chars=text_sizes.longest_chars,
         call_chars=text_sizes.call_chars,
         stop_bytes=sent.stop_bytes,
         output_sha256=output_sha256,

@@ -18,18 +18,19 @@ from llama_load.targets.counts import Counts
 
 @dataclass(frozen=True, slots=True)
 class TextSizes:
-    """Characters and bytes of a generated text and of its first token event, characters of its tool
-    calls (None: it has none)."""
+    """Characters and bytes of a generated text and of its first token event, characters of its
+    longest event (None: each token has an event) and of its tool calls (None: it has none)."""
 
     chars: int
     bytes: int
     first_chars: int | None
     first_bytes: int | None
+    longest_chars: int | None
     call_chars: int | None
 
     @classmethod
-    def of(cls, answer: AnswerReader, text: str) -> TextSizes:
-        """Those of an answer with this whole text."""
+    def of(cls, answer: AnswerReader, text: str, tokens: int | None) -> TextSizes:
+        """Those of an answer with this whole text and so many tokens."""
         call_chars = None
         if answer.calls:
             call_chars = 0
@@ -43,11 +44,16 @@ class TextSizes:
             first_chars = len(first)
             first_bytes = _bytes_of(first)
 
+        longest_chars = None
+        if first is not None and tokens is not None and tokens > len(answer.token_ns):
+            longest_chars = max(map(len, (*answer.thoughts, *answer.pieces)))
+
         return cls(
             len(text),
             _bytes_of(text),
             first_chars,
             first_bytes,
+            longest_chars,
             call_chars,
         )
 
@@ -90,6 +96,10 @@ def tokens_between_events(
     if sizes.first_chars is not None:
         first_chars = float(sizes.first_chars)
 
+    longest_chars = math.nan
+    if sizes.longest_chars is not None:
+        longest_chars = float(sizes.longest_chars)
+
     finish = answer.finish_reason
     of = AnswerCounts(
         tokens=float(counts.output_tokens),
@@ -102,6 +112,7 @@ def tokens_between_events(
         chars=float(sizes.chars + (sizes.call_chars or 0)),
         first_tokens=first_tokens,
         first_chars=first_chars,
+        longest_chars=longest_chars,
         first_wide=float((sizes.first_bytes or 0) - (sizes.first_chars or 0)),
         ends_itself=finish is not None and finish not in BY_LENGTH,
         choices=float(choices),

@@ -296,3 +296,25 @@ def test_short_answers_of_wide_characters_have_bounds_for_tpot(has_end: bool) ->
     ]
     assert not end_tokens_unknown(table(*rows, *plain)).any()
     assert "tpot_bounds_ratio" not in bad(of([*rows, *plain]))
+
+
+@pytest.mark.parametrize(
+    ("first", "longest", "between"), [(25, 25, 35), (5, 25, 39), (15, 15, None)]
+)
+def test_tokens_without_an_event_are_in_the_event_that_is_as_long(
+    first: int, longest: int, between: float | None
+) -> None:
+    """40 tokens in 36 events of five characters a token: the first has five of them, or the longest
+    has. One of three tokens explains two of the four."""
+    of = AnswerCounts(
+        tokens=40.0,
+        events=36.0,
+        chars=35 * 5.0 + max(first, longest),
+        first_chars=float(first),
+        longest_chars=float(longest),
+    )
+    span = tokens_between(of)
+    if between is None:
+        assert float(span.unplaced) == 4
+    else:
+        assert (float(span.likely), float(span.unplaced)) == (between, 0)

@@ -39,7 +39,7 @@ class NativeReader(PartReader):
             self.keep_timings(event.timings)
         is_token = self.token(at_ns, text=event.content)
         if event.stop:
-            self.done = True
+            self.end()
             self.finish(event.stop_type or "stop")
             self.keep_usage(usage_of(event.tokens_evaluated, event.tokens_predicted))
         return is_token

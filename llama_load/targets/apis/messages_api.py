@@ -15,7 +15,7 @@ from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.server_errors import Count
-from llama_load.targets.usage import later, usage_of
+from llama_load.targets.usage import later_count, usage_of
 
 if TYPE_CHECKING:
     from llama_load.targets.target import Target
@@ -81,7 +81,8 @@ class MessagesReader(PartReader):
             self._count(event.usage)
         if delta is not None and delta.stop_reason:
             self.finish(delta.stop_reason)
-        self.done |= event.type == "message_stop"
+        if event.type == "message_stop":
+            self.end()
         self.fail(event.error)
         return False
 
@@ -89,11 +90,11 @@ class MessagesReader(PartReader):
         """The prompt is counted at the begin, the answer at the end. The prompt's tokens are all
         its parts together, which may come in two events."""
         kept = self._tokens
-        kept.input_tokens = later(kept.input_tokens, tokens.input_tokens)
-        kept.cache_read_input_tokens = later(
+        kept.input_tokens = later_count(kept.input_tokens, tokens.input_tokens)
+        kept.cache_read_input_tokens = later_count(
             kept.cache_read_input_tokens, tokens.cache_read_input_tokens
         )
-        kept.cache_creation_input_tokens = later(
+        kept.cache_creation_input_tokens = later_count(
             kept.cache_creation_input_tokens, tokens.cache_creation_input_tokens
         )
         prompt = kept.input_tokens

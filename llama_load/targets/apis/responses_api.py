@@ -50,6 +50,7 @@ class _ResponseEvent(msgspec.Struct, gc=False):
     response: _Response | None = None
     error: msgspec.Raw = NULL
     message: str | None = None
+    text: str | None = None
 
 
 class ResponsesReader(PartReader):
@@ -60,7 +61,7 @@ class ResponsesReader(PartReader):
     def event(self, data: bytes, at_ns: int) -> bool:
         """See `AnswerReader.event`."""
         if data == b"[DONE]":
-            self.done = True
+            self.end()
             return False
         event = self.decoded(self._decode, data)
         if event is None:
@@ -80,17 +81,21 @@ class ResponsesReader(PartReader):
                 "response.output_text.delta",
                 "response.refusal.delta",
             ) and self.token(at_ns, text=said)
+        if kind == "response.output_text.done" and not self.pieces:
+            return self.token(at_ns, text=event.text)  # it came in no pieces
         response = event.response
         if (
             kind in ("response.completed", "response.incomplete", "response.failed")
             and response is not None
         ):
-            self.done = True
+            self.end()
             self.fail(response.error)
             if response.usage is not None:
                 self.keep_usage(response.usage.as_usage())
             why = (response.incomplete_details or {}).get("reason")
-            self.finish("stop" if kind == "response.completed" else str(why))
+            # vLLM completes answers that are incomplete.
+            is_whole = kind == "response.completed" and response.status != "incomplete"
+            self.finish("stop" if is_whole else str(why))
         elif kind == "error":
             self.fail_with(data)
         return False
