@@ -50,6 +50,8 @@ _BREAKS = {
 # More texts without JSON than these are no words about a fault but an answer.
 _MOST_STRAY_TEXTS = 2
 MOST_TEXT_BYTES = 2000
+# A longer body of status 200 is no error.
+MOST_ERROR_BYTES = 16 * 1024
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
 NULL = msgspec.Raw(b"null")
 # Unicode categories without a visible character: separators, control and format characters
@@ -501,7 +503,9 @@ class AnswerReader(ChoiceText):
             return self._error_body
         if exchange.error_frame:
             return exchange.error_frame
-        body = bytes(exchange.other_lines or exchange.body)
+        body = bytes(exchange.other_lines or exchange.body[: MOST_ERROR_BYTES + 1])
+        if len(body) > MOST_ERROR_BYTES:
+            return b""
         try:
             return body if body and has_error(decoded_json(body)) else b""
         except (ValueError, RecursionError):

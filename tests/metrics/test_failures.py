@@ -206,3 +206,28 @@ def test_a_run_tells_complete_answers_from_cut_ones(
     ):
         assert line in text
     assert "Failed after their first token:          1" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "backend", "words", "absent"),
+    [
+        ("cut_off", "", "openai", "the server's log", "interrupt_requests"),
+        ("cut_off", "", "llama-cpp-python", "--interrupt_requests false", "log"),
+        ("empty_answer", "", "openai", "the server's log", "context"),
+        ("empty_answer", "", "llama-cpp-python", "--n_ctx", "log"),
+        ("http_400", "no such image", "openai", "the server's log", "field"),
+        ("http_400", "unknown field max_tokens", "openai", "accept a field", "log"),
+        ("http_400", "max_tokens is too large", "openai", "accept a field", "log"),
+        ("overloaded", "slow down", "openai", "refused them", "queue"),
+        ("overloaded", "the queue is full", "openai", "queue was full", "refused"),
+    ],
+)
+def test_a_hint_names_only_what_was_seen(
+    kind: str, message: str, backend: str, words: str, absent: str
+) -> None:
+    """The flags of llama-cpp-python on that server alone, a field where the message names one, a
+    queue where it does."""
+    failed = FailedRequests(1, message=message)
+    text = hint(kind, failed, FailureContext(backend=backend))
+    assert words in text
+    assert absent not in text

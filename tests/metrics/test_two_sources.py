@@ -650,3 +650,33 @@ def test_a_limit_of_the_way_is_no_full_context() -> None:
     ]
     assert "cut_by_context_ratio" in bad(of(full))
     assert "clipped_answer_ratio" not in bad(of(full))
+
+
+@pytest.mark.parametrize(
+    ("doubt", "is_named"),
+    [(None, True), ("usage: 1 output tokens where 80 events carried text", False)],
+)
+def test_events_count_for_missing_usage_only_where_there_was_none(
+    doubt: str | None, is_named: bool
+) -> None:
+    """Usage that came and was not believed is named as that."""
+    found = of(answers(token_source="events", count_doubt=doubt))
+    names = {check.name for check in found.verdict.checks}
+    assert ("counted_output_requests" in names) == is_named
+    assert ("unbelievable_counts" in bad(found)) != is_named
+
+
+@pytest.mark.parametrize(("without", "is_named"), [(0, False), (3, True), (20, False)])
+def test_answers_without_a_reason_are_doubted_where_others_have_one(
+    without: int, is_named: bool
+) -> None:
+    """Three of 20; where none has one, the server sends none, and a note says so."""
+    records = answers()
+    for number in range(without):
+        records[number] = replace(
+            records[number], finish_reason=None, end_note="no finish_reason"
+        )
+    found = of(records)
+    assert ("unconfirmed_end_ratio" in bad(found)) == is_named
+    notes = [each for each in found.verdict.checks if each.name == "answer_end_notes"]
+    assert [note.value for note in notes] == ([without] if without else [])

@@ -242,3 +242,17 @@ def test_only_text_bounds_its_tokens_by_its_length() -> None:
         }
     )
     assert not is_text({"messages": [{"role": "user", "content": [text, url]}]})
+
+
+def test_an_error_with_status_200_keeps_its_words_and_has_its_class() -> None:
+    reader, exchange = whole({"error": {"message": "quota exceeded for this key"}})
+    failure = reader.failure(exchange)
+    assert failure == ("quota_exceeded", "quota exceeded for this key")
+
+
+def test_a_stream_where_none_was_asked_for_is_named() -> None:
+    reader, exchange = whole(b'data: {"choices":[]}\n\n')
+    exchange.headers["content-type"] = "text/event-stream"
+    failure = reader.failure(exchange)
+    assert failure is not None
+    assert "event stream" in failure[1]

@@ -128,7 +128,13 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if doubts:
         text = f"{quantity(len(doubts), 'answer')} with impossible token counts: {doubts[0]}"
         yield limited("unbelievable_counts", len(doubts), text)
-    if events := figures.token_sources.get("events", 0):
+    # Counts that were reported and are not used have checks of their own.
+    ok = evidence.records.ok()
+    rows = ok.equals("token_source", "events") & ~ok.has("count_doubt")
+    events = int(rows.sum())
+    for gap in evidence.count_gaps:
+        events -= int(gap.rows.sum()) if gap.falls_back else 0
+    if events > 0:
         text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
     if (choices := evidence.records.numbers("choices")).size and (
@@ -185,10 +191,14 @@ def uncounted_output(evidence: Evidence) -> Iterator[Check]:
         text = f"{short.ratio:.0%} of the tokens were not counted, by the length of the texts or by max_tokens: {how}"
     else:
         text += f"; fewer would show from a factor of {LONG:g} on ({LONG_TEXT:g} in single answers)"
+    advice = None
+    if not by_events.any():
+        advice = "see which program rewrites usage"
     yield limited(
         "uncounted_ratio",
         short.ratio,
         text,
+        advice=advice,
         detects=DETECTS,
     )
 
