@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from llama_load.users import sent_beginnings
 from llama_load.users.compared_prompts import ComparedPrompt
-from llama_load.users.sent_beginnings import LEAST_CHARS, SentBeginnings
+from llama_load.users.sent_beginnings import SentBeginnings
 
 CACHE = ("http://127.0.0.1:1", "chat", "m", None)
 OTHER = ("http://127.0.0.1:2", "chat", "m", None)
+LEAST_CHARS = 12
 BEGINNING = "s" * LEAST_CHARS
 
 
@@ -22,7 +23,7 @@ def test_it_is_the_longest_beginning_of_all_texts_before(ends: list[str]) -> Non
     texts: list[str] = []
     for number, end in enumerate(ends):
         text = BEGINNING + end
-        found = beginnings.compared(CACHE, text)
+        found = beginnings.compared(CACHE, text, LEAST_CHARS)
         longest = 0
         for earlier in texts:
             if earlier != text:
@@ -32,7 +33,7 @@ def test_it_is_the_longest_beginning_of_all_texts_before(ends: list[str]) -> Non
             earlier = texts[int(found.earlier_request)]
             assert common(earlier, text) == longest
             assert found.earlier_chars == len(earlier)
-        beginnings.add(CACHE, text, str(number))
+        beginnings.add(CACHE, text, str(number), LEAST_CHARS)
         texts.append(text)
 
 
@@ -47,23 +48,33 @@ def common(one: str, other: str) -> int:
 
 def test_repetitions_and_short_texts_and_other_caches_have_none() -> None:
     beginnings = SentBeginnings()
-    beginnings.add(CACHE, BEGINNING + "a", "1")
-    beginnings.add(CACHE, "short", "2")
+    beginnings.add(CACHE, BEGINNING + "a", "1", LEAST_CHARS)
+    beginnings.add(CACHE, "short", "2", LEAST_CHARS)
     nothing = ComparedPrompt()
-    assert beginnings.compared(CACHE, BEGINNING + "a") == nothing
-    assert beginnings.compared(CACHE, "short too") == nothing
-    assert beginnings.compared(CACHE, "t" + BEGINNING) == nothing
-    assert beginnings.compared(OTHER, BEGINNING + "b") == nothing
-    found = beginnings.compared(CACHE, BEGINNING + "b")
+    assert beginnings.compared(CACHE, BEGINNING + "a", LEAST_CHARS) == nothing
+    assert beginnings.compared(CACHE, "short too", LEAST_CHARS) == nothing
+    assert beginnings.compared(CACHE, "t" + BEGINNING, LEAST_CHARS) == nothing
+    assert beginnings.compared(OTHER, BEGINNING + "b", LEAST_CHARS) == nothing
+    found = beginnings.compared(CACHE, BEGINNING + "b", LEAST_CHARS)
     assert (found.common_chars, found.earlier_request) == (LEAST_CHARS, "1")
-    beginnings.add(CACHE, BEGINNING + "a", "3")
-    assert beginnings.compared(CACHE, BEGINNING + "b").earlier_request == "3"
+    beginnings.add(CACHE, BEGINNING + "a", "3", LEAST_CHARS)
+    assert (
+        beginnings.compared(CACHE, BEGINNING + "b", LEAST_CHARS).earlier_request == "3"
+    )
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent_beginnings, "MOST_CHARS", 3 * LEAST_CHARS)
     beginnings = SentBeginnings()
     for number in range(10):
-        beginnings.add(CACHE, BEGINNING + "abcdefghij"[number], str(number))
-    assert beginnings.compared(CACHE, BEGINNING + "b!").common_chars == LEAST_CHARS + 1
-    assert beginnings.compared(CACHE, BEGINNING + "j!").common_chars == LEAST_CHARS
+        beginnings.add(
+            CACHE, BEGINNING + "abcdefghij"[number], str(number), LEAST_CHARS
+        )
+    assert (
+        beginnings.compared(CACHE, BEGINNING + "b!", LEAST_CHARS).common_chars
+        == LEAST_CHARS + 1
+    )
+    assert (
+        beginnings.compared(CACHE, BEGINNING + "j!", LEAST_CHARS).common_chars
+        == LEAST_CHARS
+    )

@@ -37,7 +37,6 @@ CACHED = frozenset(
         "cached_prompt_ratio",
         "server_cache_hit_ratio",
         "repeated_prompt_ratio",
-        "common_beginning_ratio",
     )
 )
 OF_CACHED = frozenset(

@@ -1,22 +1,24 @@
 """Unintended prompt cache hits: as the server reports them, else from what the client knows.
 
 A cached prompt costs no prefill, so its TTFT is not comparable. Allowed to come from the cache: the
-chat template's head, prefixes that all prompts share by design, and the history of a conversation
-from its second turn on. A check for each kind of evidence:
+chat template's head, prefixes that all prompts share by design, the history of a conversation from
+its second turn on, and beginnings that different prompts of the run have in common, which are the
+traffic: TTFT is then marked with the share that the cache helped with (`cache_help`). A check for
+each kind of evidence:
 
 1. `cached_prompt_ratio`: cached tokens as the server reports them in each answer (llama-server;
    vLLM with --enable-prompt-tokens-details);
 2. `server_cache_hit_ratio`: growth of the server's counters during the measurement (vLLM's
    prefix_cache_queries and prefix_cache_hits), where answers report nothing;
 3. `common_beginning_ratio`: beginnings that different prompts of the plan have in common, where the
-   server reports neither;
+   server reports neither: for information;
 4. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server
    reports neither, or where they got their first token sooner than the first time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import compress
@@ -51,6 +53,8 @@ LEAST_PAIRS = 10
 CHANCE = 0.01
 # Queueing alone makes the TTFT of one prompt vary by less than this share, in the median.
 MOST_SAVING = 0.33
+# What a cache computed of a run whose figures can be used.
+CACHE_HELP = "cache_help_ratio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +86,13 @@ def cache_checks(
     prompts = table if stage is None else table.of_stage(stage)
     evidence = table.evidence
     if evidence.intended:
-        return [_as_intended(prompts)]
+        return _as_intended(prompts)
     if not prompts.judged.any():
         return [_unknown("no prompt was answered that should be new to the cache")]
     checks: list[Check] = []
     silent = prompts.judged & ~prompts.is_reported
     if (prompts.judged & prompts.is_reported).any():
-        checks.append(_reported(prompts))
+        checks += _reported(prompts)
     counted = (
         _counted_hits(prompts, counters)
         if silent.any() and not prompts.is_reported.any()
@@ -104,6 +108,7 @@ def cache_checks(
             if is_known
             else _unknown(text),
             counted,
+            *_help(_hits_share(prompts, counters) if counted.ok else None),
         ]
     elif silent.any():
         checks.append(_unknown("the server does not report cached prompt tokens"))
@@ -158,6 +163,9 @@ class PromptTable:
         self.generates = np.array(
             [endpoint not in NOT_CACHED for endpoint in endpoints], dtype=np.bool_
         )
+        chars = np.maximum(records.numbers("prompt_chars"), 1)
+        # the share of a prompt's text that this process had sent before, of other prompts
+        self.sent_share = np.nan_to_num(records.numbers("common_chars") / chars)
         self.answered = records.equals("status", OK) & ~self.warmup
         self.is_meant = (turn >= 2) | np.array(
             [tokens is None for tokens in shared], dtype=np.bool_
@@ -193,6 +201,23 @@ class PromptTable:
             if self.digests[row] is not None:
                 before = first.setdefault((self.caches[row], self.digests[row]), row)
                 self.earlier[row] = -1 if before == row else before
+
+    def common(self, rows: NDArray[np.bool_]) -> CommonBeginnings:
+        """What different prompts have in common: as planned, else, of prompts that the locustfile
+        writes, as these rows were sent."""
+        planned = self.evidence.common
+        if planned is not None and planned.prompts:
+            return planned
+        shares = self.sent_share[rows]
+        total = float(self.tokens[rows].sum())
+        if not total:
+            return CommonBeginnings()
+        return CommonBeginnings(
+            int(rows.sum()),
+            float((shares * self.tokens[rows]).sum()) / total,
+            float((shares > 1 / 2).mean()),
+            int((shares > 0).sum()),
+        )
 
     def named(self, rows: NDArray[np.bool_]) -> str:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
@@ -239,7 +264,21 @@ def _unknown(text: str) -> Check:
     return limited("cached_prompt_ratio", None, text)
 
 
-def _as_intended(prompts: PromptTable) -> Check:
+def cache_help(checks: Iterable[Check]) -> str | None:
+    """What stands beside TTFT: `TTFT has the cache's help: 11% of prompt tokens`."""
+    return next((check.text for check in checks if check.name == CACHE_HELP), None)
+
+
+def _help(share: float | None, perhaps: str = "") -> list[Check]:
+    """What stands beside TTFT where a cache computed some of the prompts; nothing of 2 % or
+    less."""
+    if share is None or share <= LIMITS["cached_prompt_ratio"].limit:
+        return []
+    text = f"TTFT has{perhaps} the cache's help: {share:.0%} of prompt tokens"
+    return [information(CACHE_HELP, share, text)]
+
+
+def _as_intended(prompts: PromptTable) -> list[Check]:
     known = prompts.answered & ~np.isnan(prompts.cached)
     cached = int(prompts.cached[known].sum())
     total = int(np.nansum(prompts.tokens[known]))
@@ -248,10 +287,11 @@ def _as_intended(prompts: PromptTable) -> Check:
         if known.any()
         else "cached prompts are intended"
     )
-    return information("cached_prompt_ratio", None, text)
+    check = information("cached_prompt_ratio", None, text)
+    return [check, *_help(cached / total if total else None)]
 
 
-def _reported(prompts: PromptTable) -> Check:
+def _reported(prompts: PromptTable) -> list[Check]:
     """From the answers' own counts, the larger share: of prompts that came mostly from the cache,
     or of cached prompt tokens.
 
@@ -265,14 +305,15 @@ def _reported(prompts: PromptTable) -> Check:
     count = int(rows.sum())
     total = float(tokens[rows].sum())
     hits = float(cached[rows].sum())
-    common = prompts.evidence.common or CommonBeginnings()
+    common = prompts.common(rows)
     value = None
+    of_tokens = hits / total if total else 0.0
     if count:
-        of_tokens = hits / total if total else 0.0
         # Different prompts that begin alike are the traffic: what they have in common may come from
         # the cache.
         of_prompts = float(mostly.sum()) / count
-        value = max(0.0, of_prompts - common.mostly, of_tokens - common.ratio)
+        explained = common.ratio * (1 + ESTIMATE_RATIO)
+        value = max(0.0, of_prompts - common.mostly, of_tokens - explained)
     text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, "
     text += f"{int(hits)} of {int(total)} prompt tokens"
     if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
@@ -281,7 +322,8 @@ def _reported(prompts: PromptTable) -> Check:
         text += f" ({prompts.named(mostly if mostly.any() else rows & (cached > 0))})"
     elif hits and common.sharing:
         text += f": {common.ratio:.0%} of the prompts' text is a beginning that they have in common"
-    return limited("cached_prompt_ratio", value, text)
+    check = limited("cached_prompt_ratio", value, text)
+    return [check, *_help(of_tokens if check.ok else None)]
 
 
 def _common_beginnings(common: CommonBeginnings | None) -> list[Check]:
@@ -292,15 +334,29 @@ def _common_beginnings(common: CommonBeginnings | None) -> list[Check]:
     name = "common_beginning_ratio"
     if not common.sharing:
         return [
-            limited(
-                name, 0.0, "no two prompts have a beginning of 64 characters in common"
+            information(
+                name, 0.0, "no two prompts have their first 8 characters in common"
             )
         ]
     text = f"{common.sharing} of {quantity(common.prompts, 'different prompt')} begin as another one does, with {common.ratio:.0%} of "
     text += (
         "all text; the server does not report whether a cache answered these beginnings"
     )
-    return [limited(name, common.ratio, text)]
+    return [
+        information(name, common.ratio, text),
+        *_help(common.ratio, " perhaps"),
+    ]
+
+
+def _hits_share(prompts: PromptTable, counters: ServerCounters | None) -> float | None:
+    """Hits / queries without tokens that may be cached; None where these are not known."""
+    may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[prompts.answered]
+    if counters is None or not counters.cache_queries or np.isnan(may).any():
+        return None
+    allowed = float(may.sum())
+    total = counters.cache_queries - allowed
+    hits = (counters.cache_hits or 0) - allowed - counters.error("cache_hits")
+    return max(0.0, hits) / total if total > 0 else None
 
 
 def _counted_hits(
@@ -332,9 +388,11 @@ def _counted_hits(
             f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown",
         )
     allowed = float(may.sum())
-    total = max(0.0, queries - allowed)
-    unexpected = max(0.0, hits - allowed - counters.error("cache_hits"))
-    value = unexpected / total if total else None
+    value = _hits_share(prompts, counters)
+    if value is not None:
+        # what prompts have in common is the traffic
+        common = prompts.common(prompts.judged & ~np.isnan(prompts.tokens))
+        value = max(0.0, value - common.ratio * (1 + ESTIMATE_RATIO))
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
     if counters.external_hits:
         text += (

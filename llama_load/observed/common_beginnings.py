@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# A shorter beginning, of about 128 tokens, is not worth a word of its own: many questions begin
+# alike.
+LONG_CHARS = 512
+
 
 @dataclass(slots=True)
 class CommonBeginnings:

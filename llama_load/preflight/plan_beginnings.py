@@ -11,8 +11,8 @@ from llama_load.workloads.prompt import Prompt
 
 # So many prompts are looked at, in the order of the plan: about 1 s for long ones that begin alike.
 MOST_PROMPTS = 50_000
-# Shorter beginnings are no use to a cache, whose blocks have 16 tokens and more.
-LEAST_CHARS = 64
+# Shorter beginnings are a word that prompts have in common by chance.
+LEAST_CHARS = 8
 CHARS_PER_TOKEN = 4.0
 # A shared prefix may end within a word, and be tokenized otherwise than alone.
 SLACK = 1.1

@@ -95,7 +95,10 @@ def cache_rows(plans: Iterable[Plan]) -> list[PreflightRow]:
     if not generates_text:
         return []
 
-    text = f"prompts are new in this run, {how}: no server has them cached (--seed 0: as they are)"
+    text = (
+        f"prompts are new in this run, {how}: no earlier run has cached them (--seed 0: as they "
+        "are)"
+    )
     return [PreflightRow("cache", text)]
 
 

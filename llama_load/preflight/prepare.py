@@ -120,6 +120,7 @@ def check(
 ) -> Prepared:
     """Query the servers, plan the prompts, make the rows of the preflight table. UsageError:
     something does not fit."""
+    options = with_declared_cache(options, environment.user_classes)
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
     if options.junit is not None and options.junit.is_dir():
@@ -208,6 +209,15 @@ def check(
         manifest=manifest,
         local_servers=local_servers,
     )
+
+
+def with_declared_cache(options: RunOptions, user_classes: Sequence[Any]) -> RunOptions:
+    """The flags, with caching intended where no flag is about it and a user class declares it."""
+    is_declared = any(getattr(user, "cache_prompt", None) for user in user_classes)
+    is_given = options.cache_prompt is not None or options.bust_prefix_cache
+    if is_given or not is_declared:
+        return options
+    return replace(options, cache_prompt=True)
 
 
 def _has_recorded_waits(plan: Plan) -> bool:

@@ -21,6 +21,7 @@ from llama_load.metrics.definitions import (
     SERVER,
     of_group,
 )
+from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK, named, spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count, percentile_word
@@ -133,6 +134,8 @@ def _notes(results: Results) -> Iterable[str]:
         if not check.ok and names and spoiled_keys(check.spoils, manifest.percentiles):
             yield f"{SPOILED_MARK} {', '.join(names)} spoiled: {where(check)}{check.text}"
 
+    if helped := cache_help(checks):
+        yield helped
     if (figures.failure_ratio or 0) > LIMITS[
         "failure_ratio"
     ].limit and figures.completed:

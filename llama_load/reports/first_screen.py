@@ -16,6 +16,7 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
+from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.metrics.statistics import Distribution, percentile_word
 from llama_load.metrics.summary import Summary, shown_latencies
@@ -210,6 +211,8 @@ def _figure_lines(results: Results) -> Iterator[Line]:
     for row in rows:
         yield Line(f"{row}   of the survivors only" if survivors else row)
 
+    if helped := cache_help(results.verdict.checks):
+        yield Line(f"({helped})")
     head = "Output     " if figures.total_output_tokens else "Requests   "
     yield from _packed(_rates(figures), head=head)
     if manifest.goodput:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from llama_load.targets.apis.changed_prompts import common_length
 from llama_load.users.compared_prompts import ComparedPrompt
 
-# Shorter beginnings, of about 128 tokens, are not worth a word: many questions begin alike.
-LEAST_CHARS = 512
+# Beginnings of planned prompts are known before the run: of these only long ones are looked for.
+# Of prompts that the locustfile writes shorter ones are a word in common by chance.
+WRITTEN_CHARS = 8
 # The texts that are kept to compare others with. Further ones are compared, but not kept.
 MOST_CHARS = 16 << 20
 MOST_TEXTS = 100_000
@@ -32,7 +33,7 @@ class SentBeginnings:
     """The prompts that this process has had answers to.
 
     A text begins most like one of its two neighbours in the order of the texts, so no others are
-    looked at.
+    looked at. `least_chars`: shorter beginnings do not count.
     """
 
     def __init__(self) -> None:
@@ -40,10 +41,10 @@ class SentBeginnings:
         self._chars = 0
         self._count = 0
 
-    def compared(self, cache: Cache, text: str) -> ComparedPrompt:
+    def compared(self, cache: Cache, text: str, least_chars: int) -> ComparedPrompt:
         """This prompt beside the one that begins most like it. The same text again does not count:
         repeated prompts are no shared beginning."""
-        if len(text) < LEAST_CHARS or cache not in self._caches:
+        if len(text) < least_chars or cache not in self._caches:
             return ComparedPrompt()
         known = self._caches[cache]
         at = bisect_left(known.texts, text)
@@ -51,7 +52,7 @@ class SentBeginnings:
         if text in known.requests:
             after = at + 1
         found = ComparedPrompt()
-        most = LEAST_CHARS - 1
+        most = least_chars - 1
         for place in (at - 1, after):
             if not 0 <= place < len(known.texts):
                 continue
@@ -72,9 +73,10 @@ class SentBeginnings:
         cache: Cache,
         text: str,
         request_id: str,
+        least_chars: int,
     ) -> None:
         """A prompt was answered: a server has it."""
-        if len(text) < LEAST_CHARS:
+        if len(text) < least_chars:
             return
         known = self._caches[cache]
         if text not in known.requests:

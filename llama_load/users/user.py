@@ -18,6 +18,7 @@ from locust.exception import StopTest
 from llama_load.bound_headers import Headers
 from llama_load.errors import UsageError
 from llama_load.failure_kind import FailureKind
+from llama_load.observed.common_beginnings import LONG_CHARS
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.answer import AnswerReader
@@ -36,7 +37,7 @@ from llama_load.users.compared_prompts import ComparedPrompt, comparable_text
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import filled, has_fields
-from llama_load.users.sent_beginnings import Cache
+from llama_load.users.sent_beginnings import WRITTEN_CHARS, Cache
 from llama_load.users.session import OpenRecord, Session, Ticket
 from llama_load.users.turn import ActiveConversation, Turn, run_agents, sending
 from llama_load.wire.address import split_hosts
@@ -86,6 +87,11 @@ def _start_conversation(
     )
 
 
+def _least_beginning(planned: Prompt | None) -> int:
+    """How many characters prompts must have in common to be compared."""
+    return WRITTEN_CHARS if planned is None else LONG_CHARS
+
+
 def _cache_of(turn: Turn, model: str | None) -> Cache:
     """The prompt cache that a turn's prompt goes to."""
     conversation = turn.conversation
@@ -103,12 +109,14 @@ class LlamaUser(HttpUser):
 
     `body` has fields for the body of every request of this class, such as `body = {"priority": 1}`;
     a workload may have the attribute too. They override --extra-body; `extra` of a call overrides
-    both.
+    both. `cache_prompt = True` declares that prompts are meant to come from the server's cache, as
+    --cache-prompt on does.
     """
 
     abstract = True
     workload: ClassVar[Workload | None] = None
     body: ClassVar[Fields] = {}
+    cache_prompt: ClassVar[bool | None] = None
     _numbers: ClassVar[Iterator[int]] = count(1)
 
     def __init__(self, environment: Environment) -> None:
@@ -346,7 +354,12 @@ class LlamaUser(HttpUser):
         opened = self._local.open_record = sent.open_record
         if opened.record.status == OK and turn.begins and turn.api.is_cached:
             beginnings = conversation.session.beginnings
-            beginnings.add(_cache_of(turn, facts.model), facts.text, facts.request_id)
+            beginnings.add(
+                _cache_of(turn, facts.model),
+                facts.text,
+                facts.request_id,
+                _least_beginning(facts.prompt),
+            )
         self._pause_after(opened.record)
         # One object: a record is published when its answer is dropped.
         if opened.record.status in (OK, FailureKind.WRONG_ANSWER):
@@ -463,7 +476,9 @@ class LlamaUser(HttpUser):
             compared = conversation.compared(comparable_text(api, content, text))
         if turn.begins and api.is_cached:
             beginnings = conversation.session.beginnings
-            compared = beginnings.compared(_cache_of(turn, model), text)
+            compared = beginnings.compared(
+                _cache_of(turn, model), text, _least_beginning(planned)
+            )
 
         facts = SentRequest(
             request_id=new_request_id(),

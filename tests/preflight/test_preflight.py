@@ -7,16 +7,18 @@ import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.options.options import read_options
 from llama_load.preflight.change_rows import change_rows
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.machine_rows import machine_rows, priority_rows
 from llama_load.preflight.make_manifest import system_name
 from llama_load.preflight.plan_rows import plan_rows, pool_rows
-from llama_load.preflight.prepare import print_table
+from llama_load.preflight.prepare import print_table, with_declared_cache
 from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.preflight.target_rows import target_rows
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
@@ -379,3 +381,22 @@ def test_only_our_users_count_as_concurrency_beside_others() -> None:
 
 def test_the_system_is_named_as_python_names_it() -> None:
     assert system_name() == platform.platform()
+
+
+def test_a_user_class_declares_that_caching_is_intended() -> None:
+    """A flag about caching says more than the class."""
+
+    class Cached:
+        cache_prompt = True
+
+    class Plain:
+        cache_prompt = None
+
+    def declared(*classes: type, **flags: object) -> bool | None:
+        options = read_options(SimpleNamespace(**flags))
+        return with_declared_cache(options, classes).cache_prompt
+
+    assert declared(Plain, Cached) is True
+    assert declared(Plain) is None
+    assert declared(Cached, cache_prompt="off") is False
+    assert declared(Cached, bust_prefix_cache=True) is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from llama_load.observed.common_beginnings import LONG_CHARS
 from llama_load.observed.records import Records
 from llama_load.topics.reprocessing.reprocessed_turns import (
     SLACK_TOKENS,
@@ -90,6 +91,7 @@ def _beginnings(records: Records) -> list[_Beginning]:
     earlier = records.strings("earlier_request")
     rows_of = {name: row for row, name in enumerate(records.strings("request_id"))}
     chars = records.numbers("common_chars")
+    has_one &= chars >= LONG_CHARS
     order = np.argsort(records.instants("started_mono_ns"), kind="stable")
     found = []
     for row in order[has_one[order]].tolist():
