@@ -45,6 +45,41 @@ def listening(ports: Collection[int]) -> list[psutil.Process]:
         return []
 
 
+def behind(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """The processes of this machine that these have connections to, and those behind them: an
+    engine behind a gateway. None that cannot be seen."""
+    found: dict[int, psutil.Process] = {}
+    looked_at = {process.pid for process in processes}
+    front = list(processes)
+    while front and len(found) < MOST_PROCESSES:
+        ports = set()
+        for process in front:
+            with suppress(psutil.Error, OSError):
+                ports |= _local_peers(process)
+        front = []
+        for process in with_descendants(listening(ports)):
+            if process.pid not in looked_at:
+                looked_at.add(process.pid)
+                found[process.pid] = process
+                front.append(process)
+    return list(found.values())
+
+
+def _local_peers(process: psutil.Process) -> set[int]:
+    """The ports of this machine that a process has connections to."""
+    ports = set()
+    for each in process.net_connections("tcp"):
+        if each.raddr and _is_own(each.raddr.ip, each.laddr.ip):
+            ports.add(each.raddr.port)
+    return ports
+
+
+def _is_own(address: str, own: str) -> bool:
+    """Whether the other end of a connection is this machine, too."""
+    plain = address.removeprefix("::ffff:")
+    return address == own or plain.startswith("127.") or plain == "::1"
+
+
 def listens_as_we_do(port: int) -> bool:
     """Whether every socket that listens on this port, at whatever address, is one of our own user.
     False where that cannot be seen (other than on Linux, or as the user that stands for all users

@@ -98,6 +98,7 @@ def _add_keys_of_tables(name: str, components: dict[str, Any]) -> None:
             _add_figures(components[part])
             _add_latencies(components[part], flat, of_group(EVERY))
         _add_tpot(components["Ours"])
+        _add_without_own_delay(components["Ours"])
         _add_tpot(components["Tpot"])
         for part in ("Ours", "Part", "Stage"):
             for latency in of_group(*DETAILS):
@@ -147,6 +148,14 @@ def _add_tpot(component: dict[str, Any]) -> None:
     component.setdefault("properties", {})
     component.setdefault("required", [])
     _add_latencies(component, [tpot], [tpot])
+
+
+def _add_without_own_delay(component: dict[str, Any]) -> None:
+    """TTFT and E2EL, which vLLM's formulas count with the client's own delay."""
+    both = [each for each in of_group(EVERY) if each.key in ("ttft", "e2el")]
+    before = component["patternProperties"]
+    _add_latencies(component, both, [])
+    component["patternProperties"] |= before
 
 
 def _percentiles(latencies: list[Latency]) -> dict[str, Any]:

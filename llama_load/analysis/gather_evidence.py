@@ -94,6 +94,7 @@ def evidence_of_run(
         # A run that was killed has no health of its workers.
         stopped_by_hand=manifest.end in BY_HAND and bool(manifest.workers),
         shared_machine=manifest.shared_machine,
+        is_ci=manifest.is_ci,
         aborts_by_tokens=aborts_by_tokens(manifest),
         percentiles=manifest.percentiles,
         shown=shown,

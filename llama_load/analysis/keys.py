@@ -76,9 +76,9 @@ def flat_result(
     """vLLM's keys for these figures, and some more.
 
     Also `failure_ratio`, `dropped`, the count of each latency, and in an open loop the latencies
-    from the scheduled instants. Every key but those of TPOT (see `vllm_tpot`) has the number that
-    vLLM's formula gives, None where nothing was measured; `uncertain` names those that do not mean
-    what they seem to.
+    from the scheduled instants. Every key but those of TTFT, TPOT and E2EL (see `by_vllm`) has the
+    number that vLLM's formula gives, None where nothing was measured; `uncertain` names those that
+    do not mean what they seem to.
 
     `is_part`: the figures are of one workload, host, model or turn; dropped arrivals were never
     sent and belong to none.
@@ -138,18 +138,25 @@ def _speculation(drafts: Speculation) -> dict[str, Any]:
     }
 
 
-def vllm_tpot(figures: Summary) -> dict[str, Any]:
-    """TPOT by vLLM's formula, under its keys: (E2EL - TTFT) / (output tokens - 1).
+def by_vllm(figures: Summary, *latencies: str) -> dict[str, Any]:
+    """TTFT, TPOT and E2EL, or these of them, by vLLM's formulas, under its keys.
 
-    The figures' own TPOT leaves out tokens that did not come in that time (see
-    `metrics.token_span`).
+    Its TTFT and E2EL begin when the client begins to send, with its own delay; its TPOT is (E2EL -
+    TTFT) / (output tokens - 1). The figures' own TTFT and E2EL are without that delay, and their
+    TPOT leaves out tokens that did not come in that time (see `metrics.token_span`).
     """
-    return _statistics("tpot", figures.vllm_tpot)
+    keys: dict[str, Any] = {}
+    for latency in latencies or figures.by_vllm:
+        keys |= _statistics(latency, figures.by_vllm[latency])
+    return keys
 
 
-def own_tpot(figures: Summary) -> dict[str, Any]:
-    """TPOT by the tokens between the first and the last event, under the same keys."""
-    return _statistics("tpot", figures.distributions["tpot"])
+def by_own(figures: Summary) -> dict[str, Any]:
+    """TTFT, TPOT and E2EL by our formulas, under the same keys."""
+    keys: dict[str, Any] = {}
+    for latency in figures.by_vllm:
+        keys |= _statistics(latency, figures.distributions[latency])
+    return keys
 
 
 def uncertain(

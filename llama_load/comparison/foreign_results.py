@@ -123,6 +123,10 @@ def _load_settings(
     return settings
 
 
+# Latencies that vLLM's formulas count otherwise than ours.
+OF_TWO_FORMULAS = ("_ttft_ms", "_tpot_ms", "_e2el_ms")
+
+
 def _own_run(
     result: Mapping[str, Any], summary: RunSummary, name: str, part: str
 ) -> MeasuredRun:
@@ -136,9 +140,9 @@ def _own_run(
         ours = stage
         by_vllm = stage.get("vllm_tpot")
 
-    # TPOT by the tokens between the events, where summary.json has it: its top level has that of
-    # vLLM's formula.
-    values = values_of({**figures, **tpot_of(ours)})
+    # The top level of summary.json has TTFT, TPOT and E2EL by vLLM's formulas.
+    own = {key: value for key, value in ours.items() if key.endswith(OF_TWO_FORMULAS)}
+    values = values_of({**figures, **own})
     values |= values_of(summary.telemetry(part))
 
     vllm_tpot: dict[str, float | None] = {}

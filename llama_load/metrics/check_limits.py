@@ -34,6 +34,7 @@ from llama_load.metrics.verdict_words import (
 # 1 %.
 OWN_SHARE = 0.01
 CHANGED = "changed_ratio"
+OTHERS_WAY_ON = "stop them, or add --shared-machine if they belong to it"
 UNCACHED = "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended"
 
 
@@ -294,15 +295,15 @@ LIMITS = {
         (ALL,), is_main=True, matters=0.05),
     "other_programs_ratio": Limit(NOT_COMPARABLE, 0.2, ALONE,
         "a server that computes on CPUs is slowed down by as much as others take of them",
-        "stop the other programs; --shared-machine declares that they belong to the measurement",
+        OTHERS_WAY_ON,
         (ALL,), is_main=True),
     "other_gpu_ratio": Limit(NOT_COMPARABLE, 0.05, ALONE,
         "a GPU computes for one program after the other: the server waits while others have it",
-        "stop the other programs; --shared-machine declares that they belong to the measurement",
+        OTHERS_WAY_ON,
         (ALL,), is_main=True),
     "server_wait_ratio": Limit(NOT_COMPARABLE, 0.05, ALONE,
         "a server that waits for a core, because other programs have it, is slower by as much",
-        "stop the other programs; --shared-machine declares that they belong to the measurement",
+        OTHERS_WAY_ON,
         (ALL,)),
     "unexplained_ratio": Limit(NOT_COMPARABLE, 0.25, ALONE,
         "time that nothing explains is another program's, such as a proxy's",
@@ -357,6 +358,10 @@ LIMITS = {
         "requests are sent this late when the client's event loop is busy",
         "use more workers (--processes); stop other programs on the client",
         (TTFT, E2EL, RATES), is_main=True),
+    "asked_later_ratio": Limit(CLIENT_BOUND, 0.05, SEEN,
+        "users that ask later are a lower load: rates are too low by as much",
+        "use more workers (--processes); stop other programs on the client",
+        (RATES,), is_main=True),
     "client_pause_ms": Limit(CLIENT_BOUND, 250.0, SEEN,
         "a paused client sends nothing, and a p99 does not show it; in runs of 25 to 100 s, 1 % of the time",
         "run again on a machine that is neither suspended, swapping nor overloaded",

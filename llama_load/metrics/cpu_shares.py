@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llama_load.metrics.check_limits import OTHERS_WAY_ON
 from llama_load.observed.worker_health import WorkerHealth
 
 CLIENT = "client"
@@ -69,7 +70,7 @@ class CpuShares:
         """What to do where other programs or the servers took the machine; None where it was the
         client, or nobody."""
         if self.taken_by == OTHERS:
-            return f"other programs took {self.others:.0%} of the client's machine: stop them"
+            return f"other programs took {self.others:.0%} of the client's machine: {OTHERS_WAY_ON}"
         if self.taken_by == SERVER:
             return f"the servers under test took {self.server:.0%} of the client's machine: run the client on another one"
         return None

@@ -71,6 +71,8 @@ class Evidence:
     lost: Sequence[LostWorker] = ()
     # --shared-machine: other programs on the server's machine belong to the measurement
     shared_machine: bool = False
+    # the same, because the environment says that this is a runner of CI
+    is_ci: bool = False
     # from the end of a request to its record on the master's disk, p90; None without a swarm
     master_lag_s: float | None = None
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.check_limits import CHANGED
+from llama_load.metrics.check_limits import CHANGED, OTHERS_WAY_ON
+from llama_load.metrics.checks.machine import NAME as OTHERS_RATIO
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.cpu_shares import OTHERS, cpu_shares
 from llama_load.metrics.evidence import Evidence
@@ -52,14 +53,17 @@ OF_CACHED = frozenset(
 
 
 def causes_first(bad: Sequence[Check]) -> list[Check]:
-    """The failed checks, the gravest first; of those with the word of a check that found cached
-    prompts this one is the first, and what it explains has no remedy of its own."""
-    cause = next((check for check in bad if check.name in CACHED), None)
+    """The failed checks, the gravest first; of those with the word of a check that found another
+    program or cached prompts this one is the first, and what cached prompts explain has no remedy
+    of its own."""
+    causes = [check for check in bad if check.name in CACHED]
+    causes = [check for check in bad if check.name == OTHERS_RATIO] or causes
+    cause = next(iter(causes), None)
     if cause is None:
         return list(bad)
     others = []
     for check in bad:
-        if check.name in OF_CACHED:
+        if check.name in OF_CACHED and cause.name in CACHED:
             check = replace(check, advice="")
         if check is not cause:
             others.append(check)
@@ -91,5 +95,9 @@ def _remedy(bad: Sequence[Check], evidence: Evidence) -> str | None:
     if shares is None:
         return None
     if shares.taken_by == OTHERS or any(check.name in OF_OTHERS for check in bad):
-        return f"other programs took {shares.others:.0%} of the client's machine: stop them"
+        took = f"other programs took {shares.others:.0%} of the client's machine"
+        if evidence.shared_machine:
+            return f"{took}, as declared"
+        is_said = bool(bad) and bad[0].name in OF_OTHERS
+        return OTHERS_WAY_ON if is_said else f"{took}: {OTHERS_WAY_ON}"
     return None

@@ -76,7 +76,8 @@ class Summary(Rates):
     tokens_per_image: float | None
     total_cached_tokens: int | None
     tokens_per_event: Distribution
-    vllm_tpot: Distribution  # by vLLM's formula, ms
+    # by vLLM's formulas, ms: ttft, tpot, e2el
+    by_vllm: dict[str, Distribution]
     speculation: Speculation | None
     retried_requests: int  # sent more than once (--retry), and how often in addition
     retries: int
@@ -149,7 +150,11 @@ def summarize(
         tokens_per_image=_per_image(ok.numbers("image_tokens"), ok.numbers("images")),
         total_cached_tokens=_total(ok.numbers("cached_tokens")),
         tokens_per_event=describe(tokens_per_event(ok), percentiles),
-        vllm_tpot=describe(_vllm_tpot_ms(ok), percentiles),
+        by_vllm={
+            "ttft": describe(_since_asked_ms(ok, "ttft_ms"), percentiles),
+            "tpot": describe(_vllm_tpot_ms(ok), percentiles),
+            "e2el": describe(_since_asked_ms(ok, "e2el_ms"), percentiles),
+        },
         speculation=_speculation(ok),
         retried_requests=int((records.numbers("tries") > 1).sum()),
         retries=int(np.nansum(np.maximum(0, records.numbers("tries") - 1))),
@@ -304,6 +309,13 @@ def _total(values: NDArray[np.float64]) -> int | None:
     """The sum of a column that every request has; None if one is unknown, because a partial sum is
     no total."""
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
+
+
+def _since_asked_ms(ok: Records, name: str) -> NDArray[np.float64]:
+    """A latency by vLLM's formula, ms: from the instant at which the client began to send, its own
+    delay included."""
+    own_ms = np.where(ok.has("asked_mono_ns"), ok.numbers("own_delay_ms"), 0.0)
+    return ok.numbers(name) + own_ms
 
 
 def _vllm_tpot_ms(ok: Records) -> NDArray[np.float64]:

@@ -79,7 +79,11 @@ class RequestRecord:
 
     # when
     scheduled_mono_ns: int | None = None  # its time in the schedule; open loop only
-    started_mono_ns: int  # it began to connect, or to be sent on an open connection
+    # the client began to send it, where its own delay is known, which is then in no latency
+    asked_mono_ns: int | None = None
+    # it began to connect, or to be sent on an open connection: the client's own delay after it was
+    # asked for (`own_delay_ms`)
+    started_mono_ns: int
     connected_mono_ns: int | None = None  # the TCP connection was open
     secured_mono_ns: int | None = None  # TLS done
     # the last byte of the request was passed to the kernel
@@ -105,7 +109,7 @@ class RequestRecord:
     connect_ms: float | None = None
     tls_ms: float | None = None
     tls_resumed: bool | None = None  # a TLS session was resumed
-    own_delay_ms: float | None = None  # the client's share of connect_ms
+    own_delay_ms: float | None = None  # from asked_mono_ns to started_mono_ns
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None
     tpot_ms: float | None = None

@@ -77,7 +77,8 @@ def make_manifest(
         stages=list(map(_stage_record, model.stages)),
         same_prompts=model.same_prompts,
         same_answer=options.same_answer,
-        shared_machine=options.shared_machine,
+        shared_machine=options.shared_machine or is_ci(),
+        is_ci=not options.shared_machine and is_ci(),
         probe_rate_rps=options.probe_rate_rps,
         hands_over=model.hands_over,
         percentiles=options.goals.percentiles,
@@ -95,6 +96,11 @@ def make_manifest(
         preflight=rows,
         host=_this_machine(),
     )
+
+
+def is_ci() -> bool:
+    """Whether this is a runner of CI, on which other programs are usual."""
+    return os.environ.get("CI", "").lower() in ("true", "1")
 
 
 def _arrival(model: LoadModel) -> str | None:

@@ -14,10 +14,10 @@ import numpy as np
 
 from llama_load import result_schemas
 from llama_load.analysis.keys import (
+    by_own,
+    by_vllm,
     flat_result,
-    own_tpot,
     uncertain,
-    vllm_tpot,
 )
 from llama_load.analysis.results import Results
 from llama_load.metrics.check import Check
@@ -44,7 +44,7 @@ MOST_LISTED = 20_000
 def result_json(results: Results) -> dict[str, Any]:
     """The whole of summary.json as plain values."""
     manifest = results.run.manifest
-    of_vllm = flat_result(manifest, results.total) | vllm_tpot(results.total)
+    of_vllm = flat_result(manifest, results.total) | by_vllm(results.total)
     of_vllm |= _own_times(results.run.records.measured())
     version = {result_schemas.KEY: VERSIONS[result_schemas.SUMMARY]}
     every = version | of_vllm | {"llama_load": _ours(results)}
@@ -91,7 +91,7 @@ def _ours(results: Results) -> dict[str, Any]:
             checks=results.verdict.checks,
         ),
         **_figures(results.total),
-        **own_tpot(results.total),
+        **by_own(results.total),
         "failures": results.failures,
         "sentences": sentences(results, str),
         "answers": results.answers,
@@ -239,7 +239,7 @@ def _stage(results: Results, stage: StageFigures) -> dict[str, Any]:
     }
     figures = _part(results, stage.figures, stage)
     figures["tok_per_s_per_user"] = stage.figures.tok_per_s_per_user
-    figures["vllm_tpot"] = vllm_tpot(stage.figures)
+    figures["vllm_tpot"] = by_vllm(stage.figures, "tpot")
     return about | figures
 
 

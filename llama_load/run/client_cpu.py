@@ -14,7 +14,7 @@ from llama_load.processes import listening, with_descendants
 # Words of the command lines of our own processes: a parent with one of them belongs to the client.
 OUR_WORDS = ("locust", "llama_load", "llama-load")
 # The most other programs that are named, and the least share of the machine's CPU time for that.
-MOST_NAMED = 2
+MOST_NAMED = 3
 LEAST_NAMED = 0.02
 
 
@@ -128,8 +128,11 @@ def _of_all() -> dict[int, tuple[str, float]]:
         for process in psutil.process_iter(["name", "cpu_times"]):
             times = process.info["cpu_times"]
             if times is not None:
+                # with children that have ended: a compiler's, by the name of what started it
+                of_children = getattr(times, "children_user", 0.0)
+                of_children += getattr(times, "children_system", 0.0)
                 found[process.pid] = (
                     process.info["name"] or "?",
-                    float(times.user + times.system),
+                    float(times.user + times.system + of_children),
                 )
     return found

@@ -24,6 +24,8 @@ from llama_load.wire.address import Address
 from llama_load.wire.priority import WaitAccount
 
 BUSY_WINDOW_S = 1.0
+# After so many windows engines behind a gateway are looked for.
+LOOK_BEHIND_AT = (1, 4)
 # Lags above LATE_MS are kept with their instants: shorter ones exceed no limit (see
 # `metrics.check`). At most MOST_LATE of them, to keep run.json small.
 LATE_MS = 5.0
@@ -160,6 +162,8 @@ class HealthMonitor:
         if now - since >= at_least_s:
             self._busy.append((cpu - cpu_then) / (now - since))
             self._window = (now, cpu)
+            if len(self._busy) in LOOK_BEHIND_AT:
+                self._servers.look_behind()
             idle_s, all_s, _ = machine_cpu_s()
             used = {"own_s": time.process_time(), "server_s": self._servers.used_s()}
             self._present.window(

@@ -3,6 +3,7 @@ they listen on."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from contextlib import suppress
 import gevent
 import psutil
 
-from llama_load.processes import listening, with_descendants
+from llama_load.processes import behind, listening, with_descendants
 from llama_load.run.thread_waits import Account, Waits, account_of, between
 from llama_load.wire.address import Address
 from llama_load.wire.local_ports import is_here
@@ -91,15 +92,36 @@ class ServerCpu:
         )
         self.start()
 
+    def look_behind(self) -> None:
+        """Look for engines behind a gateway, which has connections to them once it is used."""
+        if self._processes:
+            gevent.spawn(self._add_those_behind)
+
+    def _add_those_behind(self) -> None:
+        front = list(self._processes)
+        found = gevent.get_hub().threadpool.apply(lambda: behind(front))
+        known = {*self.pids, os.getpid()}
+        added = [process for process in found if process.pid not in known]
+        for process in added:
+            with suppress(psutil.Error, OSError):
+                self._since[process.pid] = _cpu_s(process)
+        threads = account_of(process.pid for process in added)
+        self._threads_since = {**self._threads_since, **threads}
+        self._processes += added
+
     def _cpu_s(self) -> dict[int, float]:
         seconds = {}
         for process in self._processes:
-            try:
-                times = process.cpu_times()
-            except (psutil.Error, OSError):  # it has ended, or no descriptor is left
-                continue
-            seconds[process.pid] = times.user + times.system
+            with suppress(
+                psutil.Error, OSError
+            ):  # it has ended, or no descriptor is left
+                seconds[process.pid] = _cpu_s(process)
         return seconds
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def machine_cpu_s() -> tuple[float, float, float]:

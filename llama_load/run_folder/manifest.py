@@ -172,6 +172,7 @@ class Manifest:
     same_answer: bool = False
     # other programs on the server's machine belong to the measurement (--shared-machine)
     shared_machine: bool = False
+    is_ci: bool = False  # the same, because the environment says CI=true
     probe_rate_rps: float | None = None  # --probe-rate
     probes_skipped: int = 0  # probes whose time passed while the client stood still
     probes_unwritten: int = 0  # records of probes that the disk did not take

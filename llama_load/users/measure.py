@@ -19,6 +19,7 @@ from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
 from llama_load.targets.usage import server_times
+from llama_load.units import NS_PER_MS
 from llama_load.users.answer_work import TOO_LONG, fault_of
 from llama_load.users.compared_prompts import ComparedPrompt
 from llama_load.users.long_texts import in_thread_if_long, text_digest
@@ -147,9 +148,6 @@ def make_record(
         counts,
         refused_tokens,
     )
-    ttft_ms = metric.ttft_ms(stamps.started_ns, first)
-    e2el_ms = metric.e2el_ms(stamps.started_ns, last)
-
     finish_reason = answer.finish_reason
     if finish_reason is not None:
         finish_reason = printable(finish_reason, MOST_REASON_CHARS)
@@ -185,6 +183,22 @@ def make_record(
     own_first_write_ns = None
     if exchange.reused:
         own_first_write_ns = stamps.first_write_ns
+
+    own_delay_ms = metric.own_delay_ms(
+        stamps.attempt_ns,
+        own_connected_ns,
+        opening.handshake_ns,
+        first_write_ns=own_first_write_ns,
+    )
+    # What the client took for itself is in no latency.
+    own_delay_ns = 0
+    asked_ns = None
+    if own_delay_ms is not None:
+        own_delay_ns = round(own_delay_ms * NS_PER_MS)
+        asked_ns = stamps.started_ns
+    started_ns = stamps.started_ns + own_delay_ns
+    ttft_ms = metric.ttft_ms(started_ns, first)
+    e2el_ms = metric.e2el_ms(started_ns, last)
 
     retry_ms = None
     if tries > 1:
@@ -226,7 +240,7 @@ def make_record(
         conversation_start=turn.start,
         agent=turn.agent,
         delay_ms=turn.delay_ms,
-        waited_ms=metric.waited_ms(sent.after_ns, stamps.started_ns),
+        waited_ms=metric.waited_ms(sent.after_ns, started_ns),
         tool_calls=tool_calls,
         recorded_calls=turn.recorded_calls,
         max_tokens=sent.max_tokens,
@@ -245,7 +259,8 @@ def make_record(
         answered_model=answered_model,
         # when
         scheduled_mono_ns=lease.scheduled_ns,
-        started_mono_ns=stamps.started_ns,
+        asked_mono_ns=asked_ns,
+        started_mono_ns=started_ns,
         connected_mono_ns=opening.connected_ns,
         secured_mono_ns=opening.secured_ns,
         sent_mono_ns=stamps.sent_ns,
@@ -255,33 +270,30 @@ def make_record(
         first_answer_mono_ns=answer.first_answer_ns,
         last_token_mono_ns=last_token_ns,
         ended_mono_ns=stamps.ended_ns or time.monotonic_ns(),
-        started_wall_ns=time.time_ns() - (time.monotonic_ns() - stamps.started_ns),
+        started_wall_ns=time.time_ns() - (time.monotonic_ns() - started_ns),
         # how long it waited: at the client, for the connection, in the server's queue, however it
         # ended
-        client_queue_ms=metric.client_queue_ms(lease.scheduled_ns, stamps.started_ns),
-        late_ms=metric.late_ms(lease.scheduled_ns, lease.allowed_ns, stamps.started_ns),
+        client_queue_ms=metric.client_queue_ms(lease.scheduled_ns, started_ns),
+        late_ms=metric.late_ms(lease.scheduled_ns, lease.allowed_ns, started_ns),
         queue_ms=metric.queue_ms(
             stamps.sent_ns,
             stamps.headers_ns,
             headers_alone=read.headers_alone,
             held=holds_headers,
         ),
-        connect_ms=metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
+        connect_ms=metric.connect_ms(
+            stamps.attempt_ns + own_delay_ns, opening.connected_ns
+        ),
         tls_ms=metric.tls_ms(opening.connected_ns, opening.secured_ns),
         tls_resumed=tls_resumed,
-        own_delay_ms=metric.own_delay_ms(
-            stamps.attempt_ns,
-            own_connected_ns,
-            opening.handshake_ns,
-            first_write_ns=own_first_write_ns,
-        ),
+        own_delay_ms=own_delay_ms,
         tries=tries,
         retry_ms=retry_ms,
         connection_reused=exchange.reused,
         connection_reopened=exchange.reopened,
         # how long the answer took
         ttft_ms=ttft_ms,
-        answer_ttft_ms=metric.answer_ttft_ms(stamps.started_ns, first_answer),
+        answer_ttft_ms=metric.answer_ttft_ms(started_ns, first_answer),
         tpot_ms=metric.tpot_ms(ttft_ms, e2el_ms, between),
         e2el_ms=e2el_ms,
         itl_ms=itl_ms,

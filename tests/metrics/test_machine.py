@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from llama_load.metrics.check import Check
@@ -15,8 +17,10 @@ from llama_load.metrics.checks.machine import (
 )
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
-from llama_load.metrics.verdict import judge
+from llama_load.metrics.verdict import Verdict, judge
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.preflight.make_manifest import is_ci
+from llama_load.processes import _local_peers
 from tests.make_records import record, table
 
 NAME = "other_programs_ratio"
@@ -59,7 +63,7 @@ def test_other_programs_beside_a_server_that_computes_are_named() -> None:
         "NOT COMPARABLE",
     )
     assert busy.text == (
-        "other programs used 33% of the CPUs of the server's machine (cc1 30%, yes 3%): the figures are those of a shared machine"
+        "other programs used 33% of the CPUs of the server's machine (cc1 30%, yes 3%)"
     )
     assert (quiet.value, quiet.mark) == (pytest.approx(0.05), "✓")
 
@@ -153,7 +157,7 @@ def test_one_cause_has_one_remedy() -> None:
     bad = [check for check in found.checks if not check.ok]
     assert {check.name for check in bad} == {NAME, "loop_lag_p99_ms", "core_wait_ratio"}
     assert [check.remedy for check in bad] == [
-        "other programs took 83% of the client's machine: stop them",
+        "stop them, or add --shared-machine if they belong to it",
         "",
         "",
     ]
@@ -217,3 +221,56 @@ def test_what_others_compute_on_the_servers_gpus_is_judged(
     (declared,) = others_on_gpus(replace(found, shared_machine=True))
     assert declared.ok
     assert list(others_on_gpus(evidence(HERE))) == []
+
+
+def test_a_loop_that_stamps_nothing_spoils_no_latency() -> None:
+    """A server on all cores of this machine: the client sends up to 9.8 ms late and its loop lags
+    by 24.9 ms, at a TTFT of 282 ms. Both are in no latency where the delay is known of each
+    request; users ask later, which lowers rates by (9.8 + 24.9) / 1382 at most."""
+    late = replace(
+        HERE, loop_lag_p99_ms=24.9, loop_lag_max_ms=40.0, core_wait_ratio=0.2
+    )
+
+    delays = {"gaps_ms": (550, 550), "own_delay_ms": 9.8}
+
+    def found(worker: WorkerHealth, **more: object) -> Verdict:
+        rows = table(
+            *(
+                record(index, start_ms=2000 * index, first_ms=282, **delays, **more)
+                for index in range(12)
+            )
+        )
+        known = Evidence(
+            records=rows, figures=summarize(rows), health=[worker], planned=12
+        )
+        return judge(known)
+
+    left_out = found(late, asked_mono_ns=1)
+    assert left_out.words == ["VALID"]
+    later = next(
+        check for check in left_out.checks if check.name == "asked_later_ratio"
+    )
+    assert later.value == pytest.approx((9.8 + 24.9) / 1382)
+    assert found(late).words == ["CLIENT-BOUND"]
+
+    slow = found(replace(late, loop_lag_p99_ms=300.0), asked_mono_ns=1)
+    (bad,) = [check for check in slow.checks if not check.ok]
+    assert (bad.name, bad.spoils) == ("asked_later_ratio", ("rates",))
+
+
+def test_a_runner_of_ci_is_a_shared_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, expected in (("true", True), ("", False), ("false", False)):
+        monkeypatch.setenv("CI", value)
+        assert is_ci() is expected
+    found = judge(replace(evidence(BUSY, shared=True), is_ci=True))
+    assert " on a shared machine (others used 33% of it)" in found.headline
+    (check,) = other_programs(replace(evidence(BUSY, shared=True), is_ci=True))
+    assert check.text.endswith("which is usual on a runner of CI (CI=true)")
+
+
+def test_what_a_gateway_is_connected_to_on_this_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        port = engine.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert port in _local_peers(psutil.Process())
+        assert port not in _local_peers(psutil.Process())

@@ -140,7 +140,9 @@ def test_hidden_reasoning_is_not_in_the_time_that_tpot_divides(hidden: int) -> N
         ]
     )
     assert mean_tpot_ms(found) == pytest.approx(GAP_MS)
-    assert found.total.vllm_tpot.mean == pytest.approx(GAP_MS * (99 - hidden) / 100)
+    assert found.total.by_vllm["tpot"].mean == pytest.approx(
+        GAP_MS * (99 - hidden) / 100
+    )
     assert bad(found) == {}
     notes = {check.name: check.text for check in found.verdict.checks}
     assert "where it is 10.00 ms" in notes["vllm_mean_tpot_ms"]

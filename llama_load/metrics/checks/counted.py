@@ -108,7 +108,7 @@ def tpot_known(evidence: Evidence) -> Iterator[Check]:
     if is_call(evidence.records.ok()).any() and TPOT in spoils:
         spoils = (TPOT, RATES, COUNTS)
     yield limited("tpot_bounds_ratio", value, text, spoils=spoils)
-    formula = evidence.figures.vllm_tpot.mean
+    formula = evidence.figures.by_vllm["tpot"].mean
     own = evidence.figures.distributions["tpot"].mean
     if formula and own and abs(formula / own - 1) > FORMULA_DIFFERS:
         text = f"vLLM's formula gives a mean TPOT of {formula:.2f} ms, where it is {own:.2f} ms: it divides by all output tokens but "

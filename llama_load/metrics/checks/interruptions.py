@@ -150,6 +150,7 @@ def connected_late(evidence: Evidence) -> Iterator[Check]:
     error."""
     ok = evidence.records.ok()
     own_ms = np.nan_to_num(ok.numbers("own_delay_ms"))
+    own_ms[ok.has("asked_mono_ns")] = 0.0
     connect_ms = ok.numbers("connect_ms") - own_ms
     known = connect_ms[connect_ms >= 0]
     if not len(known):

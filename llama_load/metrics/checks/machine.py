@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.check import Check, information, limited
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.check_limits import LIMITS, OTHERS_WAY_ON
 from llama_load.metrics.cpu_shares import CpuShares, machines
 from llama_load.metrics.evidence import Evidence
 from llama_load.observed.worker_health import WorkerHealth
@@ -51,19 +51,24 @@ def other_programs(evidence: Evidence) -> Iterator[Check]:
     shares, workers = max(known, key=lambda entry: entry[0].others)
     text = f"other programs used {shares.others:.0%} of the CPUs of the server's machine{_busiest_programs(workers)}"
     if evidence.shared_machine:
-        yield information(
-            NAME, shares.others, f"{text}, as declared by --shared-machine"
-        )
+        declared = "as declared by --shared-machine"
+        if evidence.is_ci:
+            declared = "which is usual on a runner of CI (CI=true)"
+        yield information(NAME, shares.others, f"{text}, {declared}")
         return
     is_computing = (shares.server or 0.0) >= LEAST_COMPUTING
     limit = LIMITS[NAME].limit if is_computing else LIMIT_BESIDE_GPU
-    if shares.others > limit:
-        text += ": the figures are those of a shared machine"
+    advice = None
+    if not is_computing:
+        advice = (
+            f"{OTHERS_WAY_ON}: an engine behind a gateway, which cannot be seen, would"
+        )
     yield limited(
         NAME,
         shares.others,
         text,
         limit=limit,
+        advice=advice,
     )
 
 

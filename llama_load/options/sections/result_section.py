@@ -192,7 +192,7 @@ RESULT_FLAGS = (
         "",
         "other programs on the server's machine belong to what is measured: the verdict names "
         "their share instead of "
-        "NOT COMPARABLE",
+        "NOT COMPARABLE (the default on runners of CI, where CI=true)",
         title="Shared machine",
     ),
     Flag(
