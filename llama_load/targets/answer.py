@@ -52,7 +52,7 @@ _MOST_STRAY_TEXTS = 2
 MOST_TEXT_BYTES = 2000
 # A longer body of status 200 is no error.
 MOST_ERROR_BYTES = 16 * 1024
-_NOTHING = {b"null", b"[]", b"{}", b'""'}
+_NOTHING = {b"null", b"[]", b"{}", b'""', b"false"}
 NULL = msgspec.Raw(b"null")
 # Unicode categories without a visible character: separators, control and format characters
 # (zero-width space).
@@ -76,6 +76,7 @@ class Choice(msgspec.Struct, gc=False):
     text: str | None = None
     finish_reason: str | None = None
     index: int = 0
+    message: Delta | None = None  # of an answer that comes whole
     usage: Usage | None = None  # Moonshot's
     error: msgspec.Raw = NULL  # OpenRouter's
 
@@ -278,7 +279,7 @@ class AnswerReader(ChoiceText):
             if choice.usage is not None:
                 usage = choice.usage
                 self.keep_usage(usage)
-            text, thought, is_call = self.take(choice, choice.delta)
+            text, thought, is_call = self.take(choice, choice.delta or choice.message)
             generated |= bool(text or thought or is_call)
             answers |= is_call or (self.first_answer_ns is None and is_visible(text))
             visible |= not self.token_ns and is_visible(thought)
@@ -563,22 +564,25 @@ class AnswerReader(ChoiceText):
         if b'"choices"' in body:
             text += ": the server does not stream; --no-stream asks for whole answers"
         elif sounds_like_error(body.decode("utf-8", "replace")):
-            text += f": {describe_error(body)}"
+            kind, words = event_failure(body, generated=False)
+            text += f": {words}"
+            if kind != FailureKind.ERROR_EVENT:
+                return kind, text
         return FailureKind.NO_STREAM, text
 
     def _signs(self, exchange: EndedExchange) -> EndSigns:
         """Which signs of its end the answer has."""
         choices = self.choices
-        has_mark = self._has_mark or 0 < self._counted_at == len(self.token_ns)
+        marks = self._has_mark + (0 < self._counted_at == len(self.token_ns))
         ended = 0
         for choice_text in choices:
             # Another sign confirms a reason that is not known, or that came with every event.
-            is_confirmed = has_mark and choice_text.finish_reason is not None
+            is_confirmed = marks > 0 and choice_text.finish_reason is not None
             ended += choice_text.has_end or is_confirmed
         return EndSigns(
             reasons=ended,
             without_reason=len(choices) - ended,
-            mark=has_mark,
+            marks=marks,
             body=exchange.has_body_end,
         )
 

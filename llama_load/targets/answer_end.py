@@ -6,7 +6,8 @@
 
 A server or a relay may leave out any of them. One alone is not enough: relays end the body, or send
 `[DONE]`, after a stream that broke off behind them. Of a server whose answers have a finish_reason,
-an answer without one is cut off.
+an answer without one is cut off, unless it has `[DONE]` and usage: some servers name the limit
+alone as a reason.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NO_REASON = "no finish_reason"
+NO_REASON_BUT_MARKS = "no finish_reason, but usage and [DONE]"
 
 
 @dataclass(frozen=True, slots=True)
 class EndSigns:
-    """The signs of one answer. `reasons`: choices that have a finish_reason."""
+    """The signs of one answer. `reasons`: choices that have a finish_reason; `marks`: how many of
+    usage and `[DONE]` came."""
 
     reasons: int
     without_reason: int
-    mark: bool
+    marks: int
     body: bool
 
     @property
@@ -34,8 +37,10 @@ class EndSigns:
         """Whether the answer is complete. `ends_by_reason`: whole answers of its server have a
         finish_reason."""
         if self.has_reason:
-            return self.mark or self.body
-        return self.mark and self.body and not self.reasons and not ends_by_reason
+            return self.marks > 0 or self.body
+        if not self.body or self.reasons:
+            return False
+        return self.marks > 1 or (self.marks > 0 and not ends_by_reason)
 
     def missing(self, choices: int) -> str:
         """Why the answer is not complete."""
@@ -43,7 +48,7 @@ class EndSigns:
         if choices > 1:
             which = f" for {self.without_reason} of {choices} choices"
         text = f"the stream ended without a finish_reason{which}"
-        if self.mark:
+        if self.marks:
             text += ", which others have"
         return text
 
@@ -51,8 +56,8 @@ class EndSigns:
         """The sign that a complete answer lacks."""
         notes = []
         if not self.has_reason:
-            notes.append(NO_REASON)
-        if not self.mark:
+            notes.append(NO_REASON_BUT_MARKS if self.marks > 1 else NO_REASON)
+        if not self.marks:
             notes.append("neither [DONE] nor usage")
         if not self.body:
             notes.append("no end of the body")

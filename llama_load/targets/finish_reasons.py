@@ -24,7 +24,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "refusal": "refusal",
     "repetition": "repetition",
     "pause_turn": "pause_turn",
-    "error": "error failed network_error malformed_function_call",
+    "error": "error error_toxic error_limit failed timeout network_error malformed_function_call",
     "abort": "abort aborted cancel cancelled canceled interrupted",
     "insufficient_system_resource": "insufficient_system_resource",
 }

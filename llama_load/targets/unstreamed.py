@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from llama_load.failure_kind import FailureKind
-from llama_load.targets.answer import NULL, AnswerReader, Choice, Delta
+from llama_load.targets.answer import NULL, AnswerReader, Choice
 from llama_load.targets.usage import Timings, Usage
 
 if TYPE_CHECKING:
     from llama_load.targets.ended_exchange import EndedExchange
 
 
-class _Choice(Choice):
-    message: Delta | None = None
-
-
 class JsonBody(msgspec.Struct):
     """A body in OpenAI's layout; an API with results adds them."""
 
-    choices: list[_Choice] = msgspec.field(default_factory=list)
+    choices: list[Choice] = msgspec.field(default_factory=list)
     usage: Usage | None = None
     timings: Timings | None = None
     metrics: msgspec.Raw = NULL

@@ -1023,3 +1023,10 @@ def test_a_model_that_counts_tokens_differently_has_no_planned_length() -> None:
             of_run, Ticket(Lease(0, False, "workload"), target), asked, exchange, reader
         )
         assert (record.planned_prompt_tokens, record.prompt_tokens) == (tokens, tokens)
+
+
+@pytest.mark.parametrize("nothing", ["null", "false", '""', "{}", "[]"])
+def test_an_error_that_says_nothing_is_none(nothing: str) -> None:
+    event = '{"error":%s,"choices":[{"delta":{"content":"a"}}]}' % nothing
+    reader = read(event, choice(0, finish="stop"))
+    assert reader.failure(complete()) is None

@@ -41,21 +41,23 @@ an_event = st.sampled_from(sorted(EVENTS)).flatmap(
 )
 
 
-def is_complete(kinds: list[str], *, has_body_end: bool) -> bool:
+def is_complete(kinds: list[str], *, has_body_end: bool, ends_by_reason: bool) -> bool:
     """Two signs of three, by what stands in the table of docs/targets.md."""
     after_text = kinds[len(kinds) - kinds[::-1].index(TEXT) :]
-    has_mark = DONE in kinds or USAGE in after_text
+    marks = (DONE in kinds) + (USAGE in after_text)
     last_reason = [kind for kind in kinds if kind in (KNOWN, UNKNOWN)][-1:]
     has_reason = KNOWN in after_text and last_reason == [KNOWN]
     if has_reason:
-        return has_mark or has_body_end
-    return has_mark and (has_body_end or bool(last_reason))
+        return marks > 0 or has_body_end
+    if last_reason:
+        return marks > 0
+    return has_body_end and marks > ends_by_reason
 
 
 @settings(max_examples=200)
-@given(st.lists(an_event, min_size=1, max_size=9), st.booleans())
+@given(st.lists(an_event, min_size=1, max_size=9), st.booleans(), st.booleans())
 def test_two_signs_of_three_end_an_answer_in_any_order(
-    events: list[tuple[str, str]], has_body_end: bool
+    events: list[tuple[str, str]], has_body_end: bool, ends_by_reason: bool
 ) -> None:
     """Text comes first; then in any order more of it, finish reasons, usage, `[DONE]` and what
     means nothing. A reason that is not known needs a mark beside it, and is one with it."""
@@ -70,9 +72,11 @@ def test_two_signs_of_three_end_an_answer_in_any_order(
 
     exchange, reader = exchange_of(reads)
     reader.settle(exchange)
-    failure = reader.failure(exchange)
+    failure = reader.failure(exchange, ends_by_reason=ends_by_reason)
     assert len(reader.token_ns) == kinds.count(TEXT)
-    complete = is_complete(kinds, has_body_end=has_body_end)
+    complete = is_complete(
+        kinds, has_body_end=has_body_end, ends_by_reason=ends_by_reason
+    )
     assert (failure is None) == complete, failure
     if failure is not None:
         assert failure[0] == "cut_off"
