@@ -22,7 +22,7 @@ from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 from tests.heavy.test_lab import requests_in
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 
 
 @pytest.mark.real

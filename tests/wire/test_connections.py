@@ -37,7 +37,7 @@ def ask(url: str, *, reuse: bool = True) -> tuple[Exchange, tuple[str, str] | No
     reader = AnswerReader()
     request = Request("POST", "/v1/chat/completions", (), b"{}", reuse=reuse)
     exchange = Transport.of_this_process().send(
-        parse_url(url).resolved(), request, reader, Timeouts(2, 2, 2)
+        parse_url(url).resolved(), request, reader, Timeouts(60, 60, 60)
     )
     return exchange, reader.failure(exchange)
 
@@ -281,7 +281,7 @@ def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:
         reader = AnswerReader()
         request = Request("POST", "/v1/chat/completions", (), b"x" * 20_000_000)
         exchange = Transport.of_this_process().send(
-            parse_url(server.url).resolved(), request, reader, Timeouts(2, 5, 5)
+            parse_url(server.url).resolved(), request, reader, Timeouts(60, 60, 60)
         )
     assert reader.failure(exchange) is None
     assert reader.text == "aab"
@@ -309,7 +309,7 @@ def test_a_socket_that_the_receiver_cannot_take_is_read_in_python(
         reader = AnswerReader()
         address = parse_url(server.url).resolved()
         exchange = transport.send(
-            address, Request("POST", "/"), reader, Timeouts(2, 5, 2)
+            address, Request("POST", "/"), reader, Timeouts(60, 60, 60)
         )
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 2
@@ -329,7 +329,10 @@ def test_a_user_waits_from_the_start_of_the_request(
     request = Request("POST", "/", give_up=GiveUp(after_s=0.1))
     with ScriptedServer((STREAM, "hold")) as server:
         exchange = Transport.of_this_process().send(
-            parse_url(server.url).resolved(), request, AnswerReader(), Timeouts(2, 5, 2)
+            parse_url(server.url).resolved(),
+            request,
+            AnswerReader(),
+            Timeouts(60, 60, 60),
         )
     assert exchange.aborted
     assert exchange.stamps.ended_ns - exchange.stamps.started_ns >= 100e6

@@ -43,7 +43,7 @@ PATIENT = Timeouts(connect_s=5, first_token_s=10, token_s=10)
 
 
 def send(
-    url: str, timeouts: Timeouts = QUICK, body: bytes = b"{}"
+    url: str, timeouts: Timeouts = PATIENT, body: bytes = b"{}"
 ) -> tuple[Exchange, AnswerReader]:
     reader = AnswerReader()
     address = parse_url(url).resolved()
@@ -52,13 +52,13 @@ def send(
 
 
 def answer(
-    *steps: Step, timeouts: Timeouts = QUICK, **server: bool
+    *steps: Step, timeouts: Timeouts = PATIENT, **server: bool
 ) -> tuple[Exchange, AnswerReader]:
     with ScriptedServer(steps, **server) as scripted:
         return send(scripted.url, timeouts)
 
 
-def failure(*steps: Step, timeouts: Timeouts = QUICK, **server: bool) -> str | None:
+def failure(*steps: Step, timeouts: Timeouts = PATIENT, **server: bool) -> str | None:
     exchange, reader = answer(*steps, timeouts=timeouts, **server)
     found = reader.failure(exchange)
     return found[0] if found else None
@@ -103,7 +103,7 @@ def test_the_request_goes_out_whole_with_its_framing() -> None:
             address,
             Request("POST", "/v1/x", (("A", "b"),), body),
             AnswerReader(),
-            QUICK,
+            PATIENT,
         )
     head, _, sent = server.requests[0].partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
@@ -266,7 +266,7 @@ def test_an_answer_that_is_too_large_names_the_rule() -> None:
         request = Request("POST", "/v1/chat/completions", (), b"{}", most_bytes=20_000)
         reader = AnswerReader()
         exchange = Transport.of_this_process().send(
-            parse_url(server.url).resolved(), request, reader, QUICK
+            parse_url(server.url).resolved(), request, reader, PATIENT
         )
     rule = "the answer did not end within 20000 bytes, the limit for an answer as long as was asked for"
     assert reader.failure(exchange) == ("too_large", rule)
@@ -324,7 +324,8 @@ def test_what_came_too_late_while_the_client_stood_still_is_too_late() -> None:
 def test_a_whole_answer_is_no_token_timeout() -> None:
     """[DONE] has come, the stream is kept open, and a token may take 0.4 s: that is less than what
     is waited for the end."""
-    exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold")
+    timeouts = Timeouts(5, 10, 0.4)
+    exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold", timeouts=timeouts)
     assert reader.failure(exchange) is None
 
 
@@ -383,7 +384,7 @@ def test_the_second_address_of_a_name_is_tried() -> None:
         )
         reader = AnswerReader()
         exchange = Transport.of_this_process().send(
-            two, Request("POST", "/", (), b"{}"), reader, QUICK
+            two, Request("POST", "/", (), b"{}"), reader, PATIENT
         )
     assert reader.failure(exchange) is None
 
