@@ -33,7 +33,7 @@ test: $(VENV)/.dev
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
-HEAVY = HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) HEAVY_AIDER=$(call folder_of,aider) $(PYTEST)
+HEAVY = PYTEST_TIMEOUT=300 HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) HEAVY_AIDER=$(call folder_of,aider) $(PYTEST)
 $(VENV)/.heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@$(PIP) -e '.[heavy]'
