@@ -44,7 +44,7 @@ def without_odd_values(document: dict[str, Any]) -> bytes:
     choices = document.get("choices")
     if isinstance(choices, dict):
         choices = [choices]
-    if "choices" in document:
+    if isinstance(choices, list):
         document["choices"] = list(map(_valid_choice, objects(choices)))
     return msgspec.json.encode(document)
 
