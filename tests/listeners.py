@@ -26,6 +26,8 @@ from llama_load.wire.address import parse_url
 
 TOKEN = "0123456789abcdef0123"
 LOOPBACK = "127.0.0.1"
+# What only who is let in reads.
+ON_PAGE = b"what is for who has the token"
 PASSED_ON = b"passed on: "
 
 # What a listener makes of the bytes of one connection: what it answers.
@@ -74,7 +76,7 @@ def page(*, web_login: bool = False) -> Listener:
     @app.route("/")
     @flask_login.login_required
     def index() -> str:
-        return "the page"
+        return ON_PAGE.decode()
 
     options = SimpleNamespace(
         web_login=web_login, web_token=TOKEN, web_port=8089, web_host=LOOPBACK

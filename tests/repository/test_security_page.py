@@ -11,6 +11,12 @@ from tests.repository.source import functions
 
 TESTS = REPOSITORY / "tests"
 PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
+# Limits to a place or a form.
+NO_NUMBER = [
+    "field of a head that we send",
+    "file named in a data set or in its README",
+    "file of a run folder or of a sweep's",
+]
 # `test_name`, `tests/room/test_file.py` or `tests/room/test_file.py::test_name`
 _TEST = re.compile(r"`(?:(tests/[\w/]+\.py)(?:::)?)?(test_\w+)?`")
 
@@ -46,6 +52,18 @@ def test_each_limit_names_its_test() -> None:
     assert len(rows) > 15
     for row in rows:
         assert named_in(row), f"this limit names no test: {row}"
+
+
+def test_each_limit_is_a_number_or_a_list() -> None:
+    """What has no bound in numbers says what is allowed, or what is refused."""
+    table = section("Limits").partition("\n\nKnown limits")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    without = [
+        row.split("|")[1].strip()
+        for row in rows
+        if not re.search(r"\d", row.split("|")[2])
+    ]
+    assert sorted(without) == sorted(NO_NUMBER)
 
 
 def test_each_promise_about_what_travels_names_its_test() -> None:
