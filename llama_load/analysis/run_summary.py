@@ -156,6 +156,21 @@ class RunSummary:
         reasons = _mapping(figures.get("uncertain"))
         return {key: str(why) for key, why in reasons.items()}
 
+    def spoiled(self, stage: str = "") -> dict[str, float]:
+        """The uncertain numbers of the run or of a stage that were measured and that a failed check
+        spoils: reports show them, with a mark."""
+        if self.verdict is None:
+            return {}
+        failed = {check.text for check in self.verdict.checks if not check.ok}
+        figures = self.stages[stage] if stage else {**self.figures, **self.ours}
+        spoiled = {}
+        for key, why in self.doubts(stage).items():
+            value = figures.get(key)
+            if why in failed and is_number(value):
+                spoiled[key] = value
+
+        return spoiled
+
     def certain(self, stage: str = "") -> dict[str, Any]:
         """All figures of the run or of a stage, flat; those that are uncertain are None."""
         figures = self.stages[stage] if stage else {**self.figures, **self.ours}

@@ -21,6 +21,7 @@ from llama_load.topics.reprocessing.causes import (
     CACHE_OFF,
     EVICTED,
     SHIFT,
+    SLEPT,
     TAKEN,
     TEMPLATE,
     TEXT,
@@ -165,6 +166,13 @@ PLANTED = {
         ("-u", "1", "--num-prompts", "21", "--output-len", "8"),
         reasoning_talk,
         later_turns=2 * TURNS,
+    ),
+    SLEPT: Planted(
+        ("-np", "1", "-c", "8192"),
+        ("--sleep-idle-seconds", "1"),
+        (),
+        (*ONE_USER, "--think-time", "2"),
+        one_talk,
     ),
     SHIFT: Planted(
         ("-np", "1", "--context-shift"),

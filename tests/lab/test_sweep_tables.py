@@ -618,3 +618,30 @@ def test_gpus_that_telemetry_did_not_see_are_named(tmp_path: Path) -> None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
         (made,) = rows_of(cell, tmp_path, Ended(cell.key, DONE), 0)
         assert made.fact("gpus") == expected
+
+
+def test_a_figure_that_a_check_spoils_is_shown_with_its_mark() -> None:
+    """As the run shows it; not where a repeat has a sound one."""
+    why = {"output_throughput": "answers were held back"}
+    spoiled = row("4", None, spoiled={"output_throughput": 12.0}, reasons=why)
+    found = cells([spoiled, row("8", 9.0)], "threads, output_throughput")
+    assert found == [
+        ["4", "12.00 !"],
+        ["8", "9.00"],
+        ["!: a, u=1, threads=4: Output Tok/s: answers were held back"],
+    ]
+    sound = row("4", 10.0, 2)
+    found = cells([spoiled, sound], "threads, output_throughput")
+    assert found == [["4", "10.00"], []]
+
+
+def test_rows_that_are_not_ranked_for_one_reason_share_a_note() -> None:
+    """Whose numbers are a range; details in brackets are left out."""
+    rows = []
+    for threads, used in (("4", "55"), ("8", "79")):
+        cause = f"CLIENT-BOUND: others used {used} % (python {used} %, cc 3 %)"
+        rows.append(row(threads, 10.0, is_ranked=False, cause=cause))
+    notes = cells(rows, "threads, output_throughput")[-1]
+    assert notes == [
+        "† all rows: not ranked: CLIENT-BOUND: others used 55 to 79 %",
+    ]

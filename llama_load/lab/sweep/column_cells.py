@@ -25,6 +25,7 @@ from llama_load.lab.sweep.ranking import (
 )
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, HIGHER, LOWER, describe
+from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.tables import Cell
 from llama_load.tables.numbers import fixed
 
@@ -109,7 +110,10 @@ class _FigureColumn:
 
         cells = []
         for place, figure in enumerate(self._figures):
-            if figure is None:
+            spoiled = None if figure is not None else self._spoiled(place)
+            if spoiled is not None:
+                cells.append(self._cell_of_spoiled(place, spoiled))
+            elif figure is None:
                 cells.append(self._cell_without_figure(place))
             else:
                 cells.append(self._cell_of(place, figure, is_best=place in best))
@@ -150,11 +154,32 @@ class _FigureColumn:
             return f"there is no cell with {of_it}"
         return f"of {of_it}: {there[0].why_missing(column.value)}"
 
+    def _spoiled(self, place: int) -> Estimate | None:
+        """The figure of rows in all of which a failed check spoils it."""
+        column = self._column
+        if column.against or column.difference_to:
+            return None
+        values = []
+        for row in self._chosen[place]:
+            if column.value in row.spoiled:
+                values.append(row.spoiled[column.value] * column.scale)
+        return estimate(values)
+
+    def _cell_of_spoiled(self, place: int, figure: Estimate) -> Cell:
+        self._note_missing(place, SPOILED_MARK)
+        text = f"{_figure_text(self._column, figure)} {SPOILED_MARK}"
+        return Cell(text, figure.mean)
+
     def _cell_without_figure(self, place: int) -> Cell:
         value = self._column.value
         if value.startswith(f"{BY_GPU}.") and not value.endswith(".0"):
             return Cell("")  # it has fewer GPUs than another
 
+        self._note_missing(place, MISSING)
+        return Cell(MISSING)
+
+    def _note_missing(self, place: int, mark: str) -> None:
+        """Why a figure is missing, or has the mark."""
         chosen = self._chosen[place]
         row = chosen[0] if chosen else self._groups[place][0]
         why = "there is no such cell"
@@ -173,9 +198,9 @@ class _FigureColumn:
                 stage,
                 heading,
                 why,
+                mark,
             )
         )
-        return Cell(MISSING)
 
     def _cell_of(
         self,

@@ -30,10 +30,12 @@ from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
 from llama_load.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
+from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON = "sweep.json"
 MARKDOWN = "table.md"
+MOST_NOTES = 3  # lines under a table on a terminal; table.md has all
 HTML = "sweep.html"
 MOST_MEMORY_BYTES = 64 * 1024
 # Headings beside those of columns.
@@ -203,8 +205,15 @@ def _terminal_lines(
     memory: Mapping[str, str],
 ) -> list[str]:
     lines: list[str] = []
+    shown: set[str] = set()
     for table in tables:
-        lines += ["", *titled_lines(table)]
+        notes = [note for note in table.notes if note not in shown]
+        shown.update(notes)
+        more = len(notes) - MOST_NOTES
+        if more > 0:
+            listed = quantity(more + 1, "more note")
+            notes = [*notes[: MOST_NOTES - 1], f"{listed}: {MARKDOWN}"]
+        lines += ["", *titled_lines(replace(table, notes=notes))]
     for heading, sentences in sections:
         if sentences:
             lines += ["", f"{heading}:"]

@@ -1,19 +1,25 @@
-"""Notes on figures that a table lacks: one for all rows, columns and stages of one reason."""
+"""Notes on figures that a table lacks or doubts, and on its rows: one for all rows, columns and
+stages of one reason."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 MISSING = "NA"
+MOST_NAMED = 3  # rows that share a note
+# Notes of rows that differ in these alone are one. What is in brackets are details.
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_IN_BRACKETS = re.compile(r" ?\([^()]*\)")
 
 
 @dataclass(frozen=True, slots=True)
 class MissingNote:
-    """A figure of a row is missing, and why.
+    """A figure of a row is missing, or spoiled, and why.
 
     `place`: of the row in its table; `row`: its name without its stage; `heading`: of the column,
-    empty if the row has no figure at all.
+    empty if the row has no figure at all; `mark`: what stands in its place, or behind it.
     """
 
     place: int
@@ -21,9 +27,20 @@ class MissingNote:
     stage: str
     heading: str
     why: str
+    mark: str = MISSING
 
 
-Note = str | MissingNote
+@dataclass(frozen=True, slots=True)
+class RowNote:
+    """What is to be known of a row. `place`: of the row in its table."""
+
+    place: int
+    row: str
+    text: str
+    mark: str = ""
+
+
+Note = str | MissingNote | RowNote
 
 
 def note_texts(notes: Sequence[Note], rows: int) -> list[str]:
@@ -32,21 +49,70 @@ def note_texts(notes: Sequence[Note], rows: int) -> list[str]:
     Where all rows lack a figure for one reason, none is named. Figures of one row that are missing
     for one reason share a note, and so do the stages of a run.
     """
-    notes = _without_rows(notes, rows)
+    notes = _without_rows(_of_several_rows(notes, rows), rows)
     headings = _headings_of_rows(notes)
     stages = _stages_of_runs(notes, headings)
 
     texts = []
     for note in notes:
-        if isinstance(note, str):
-            texts.append(note)
+        if not isinstance(note, MissingNote):
+            texts.append(str(note))
             continue
         shared = headings[_of_row(note)]
         of_run = stages[_of_run(note), tuple(shared)]
         name = ", ".join(part for part in (note.row, *of_run) if part)
-        parts = (MISSING, name, ", ".join(shared), note.why)
+        parts = (note.mark, name, ", ".join(shared), note.why)
         texts.append(": ".join(part for part in parts if part))
     return list(dict.fromkeys(texts))
+
+
+def _of_several_rows(notes: Sequence[Note], rows: int) -> list[Note]:
+    """The notes, in which those of rows that differ in numbers alone are one text."""
+    alike: dict[tuple[str, str], list[RowNote]] = {}
+    for note in notes:
+        if isinstance(note, RowNote):
+            alike.setdefault(_form_of(note), []).append(note)
+
+    found: list[Note] = []
+    for note in notes:
+        if isinstance(note, RowNote):
+            same = alike.pop(_form_of(note), [])
+            if same:
+                found.append(_text_of(same, rows))
+        else:
+            found.append(note)
+    return found
+
+
+def _form_of(note: RowNote) -> tuple[str, str]:
+    return note.mark, _NUMBER.sub("#", _IN_BRACKETS.sub("", note.text))
+
+
+def _text_of(same: Sequence[RowNote], rows: int) -> str:
+    """`† all rows: other programs used 55 to 79 % …`."""
+    first = same[0]
+    names = list(dict.fromkeys(note.row for note in same))
+    text = first.text
+    if len(names) > 1:
+        text = _with_ranges([_IN_BRACKETS.sub("", note.text) for note in same])
+    name = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        name += f" and {len(names) - MOST_NAMED} more"
+    if len({note.place for note in same}) == rows > 1:
+        name = "all rows"
+    return f"{first.mark} {name}: {text}".lstrip()
+
+
+def _with_ranges(texts: Sequence[str]) -> str:
+    """Texts that differ in their numbers alone as one: 3 of 10, 5 of 10: 3 to 5 of 10."""
+    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    ranges = []
+    for numbers in columns:
+        least = min(numbers, key=float)
+        most = max(numbers, key=float)
+        ranges.append(least if float(least) == float(most) else f"{least} to {most}")
+    of_place = iter(ranges)
+    return _NUMBER.sub(lambda _: next(of_place), texts[0])
 
 
 def _without_rows(notes: Sequence[Note], rows: int) -> list[Note]:

@@ -60,7 +60,10 @@ class Row:
     figures: Mapping[str, Any] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)  # a value per request
     marks: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)  # why a value is missing
+    # values that a failed check spoils, and no others
+    spoiled: Mapping[str, float] = field(default_factory=dict)
+    # why a value is missing, or spoiled
+    reasons: dict[str, str] = field(default_factory=dict)
     reason: str = ""  # why all are
     is_ranked: bool = True
     cause: str = ""  # the headline of its verdict
@@ -214,6 +217,9 @@ def _add_stage(
     for number, gpu in enumerate(gpus):
         figures[f"{BY_GPU}.{number}"] = gpu.get("vram_peak_mib")
     row.figures = figures
+    row.spoiled = summary.spoiled(name)
+    if _CHARS in row.spoiled:
+        row.spoiled = {**row.spoiled, "chars_per_s": row.spoiled[_CHARS]}
 
     row.facts |= stage_facts(summary, name, figures)
     gpu_number = telemetry.get("gpus")

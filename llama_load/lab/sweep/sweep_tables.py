@@ -13,7 +13,7 @@ from llama_load.lab.sweep.column_cells import (
     rows_where,
 )
 from llama_load.lab.sweep.grammar import REQUESTS
-from llama_load.lab.sweep.missing_notes import MissingNote, Note, note_texts
+from llama_load.lab.sweep.missing_notes import MissingNote, Note, RowNote, note_texts
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.ranking import OF_SERVERS, row_name, side_of
 from llama_load.lab.sweep.rows import Row
@@ -202,8 +202,8 @@ def _of_cells(
     if any(describe(column.value).best for column in of_runs):
         notes += _unranked(groups, plan)
     if any(not describe(column.value).is_text for column in of_runs):
-        for group in groups:
-            notes += _doubts(group, plan)
+        for place, group in enumerate(groups):
+            notes += _doubts(place, group, plan)
     return _made(
         table,
         title,
@@ -233,9 +233,9 @@ def _groups(table: Table, rows: Sequence[Row], plan: Plan) -> list[list[Row]]:
     return groups
 
 
-def _unranked(groups: Sequence[Sequence[Row]], plan: Plan) -> Iterable[str]:
+def _unranked(groups: Sequence[Sequence[Row]], plan: Plan) -> Iterable[RowNote]:
     """Why rows are not ranked in any column."""
-    for group in groups:
+    for place, group in enumerate(groups):
         unranked = []
         for row in group:
             if not row.is_ranked and not row.reason:
@@ -243,7 +243,8 @@ def _unranked(groups: Sequence[Sequence[Row]], plan: Plan) -> Iterable[str]:
 
         if unranked:
             causes = dict.fromkeys(row.cause for row in unranked)
-            yield f"{NOT_RANKED} {row_name(group[0], plan)}: not ranked: {'; '.join(causes)}"
+            text = f"not ranked: {'; '.join(causes)}"
+            yield RowNote(place, row_name(group[0], plan), text, NOT_RANKED)
 
 
 def _columns(table: Table, rows: Sequence[Row], plan: Plan) -> Iterable[Column]:
@@ -299,7 +300,7 @@ def _complete(column: Column, language: str) -> Column:
     )
 
 
-def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
+def _doubts(place: int, group: Sequence[Row], plan: Plan) -> Iterable[Note]:
     """What a reader of a row must know.
 
     Repeats that are not in its figures, and figures that are partly the client's.
@@ -333,7 +334,7 @@ def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
         if row.fact("verdict") in words and not row.fact("test"):
             causes[row.cause] = None
     if causes:
-        yield f"{name}: {'; '.join(causes)}"
+        yield RowNote(place, name, "; ".join(causes))
 
 
 def _natural(text: str) -> tuple[int, float, str]:
