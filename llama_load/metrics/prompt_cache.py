@@ -316,6 +316,9 @@ def _reported(prompts: PromptTable) -> list[Check]:
         value = max(0.0, of_prompts - common.mostly, of_tokens - explained)
     text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, "
     text += f"{int(hits)} of {int(total)} prompt tokens"
+    if hits and not mostly.any():
+        text = f"{int(hits)} of {int(total)} prompt tokens came from the cache, "
+        text += "though of no prompt more than half"
     if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
         text += f", besides {allowed} of chat templates and shared prefixes, which may"
     if value is not None and value > LIMITS["cached_prompt_ratio"].limit:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders
+from llama_load.bound_headers import AUTHORIZATION, NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import (
@@ -305,9 +305,13 @@ class Probe:
             if models_status in (401, 403):
                 path = MODELS
                 status = models_status
+            names = [name.lower() for name, _ in self.settings.headers.fields]
+            why = ""
+            if AUTHORIZATION.lower() not in names:
+                why = ": no key was given"
             raise UsageError(
-                f"{self.address.url_of(path)} refuses the key (HTTP {status}); set --api-key or "
-                "LLAMA_LOAD_API_KEY"
+                f"{self.address.url_of(path)} refuses the key (HTTP {status}){why}; set --api-key "
+                "or LLAMA_LOAD_API_KEY"
             )
         signs = Signs(
             _fields_of(props_status, props),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,10 @@ def test_a_prompt_that_was_cached_for_the_most_part_is_named() -> None:
 def test_every_prompt_cached_to_49_percent_is_caught_by_its_tokens() -> None:
     found = checked([prompt(number, cached_tokens=49) for number in range(50)])
     assert bad(found) == ["cached_prompt_ratio"]
-    assert found["cached_prompt_ratio"].value == pytest.approx(0.49)
+    check = found["cached_prompt_ratio"]
+    assert check.value == pytest.approx(0.49)
+    # A sentence about tokens begins with them, not with 0 of 50 prompts.
+    assert re.match(r"\d+ of \d+ prompt tokens came from the cache", check.text)
 
 
 def test_a_cached_first_turn_was_not_meant_a_later_one_was() -> None:
