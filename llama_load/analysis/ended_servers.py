@@ -46,7 +46,9 @@ def _last_arrival_ns(records: Records) -> int:
     """When the last headers or token came from a server; -1: none did."""
     last_ns = -1
     for name in _ARRIVALS:
-        last_ns = max(last_ns, int(records.optional_instants(name).max(initial=-1)))
+        instants = records.optional_instants(name)
+        latest_ns = int(instants.max(initial=-1))
+        last_ns = max(last_ns, latest_ns)
     return last_ns
 
 

@@ -128,6 +128,8 @@ def failed_in(checks: Iterable[C], stage: str) -> list[C]:
     about = []
     for check in failed:
         is_of_run = check.stage is None and check.name not in of_stages
-        if is_of_run or check.stage == stage or check.name in _LASTING:
+        is_own = check.stage == stage
+        lasts = check.name in _LASTING
+        if is_of_run or is_own or lasts:
             about.append(check)
     return about

@@ -162,7 +162,8 @@ class _FigureColumn:
         values = []
         for row in self._chosen[place]:
             if column.value in row.spoiled:
-                values.append(row.spoiled[column.value] * column.scale)
+                value = row.spoiled[column.value]
+                values.append(value * column.scale)
         return estimate(values)
 
     def _cell_of_spoiled(self, place: int, figure: Estimate) -> Cell:

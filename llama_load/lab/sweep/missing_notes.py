@@ -94,23 +94,34 @@ def _text_of(same: Sequence[RowNote], rows: int) -> str:
     names = list(dict.fromkeys(note.row for note in same))
     text = first.text
     if len(names) > 1:
-        text = _with_ranges([_IN_BRACKETS.sub("", note.text) for note in same])
+        texts = []
+        for note in same:
+            short = _IN_BRACKETS.sub("", note.text)
+            texts.append(short)
+        text = _with_ranges(texts)
     name = ", ".join(names[:MOST_NAMED])
-    if len(names) > MOST_NAMED:
-        name += f" and {len(names) - MOST_NAMED} more"
-    if len({note.place for note in same}) == rows > 1:
+    more = len(names) - MOST_NAMED
+    if more > 0:
+        name += f" and {more} more"
+    places = {note.place for note in same}
+    if len(places) == rows > 1:
         name = "all rows"
     return f"{first.mark} {name}: {text}".lstrip()
 
 
 def _with_ranges(texts: Sequence[str]) -> str:
     """Texts that differ in their numbers alone as one: 3 of 10, 5 of 10: 3 to 5 of 10."""
-    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    rows = []
+    for text in texts:
+        rows.append(_NUMBER.findall(text))
     ranges = []
-    for numbers in columns:
+    for numbers in zip(*rows, strict=True):
         least = min(numbers, key=float)
         most = max(numbers, key=float)
-        ranges.append(least if float(least) == float(most) else f"{least} to {most}")
+        text = least
+        if float(most) > float(least):
+            text += f" to {most}"
+        ranges.append(text)
     of_place = iter(ranges)
     return _NUMBER.sub(lambda _: next(of_place), texts[0])
 
