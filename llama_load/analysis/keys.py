@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llama_load.metrics.check import Check
+from llama_load.metrics.check import Bound, Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.spoiled import (
@@ -202,6 +202,23 @@ def spoiled(
         for key in keys:
             reasons.setdefault(key, check.text)
     return reasons
+
+
+def bounds(
+    manifest: Manifest, checks: Iterable[Check], stage: StageFigures | None = None
+) -> dict[str, Bound]:
+    """By how much the spoiled figures are off at most, by their keys; only those of which every
+    check that spoils them knows it."""
+    found: dict[str, Bound] = {}
+    unbounded: set[str] = set()
+    for check in failed_checks(checks, stage):
+        keys = spoiled_keys(check.spoils, manifest.percentiles)
+        for key in keys:
+            if check.bound is None:
+                unbounded.add(key)
+            else:
+                found[key] = found.get(key, Bound()) + check.bound
+    return {key: bound for key, bound in found.items() if key not in unbounded}
 
 
 def _is_goodput_spoiled(manifest: Manifest, spoils: Collection[str]) -> bool:

@@ -15,7 +15,7 @@ from llama_load.analysis.gather_evidence import (
     evidence_of_stage,
     probes_of,
 )
-from llama_load.analysis.keys import flat_result, spoiled
+from llama_load.analysis.keys import bounds, flat_result, spoiled
 from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
@@ -391,8 +391,18 @@ def _thresholds(
 
     for text in manifest.fail_if:
         threshold = parse_threshold(text)
-        doubts = spoiled(manifest, verdict.checks, _stage_of(threshold, stages))
-        results.append(evaluate(threshold, values, by_group, doubts))
+        of_stage = _stage_of(threshold, stages)
+        doubts = spoiled(manifest, verdict.checks, of_stage)
+        known = bounds(manifest, verdict.checks, of_stage)
+        results.append(
+            evaluate(
+                threshold,
+                values,
+                by_group,
+                doubts,
+                known,
+            )
+        )
 
     return results
 

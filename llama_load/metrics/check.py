@@ -18,6 +18,25 @@ NO_MARK = " "
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """By how much the figures that a check spoils are off, at most: latencies are too large by up to
+    `ms`, rates too low by up to `ratio` of themselves."""
+
+    ms: float = 0.0
+    ratio: float = 0.0
+
+    def __add__(self, other: Bound) -> Bound:
+        return Bound(self.ms + other.ms, self.ratio + other.ratio)
+
+    def around(self, key: str, value: float) -> tuple[float, float]:
+        """The lowest and the highest number that the figure with this key may have: a TTFT of 248
+        ms with 40 ms: 208 to 248."""
+        if key.endswith("_ms"):
+            return max(0.0, value - self.ms), value
+        return value, value * (1 + self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """A value, the limit it must not exceed, and a sentence.
 
@@ -37,6 +56,7 @@ class Check:
     spoils: tuple[
         str, ...
     ] = ()  # the figures that its failure spoils (see `metrics.spoiled`)
+    bound: Bound | None = None  # by how much, at most
 
     def __post_init__(self) -> None:
         """Numpy's numbers become Python's, which every writer takes; what is not a number (NaN) is
@@ -122,18 +142,28 @@ def limited(
     advice: str | None = None,
     detects: float | None = None,
     spoils: tuple[str, ...] | None = None,
+    bound: Bound | None = None,
 ) -> Check:
     """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value
     (None) is ok; its sentence must say which evidence is missing.
 
     `detects`: the detection limit, the smallest value that it would have named at this sample with
-    95 % probability; None for an exact count. `spoils`: instead of the figures in `LIMITS`."""
+    95 % probability; None for an exact count. `spoils`: instead of the figures in `LIMITS`.
+    `bound`: by how much its failure can change them."""
     row = LIMITS[name]
     limit = row.limit if limit is None else max(limit, row.limit)
     ok = value is None or bool(value <= limit)
     spoils = row.spoils if spoils is None else spoils
     return Check(
-        name, value, limit, ok, text, advice=advice, detects=detects, spoils=spoils
+        name,
+        value,
+        limit,
+        ok,
+        text,
+        advice=advice,
+        detects=detects,
+        spoils=spoils,
+        bound=bound,
     )
 
 

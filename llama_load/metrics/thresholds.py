@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from llama_load.metrics.check import Bound
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.units import quantity
@@ -98,6 +99,8 @@ class ThresholdResult:
     value: float | None  # that it was compared with
     failed: bool  # the run fails by it
     why: str | None = None  # the reason for a missing value
+    # of a figure that a check spoils: its lowest and its highest number
+    between: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
@@ -110,7 +113,11 @@ class ThresholdResult:
         %`."""
         if self.value is None:
             return f"{self.threshold.requirement}: {self.why or 'not measured'}"
-        return f"{self.threshold.requirement}: {self.threshold.shown(self.value)}"
+        shown = self.threshold.shown(self.value)
+        if self.between is not None:
+            low, high = map(self.threshold.shown, self.between)
+            shown += f" ({low} to {high})"
+        return f"{self.threshold.requirement}: {shown}"
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -167,10 +174,12 @@ def evaluate(
     values: Mapping[str, object],
     groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
     spoiled: Mapping[str, str] = {},
+    bounds: Mapping[str, Bound] = {},
 ) -> ThresholdResult:
     """Compare with the run's `values`, or with those of a group's member:
     groups["workload"]["document"]["p99_ttft_ms"]. `values[VERDICT]` are the words of the verdict.
-    `spoiled`: keys that checks of the verdict spoil, and why.
+    `spoiled`: keys that checks of the verdict spoil, and why; `bounds`: by how much, where it is
+    known: what no doubt within its bound can turn is judged.
 
     A missing member, a missing key, a value that was not measured, a percentile of too few values
     and a spoiled figure fail: a gate that cannot be judged must not pass.
@@ -188,13 +197,33 @@ def evaluate(
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
     why = _too_few(threshold.key, values)
+    between = None
     if why is None and threshold.key in spoiled:
-        why = f"not judged ({spoiled[threshold.key]})"
+        between = _judged_by_bound(threshold, value, bounds.get(threshold.key))
+        if between is None:
+            why = f"not judged ({spoiled[threshold.key]})"
     if why is not None or not isinstance(value, int | float) or math.isnan(value):
         return ThresholdResult(threshold, None, True, why)
     return ThresholdResult(
-        threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit)
+        threshold,
+        float(value),
+        _OPERATORS[threshold.sign](value, threshold.limit),
+        between=between,
     )
+
+
+def _judged_by_bound(
+    threshold: Threshold, value: object, bound: Bound | None
+) -> tuple[float, float] | None:
+    """The lowest and the highest number of a spoiled figure, if the threshold says the same of
+    both; None: it cannot be judged."""
+    if bound is None or not isinstance(value, int | float):
+        return None
+    low, high = bound.around(threshold.key, value)
+    is_failed = _OPERATORS[threshold.sign]
+    if is_failed(low, threshold.limit) is not is_failed(high, threshold.limit):
+        return None
+    return low, high
 
 
 def percentile_of(key: str) -> tuple[str, float] | None:

@@ -23,6 +23,9 @@ from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
 from llama_load.run_folder.manifest import MOST_PERCENTILES
 
+# Percentiles to judge instead of one that too few requests have.
+FITTING = (99.0, 95.0, 90.0, 75.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Goals:
@@ -46,6 +49,10 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     percentiles = _percentiles_of_text(flags.text("metric_percentiles") or "", faults)
 
     given = flags.parsed("fail_if", parse_threshold)
+    for threshold in given:  # what is judged is reported
+        percentile = percentile_of(threshold.key)
+        if percentile is not None and percentile[1] not in percentiles:
+            percentiles.append(percentile[1])
     stages = [stage.name for stage in load.stages]
     for threshold in given:
         faults += _meaningless(threshold, percentiles, stages)
@@ -112,13 +119,6 @@ def _meaningless(
 
 def _no_such_key(key: str, percentiles: Sequence[float]) -> str:
     """What is wrong with a key that no result of the run has."""
-    percentile = percentile_of(key)
-    if percentile is not None:
-        _, p = percentile
-        if key in threshold_keys([p]):
-            wanted = ",".join(f"{each:g}" for each in (*percentiles, p))
-            return f"p{p:g} is not reported; add --metric-percentiles {wanted}"
-
     near = (
         did_you_mean(key, threshold_keys(percentiles))
         or "; docs/metrics.md has all keys"
@@ -157,7 +157,11 @@ def _too_few(
             f"--fail-if {threshold.text!r} needs {least_count(p)} requests, got --num-prompts "
             f"{count}"
         )
-        yield f"{text}: raise --num-prompts, or use a lower percentile"
+        fitting = [each for each in FITTING if count >= least_count(each)]
+        instead = f"median_{latency}_ms"
+        if fitting:
+            instead = f"p{fitting[0]:g}_{latency}_ms"
+        yield f"{text}: raise --num-prompts, or write {instead}"
 
 
 def _sections(given: str, faults: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import Check
+from llama_load.metrics.check import Bound, Check
 from llama_load.metrics.thresholds import (
     GROUPS,
     ThresholdResult,
@@ -24,6 +24,7 @@ from llama_load.metrics.thresholds import (
     parse_threshold,
 )
 from llama_load.metrics.verdict import Verdict
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.reports.block import block
 from llama_load.reports.first_screen import first_screen
 from llama_load.reports.html.page import html_page
@@ -490,3 +491,54 @@ def test_times_have_the_form_that_jenkins_reads(lasted_s: float) -> None:
     """SUREFIRE_TIME of junit-10.xsd: digits, and at most three after the point."""
     root = read(replace(BASE, total=replace(BASE.total, duration_s=lasted_s)))
     assert re.fullmatch(r"[0-9]+\.[0-9]{3}", root[0].attrib["time"])
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "bound", "line"),
+    [
+        (
+            "output_throughput<10",
+            "output_throughput",
+            102.0,
+            Bound(ratio=0.03),
+            "output_throughput >= 10: 102 (102 to 105.06)",
+        ),
+        (
+            "median_ttft_ms>5000",
+            "median_ttft_ms",
+            248.0,
+            Bound(ms=40.0),
+            "median_ttft_ms <= 5000: 248 (208 to 248)",
+        ),
+        ("median_ttft_ms>220", "median_ttft_ms", 248.0, Bound(ms=40.0), None),
+        ("median_ttft_ms>5000", "median_ttft_ms", 248.0, None, None),
+    ],
+)
+def test_what_no_doubt_within_its_bound_can_turn_is_judged(
+    text: str, key: str, value: float, bound: Bound | None, line: str | None
+) -> None:
+    """Rates are too low by 3 % at most, latencies too large by 40 ms."""
+    known = {} if bound is None else {key: bound}
+    found = evaluate(parse_threshold(text), {key: value}, {}, {key: "a lag"}, known)
+    assert found.failed is (line is None)
+    assert (found.value is None) is (line is None)
+    assert found.line == (line or f"{found.threshold.requirement}: not judged (a lag)")
+
+
+def test_a_late_loop_turns_no_threshold_that_is_far_from_it() -> None:
+    """A client whose arrivals are timed in user space, with a lag of 40 ms."""
+    late = WorkerHealth("box_1", 40.0, 40.0, 0.2)
+    rows = table(
+        *(
+            record(index, start_ms=2000 * index, clock_source="user")
+            for index in range(12)
+        )
+    )
+    about = manifest(
+        fail_if=["median_ttft_ms>5000", "median_ttft_ms>99.9"],
+        num_prompts=12,
+        workers=[late],
+    )
+    found = analyze(Run(Path("run"), about, rows, recovered=False))
+    assert found.verdict.word == "CLIENT-BOUND"
+    assert [result.failed for result in found.thresholds] == [False, True]

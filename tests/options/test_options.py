@@ -134,6 +134,10 @@ def test_emptied_fields_of_the_web_form_mean_the_default() -> None:
     assert found.traffic.turns == 1
 
 
+def test_a_percentile_that_is_judged_is_reported() -> None:
+    assert options(fail_if=["p90_ttft_ms>1"]).goals.percentiles == [99.0, 90.0]
+
+
 def test_what_users_of_vllm_type_is_understood() -> None:
     assert options(endpoint="/v1/completions").endpoint == "completions"
     assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
@@ -210,8 +214,12 @@ def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
         ),
         ({"fail_if": ["zzz>5"]}, "there is no key 'zzz'; docs/metrics.md has all keys"),
         (
-            {"fail_if": ["p42_ttft_ms>1"]},
-            "p42 is not reported; add --metric-percentiles 99,42",
+            {"fail_if": ["p99_ttft_ms>1"], "num_prompts": "64"},
+            "needs 100 requests, got --num-prompts 64: raise --num-prompts, or write p95_ttft_ms",
+        ),
+        (
+            {"fail_if": ["p99_ttft_ms>1"], "num_prompts": "3"},
+            "raise --num-prompts, or write median_ttft_ms",
         ),
     ],
 )

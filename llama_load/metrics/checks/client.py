@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check import Bound, Check, information, limited
 from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.evidence import Evidence
@@ -69,7 +69,12 @@ def own_delay(evidence: Evidence) -> Check:
         )
     limit = OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el"))
     return limited(
-        "own_delay_p99_ms", value, text, limit=limit, advice=_advice(evidence)
+        "own_delay_p99_ms",
+        value,
+        text,
+        limit=limit,
+        advice=_advice(evidence),
+        bound=Bound(ms=float(values.max())),
     )
 
 
@@ -102,6 +107,7 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
             text,
             limit=_loop_limit_ms(evidence),
             advice=_advice(evidence),
+            bound=_bound_of_lag(evidence, p99, longest),
         )
     if left_out and evidence.gap_ms is None:
         yield asked_later(evidence, p99)
@@ -122,7 +128,26 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
             f"the client was paused for {pause / 1000:.1f} s: {why}",
             limit=most,
             spoils=(RATES,) if left_out else None,
+            bound=_bound_of_pause(evidence, pause),
         )
+
+
+def _bound_of_lag(
+    evidence: Evidence, p99_ms: float | None, longest_ms: float | None
+) -> Bound | None:
+    """A latency has the longest lag at most; users of a closed loop ask later by it. None where the
+    load is a schedule, whose rates a lag does not bound."""
+    e2el_ms = evidence.figures.distributions["e2el"].mean
+    if p99_ms is None or longest_ms is None or not e2el_ms or evidence.gap_ms:
+        return None
+    return Bound(ms=longest_ms, ratio=p99_ms / e2el_ms)
+
+
+def _bound_of_pause(evidence: Evidence, pause_ms: float) -> Bound | None:
+    duration_ms = evidence.figures.duration_s * 1e3
+    if pause_ms >= duration_ms:
+        return None
+    return Bound(ms=pause_ms, ratio=pause_ms / (duration_ms - pause_ms))
 
 
 def is_left_out(evidence: Evidence) -> bool:
@@ -145,7 +170,14 @@ def asked_later(evidence: Evidence, lag_p99_ms: float | None) -> Check:
     later_ms = own_ms + lag_p99_ms
     text = f"users asked up to {later_ms:.1f} ms later than at once, which lowers rates by at most "
     text += f"{later_ms / e2el_ms:.1%}"
-    return limited(name, later_ms / e2el_ms, text, advice=_advice(evidence))
+    ratio = later_ms / e2el_ms
+    return limited(
+        name,
+        ratio,
+        text,
+        advice=_advice(evidence),
+        bound=Bound(ratio=ratio),
+    )
 
 
 def loop_is_late(evidence: Evidence) -> bool:
