@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from llama_load.analysis.keys import spoiled
+from llama_load.analysis.keys import GOODPUT, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
@@ -55,6 +55,13 @@ TIME_PARTS = {
 # Where the server reports no times, others count from their sending (docs/where-the-time-went.md).
 _SHARED_WITH_QUEUE = "decode beside others' wait or prefill"
 LEAST_SHARE = 0.005  # of the time; smaller parts are left out
+# Each rate with its unit, and the key whose doubts are its own.
+_RATES = (
+    ("output_throughput", "tok/s all", "output_throughput"),
+    ("tok_per_s_per_user", "tok/s one user", "mean_tpot_ms"),
+    ("output_chars_per_s", "chars/s", "output_chars_per_s"),
+    ("request_throughput", "req/s", "request_throughput"),
+)
 FULL_REPORT = "Full block, tables"  # as its line begins
 # Styles of rich.
 GOOD = "bold green"
@@ -214,9 +221,11 @@ def _figure_lines(results: Results) -> Iterator[Line]:
     if helped := cache_help(results.verdict.checks):
         yield Line(f"({helped})")
     head = "Output     " if figures.total_output_tokens else "Requests   "
-    yield from _packed(_rates(figures), head=head)
+    doubts = spoiled(manifest, results.verdict.checks)
+    yield from _packed(_rates(figures, doubts), head=head)
     if manifest.goodput:
-        yield Line(_goodput(results))
+        mark = f" {SPOILED_MARK}" if GOODPUT in doubts else ""
+        yield Line(_goodput(results) + mark)
 
 
 def _latency_table(results: Results) -> Table:
@@ -262,16 +271,14 @@ def _latency_cells(sample: Distribution, percentiles: Sequence[float]) -> Iterat
             yield f"{short(value)} ({interval})"
 
 
-def _rates(figures: Summary) -> list[str]:
+def _rates(figures: Summary, doubts: Collection[str]) -> list[str]:
+    """Those that are known, marked where a failed check spoils them."""
     parts = []
-    if figures.output_throughput:
-        parts.append(f"{short(figures.output_throughput)} tok/s all")
-    if figures.tok_per_s_per_user is not None:
-        parts.append(f"{short(figures.tok_per_s_per_user)} tok/s one user")
-    if figures.output_chars_per_s:
-        parts.append(f"{short(figures.output_chars_per_s)} chars/s")
-    if figures.request_throughput:
-        parts.append(f"{short(figures.request_throughput)} req/s")
+    for key, unit, spoiled_key in _RATES:
+        value = getattr(figures, key)
+        if value:
+            mark = f" {SPOILED_MARK}" if spoiled_key in doubts else ""
+            parts.append(f"{short(value)} {unit}{mark}")
 
     return parts
 

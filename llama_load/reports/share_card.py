@@ -60,6 +60,7 @@ BOLD_FONTS = ("DejaVuSans-Bold.ttf", "LiberationSans-Bold.ttf", "arialbd.ttf")
 LONGEST = 92
 LONGEST_BOLD = (WIDTH - 2 * MARGIN) // PIXELS_A_CHAR
 
+NO_FIGURES = ("no figures", "that can be used")
 BARS = (
     ("First token, median", "median_ttft_ms", ORANGE),
     ("First token, p99", "p99_ttft_ms", ORANGE),
@@ -173,7 +174,7 @@ def _headline(shared: Mapping[str, Any]) -> tuple[str, str]:
         figure = certain(shared, key)
         if figure:
             return short(figure), unit
-    return "no figures", "that can be used"
+    return NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class _Bar:
 def _bars(shared: Mapping[str, Any]) -> Iterator[Box | Words]:
     """The bars of the stages, else of the latencies; the longest takes all of the room."""
     bars = list(_level_bars(shared)) or list(_latency_bars(shared))
-    if not bars:
+    if not bars or _headline(shared) == NO_FIGURES:
         return
 
     longest = max(bar.value for bar in bars)

@@ -4,19 +4,25 @@ praised."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from llama_load.analysis.keys import spoiled
 from llama_load.analysis.results import Results, analyze
 from llama_load.analysis.run_summary import read_summary
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import LATENCIES
+from llama_load.metrics.spoiled import are_whole
 from llama_load.metrics.statements import arranged
+from llama_load.metrics.verdict import Verdict
 from llama_load.observed.record import RequestRecord
+from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_lines
+from llama_load.reports.first_screen import first_screen
 from llama_load.reports.html.page import html_page
 from llama_load.reports.picture import as_svg
 from llama_load.reports.run_list import run_row
@@ -196,3 +202,39 @@ def test_figures_have_keys_that_exist() -> None:
         assert check.word
     assert information("retries", 1, "").spoils == ()
     assert {"ttft", "e2el", "scheduled_ttft", "scheduled_e2el", "answer_ttft"} <= known
+
+
+PARTIAL = [name for name, row in LIMITS.items() if not are_whole(row.spoils)]
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_the_first_screen_and_the_block_mark_the_same_figures(
+    name: str, tmp_path: Path
+) -> None:
+    """Of a run in which this check failed: those that summary.json calls uncertain."""
+    about = manifest(num_prompts=3, percentile_metrics=["ttft", "tpot", "itl", "e2el"])
+    rows = [record(i, start_ms=1000 * i) for i in range(3)]
+    judged = run_of(*rows, path=tmp_path, about=about)
+    failed = limited(name, 1e9, "it failed")
+    verdict = Verdict(failed.word, [failed], [failed.word], failed.word)
+    results = replace(judged, verdict=verdict)
+    doubts = set(spoiled(about, [failed]))
+    marked = {line for line in block(results).splitlines() if line.endswith(" !")}
+    in_block = {line.partition(":")[0] for line in marked}
+    screen = [line.text for line in first_screen(results)]
+
+    for key, label, words in (
+        ("mean_ttft_ms", "TTFT (ms)", "Mean TTFT (ms)"),
+        ("mean_itl_ms", "ITL (ms)", "Mean ITL (ms)"),
+        ("mean_e2el_ms", "E2EL (ms)", "Mean E2EL (ms)"),
+    ):
+        assert (words in in_block) is (key in doubts)
+        is_marked = any(line.startswith(f"{label} !") for line in screen)
+        assert is_marked is (key in doubts)
+
+    for key, unit, words in (
+        ("output_throughput", "tok/s all", "Output token throughput (tok/s)"),
+        ("request_throughput", "req/s", "Request throughput (req/s)"),
+    ):
+        assert (words in in_block) is (key in doubts)
+        assert any(f" {unit} !" in line for line in screen) is (key in doubts)
