@@ -21,12 +21,12 @@ from llama_load.bundled import bundled
 from llama_load.cli.compare_command import add_compare
 from llama_load.cli.datasets_command import add_datasets
 from llama_load.cli.files_command import add_files
-from llama_load.cli.parser import Parser
+from llama_load.cli.parser import Parser, split_dashes
 from llama_load.cli.prompts_command import add_prompts
 from llama_load.cli.record_command import add_record
 from llama_load.cli.run_command import add_run, split_run_words
 from llama_load.cli.search_command import add_search
-from llama_load.cli.serve_command import add_serve, split_server_flags
+from llama_load.cli.serve_command import add_serve
 from llama_load.cli.server_bench_command import add_server_bench
 from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
@@ -77,10 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         print(parser.format_help(), end="")
         return 0
-    own, server_flags = split_server_flags(words)
+    own, after_dashes = split_dashes(words)
     own, run_words = split_run_words(own)
     arguments, further = parser.parse_known_args(own)
-    arguments.server_flags = server_flags
+    arguments.after_dashes = after_dashes
     arguments.run_words = run_words
     if further and arguments.run is not _demo:
         arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from llama_load.errors import did_you_mean
 
 N = TypeVar("N", int, float)
+
+# Commands whose words after -- are those of another program, wherever -- stands.
+WITH_OTHERS_WORDS = ("serve", "capacity", "search", "sweep")
 
 MOST_TOKENS = 10**7
 MOST_REQUESTS = 10**7
@@ -87,6 +90,16 @@ class Parser(argparse.ArgumentParser):
             else f"; see {self.prog} --help"
         )
         self.exit(2, f"{self.prog}: {message}{see}\n")
+
+
+def split_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments of `llama-load`, and what stands after -- for a server or for locust. argparse
+    would take the first of them for an argument that is still to come."""
+    given = list(words)
+    if given[:1] and given[0] in WITH_OTHERS_WORDS and "--" in given:
+        place = given.index("--")
+        return given[:place], given[place + 1 :]
+    return given, []
 
 
 def whole_between(least: int, most: int) -> Callable[[str], int]:

@@ -37,7 +37,8 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
         description=f"Search the number of users of whom {100 * CARRIED_SHARE:g} % of the "
         "requests get their first token within 2 "
         "s and further ones within 100 ms; --goodput sets other objectives. Without a URL it "
-        f"looks for a server on {PORTS_TEXT}.",
+        f"looks for a server on {PORTS_TEXT}. What follows -- are flags of locust: workload, "
+        "lengths.",
         examples={
             "The server on this machine": "llama-load capacity",
             "Another one": "llama-load capacity http://192.168.1.20:8080",
@@ -63,7 +64,6 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_goal(capacity)
     _add_common(capacity)
-    _add_locust_words(capacity)
     capacity.set_defaults(run=_capacity)
 
     search = commands.add_parser(
@@ -94,7 +94,6 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_goal(search, is_required=True)
     _add_common(search)
-    _add_locust_words(search)
     search.set_defaults(run=_search)
 
 
@@ -136,12 +135,6 @@ def _add_goal(parser: Parser, *, is_required: bool = False) -> None:
     )
 
 
-def _add_locust_words(parser: Parser) -> None:
-    parser.add_argument(
-        "locust_words", nargs="*", metavar="-- LOCUST ARGUMENTS", help="flags of locust"
-    )
-
-
 def _add_common(parser: Parser) -> None:
     parser.add_argument(
         "--out",
@@ -170,11 +163,7 @@ def _add_common(parser: Parser) -> None:
 def _capacity(arguments: argparse.Namespace) -> int:
     from llama_load.cli.found_server import found_server
 
-    words = arguments.locust_words
     url = arguments.url
-    if url.startswith("-"):  # argparse takes the first word after -- for the URL
-        words.insert(0, url)
-        url = ""
     if url and arguments.serve:
         raise UsageError("give the server's URL or --serve, not both")
     url = url or arguments.serve or found_server("llama-load capacity")
@@ -208,7 +197,7 @@ def _settings(
     return SearchSettings(
         vary=arguments.vary,
         serve=serve,
-        locust=arguments.locust_words,
+        locust=arguments.after_dashes,
         objectives=parse_objectives(goodput),
         goal=Goal(arguments.share, arguments.max_users, arguments.probe_requests),
         seed=arguments.seed,

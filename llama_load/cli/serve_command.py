@@ -200,16 +200,6 @@ def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     serve.set_defaults(run=_serve)
 
 
-def split_server_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments of `llama-load`, and what stands after -- for the server, if this is
-    `serve`."""
-    given = list(argv)
-    if given[:1] != ["serve"] or "--" not in given:
-        return given, []
-    place = given.index("--")
-    return given[:place], given[place + 1 :]
-
-
 def _serve(arguments: argparse.Namespace) -> int:
     try:
         socket.getaddrinfo(arguments.host, arguments.port)
@@ -218,7 +208,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"--host must be an address of this machine, such as 127.0.0.1, got {arguments.host!r}"
         ) from None
     if arguments.simulated:
-        if arguments.kind is not None or arguments.server_flags:
+        if arguments.kind is not None or arguments.after_dashes:
             raise UsageError(
                 "--simulated has no model: leave out KIND and what stands after --"
             )
@@ -353,7 +343,7 @@ def _spec(arguments: argparse.Namespace, port: int) -> ServerSpec:
         kind=kind,
         model=arguments.model,
         program=arguments.program,
-        args=(*_own_flags(STARTS[kind], arguments), *arguments.server_flags),
+        args=(*_own_flags(STARTS[kind], arguments), *arguments.after_dashes),
         host=arguments.host,
         port=port,
         env=env,

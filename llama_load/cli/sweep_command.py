@@ -96,12 +96,6 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
         type=whole_between(1, 1000),
         help="without a plan: runs of each cell (default 1)",
     )
-    sweep.add_argument(
-        "locust_words",
-        nargs="*",
-        metavar="-- LOCUST ARGUMENTS",
-        help="without a plan: flags of locust",
-    )
     sweep.set_defaults(run=_sweep)
 
     perplexity = commands.add_parser(
@@ -225,10 +219,6 @@ def _plan_of_arguments(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]
     from llama_load.lab.sweep.read_plan import plan_file, plan_of, read_plan
     from llama_load.lab.sweep.short_form import plan_document
 
-    # argparse takes the first word after -- for the plan
-    if arguments.serve and arguments.plan and arguments.plan.startswith("-"):
-        arguments.locust_words.insert(0, arguments.plan)
-        arguments.plan = None
     if bool(arguments.plan) == bool(arguments.serve):
         raise UsageError(
             "llama-load sweep needs a plan or --serve, not both; llama-load sweep --help has "
@@ -242,7 +232,7 @@ def _plan_of_arguments(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]
         document = plan_document(
             arguments.serve,
             arguments.vary,
-            arguments.locust_words,
+            arguments.after_dashes,
             arguments.repeats or 1,
         )
         text = yaml.safe_dump(
@@ -256,7 +246,7 @@ def _plan_of_arguments(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]
             text.encode(),
             "sweep",
         )
-    if arguments.vary or arguments.repeats or arguments.locust_words:
+    if arguments.vary or arguments.repeats or arguments.after_dashes:
         raise UsageError(
             "--vary, --repeats and arguments of locust belong to --serve; write them into the plan"
         )

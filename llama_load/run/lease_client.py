@@ -100,6 +100,7 @@ class LeaseClient:
     under_way: set[AnswerUnderWay] = field(default_factory=set)
     open_records: dict[OpenRecord, None] = field(default_factory=dict)
     beginnings: SentBeginnings = field(default_factory=SentBeginnings)
+    other_length_field: set[str] = field(default_factory=set)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
     _measuring: bool = False
     _closing: bool = False

@@ -79,6 +79,8 @@ class Session(Protocol):
     # of ended requests, not published yet, in their order
     open_records: dict[OpenRecord, None]
     beginnings: SentBeginnings  # of answered prompts without a conversation
+    # URLs of servers that want the answer's length as max_completion_tokens
+    other_length_field: set[str]
 
     def take(self, workload: str) -> Ticket:
         """Wait for permission to send the next request, with the workload's prompt for it. When no

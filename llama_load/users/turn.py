@@ -24,6 +24,7 @@ from llama_load.targets.body import BodyOptions
 from llama_load.users.answer_check import rejected
 from llama_load.users.answer_work import fault_of
 from llama_load.users.compared_prompts import ComparedPrompt, compared
+from llama_load.users.length_field import is_refused, tell, with_other_field
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
 from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
@@ -242,16 +243,24 @@ class Sending:
         """Send the request and wait for its answer. May raise UsageError: this API's answers cannot
         be read so."""
         target = self._conversation.ticket.target
+        url = target.address.url
         self._facts = facts
         session = self._conversation.session
-        self._tries = Tries(
-            session,
-            target.address,
-            request,
-            new_reader,
-        )
+        if url in session.other_length_field:
+            request = with_other_field(request) or request
+        self._tries = Tries(session, target.address, request, new_reader)
         session.under_way.add(self)
         self._tries.run()
+        if not is_refused(self._tries.exchange):
+            return
+
+        other = with_other_field(request)
+        if other is not None:
+            if url not in session.other_length_field:
+                tell(url)
+            session.other_length_field.add(url)
+            self._tries = Tries(session, target.address, other, new_reader)
+            self._tries.run()
 
     @property
     def lease(self) -> Lease:

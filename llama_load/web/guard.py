@@ -29,6 +29,7 @@ from llama_load.options.secret_flags import secret_values
 from llama_load.options.sections.locust_section import OF_LOCUST
 from llama_load.run_folder import MANIFEST
 from llama_load.terminal import print_token
+from llama_load.web.open_page import open_by_file
 from llama_load.web.page_token import PageToken, Reply
 from llama_load.wire.address import parse_url, split_hosts
 from llama_load.wire.local_names import is_of_strangers, name_of
@@ -466,9 +467,11 @@ def _print_address(options: Any, token: PageToken) -> None:
     scheme = "https" if options.tls_cert and options.tls_key else "http"
     base = (options.web_base_path or "").rstrip("/")
     page = f"{scheme}://{name}:{options.web_port}{base}/llm"
-    which = (
-        "its token is that of --web-token"
-        if token.is_given
-        else "the URL has its token"
-    )
-    print_token(f"the page ({which}): {token.url(page)}")
+    if token.is_given:
+        print_token(f"the page (its token is that of --web-token): {page}")
+        return
+
+    # on a line of its own, which fits into 80 columns
+    print_token("the page opens with this URL, which has its token, or with Enter:")
+    print_token(token.url(page))
+    open_by_file(token.url(page))

@@ -38,12 +38,30 @@ RENEWED_S = 3600  # and gets a new one after this time
 # Of earlier runs at this port: as many as a head of a request has room for are removed.
 MOST_OLD_COOKIES = 50
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>llama-load</title>
-<body style="font:16px sans-serif;max-width:40em;margin:4em auto"><h1>llama-load</h1>
-<p>This page needs its token. Open the URL that was printed when locust started, \
-or type the token:</p>
-<form method="get"><input name="token" type="password" autocomplete="off" autofocus size="40">\
-<button>Open</button></form>
-<p>{}</p></body></html>"""
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root {{ color-scheme: light dark; --ink: #1f2933; --paper: #f5f6f8; --card: #fff;
+ --line: #c9d0d8; --blue: #2563b0; --red: #a4262c }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e6e9ed; --paper: #15181c; --card: #1f242a;
+ --line: #444d57; --blue: #6ea8e6; --red: #ff8a80 }} }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0; color: var(--ink);
+ background: var(--paper) }}
+main {{ max-width: 30rem; margin: 15vh auto 0; padding: 1.5rem 2rem; background: var(--card);
+ border: 1px solid var(--line); border-radius: 8px }}
+h1 {{ font-size: 1.25rem; margin: 0 }}
+form {{ display: flex; gap: .5rem; flex-wrap: wrap }}
+input {{ flex: 1 1 14rem }}
+input, button {{ font: inherit; padding: .4rem .7rem; border: 1px solid var(--line);
+ border-radius: 4px; color: inherit; background: transparent }}
+button {{ background: var(--blue); border-color: var(--blue); color: var(--card) }}
+p:last-child:not(:empty) {{ color: var(--red) }}
+</style>
+<main><h1>llama-load</h1>
+<p>This page needs its token. Open the URL that was printed when the run started, press Enter
+in that terminal, or type the token:</p>
+<form method="get"><input name="token" type="password" aria-label="token" autocomplete="off"
+ autofocus><button>Open</button></form>
+<p role="alert">{}</p></main></html>"""
 _GO_ON = """<!doctype html><html lang="en"><meta charset="utf-8"><title>llama-load</title>
 <meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Go on</a></html>"""
 _TEXT = (

@@ -15,9 +15,8 @@ import pytest
 
 import llama_load
 from llama_load.cli.main import command_parser
-from llama_load.cli.parser import Parser
+from llama_load.cli.parser import Parser, split_dashes
 from llama_load.cli.run_command import split_run_words
-from llama_load.cli.serve_command import split_server_flags
 from llama_load.failure_kind import FailureKind
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.verdict_words import WORDS
@@ -418,7 +417,7 @@ def test_every_subcommand_has_examples_that_parse(
             assert parser.prog in command
             continue
         assert " ".join(words).startswith(parser.prog)
-        own, _ = split_run_words(split_server_flags(words[1:])[0])
+        own, _ = split_run_words(split_dashes(words[1:])[0])
         arguments, further = command_parser().parse_known_args(own)
         assert arguments.run is parser.get_default("run")
         assert not further or parser.prog == "llama-load demo"

@@ -155,6 +155,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("web/experiments.py", "file"): (1, OURS),
     ("wire/limits.py", "file"): (1, KERNEL),
     ("wire/priority.py", "file"): (2, KERNEL),
+    ("users/length_field.py", "json"): (1, OURS),
     ("workloads/custom.py", "json"): (1, ENTRY),
     ("workloads/data_files.py", "json"): (
         3,

@@ -16,8 +16,8 @@ from locust.argument_parser import get_parser
 
 from llama_load import LlamaUser
 from llama_load.cli.main import command_parser
+from llama_load.cli.parser import split_dashes
 from llama_load.cli.run_command import _parts_of_words, split_run_words
-from llama_load.cli.serve_command import split_server_flags
 from llama_load.options.options import read_options
 from tests.conftest import REPOSITORY
 from tests.repository.source import nodes_of, package_files
@@ -103,11 +103,15 @@ def locust_words(words: list[str]) -> None:
 
 
 def commands_of(page: Path) -> Iterator[str]:
-    """The commands of a page's blocks that are whole, or continue its `locust …`: one of ours, up
+    """The commands of a page's blocks that are whole, or continue its `llama-load run …`: one of ours, up
     to a comment or a pipe."""
     text = text_of(page)
     general = next(
-        iter(re.findall(r"(?:`locust … ` continues|All continue)\s`([^`]+)`", text)),
+        iter(
+            re.findall(
+                r"(?:`llama-load run … ` continues|All continue)\s`([^`]+)`", text
+            )
+        ),
         None,
     )
     for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
@@ -117,7 +121,9 @@ def commands_of(page: Path) -> Iterator[str]:
                 r"\b2?S\b", "8", re.split(r" {3,}\S| +# | \| | > | && ", line)[0]
             )
             if general:
-                line = re.sub(r"^(?:locust )?… (?=-)", lambda _: f"{general} ", line)
+                line = re.sub(
+                    r"^(?:llama-load run )?… (?=-)", lambda _: f"{general} ", line
+                )
             if line.startswith(("locust ", "llama-load ")) and "…" not in line:
                 yield line
 
@@ -138,7 +144,7 @@ def test_a_command_of_a_page_parses(command: str, page: str) -> None:
     if words[0] == "locust":
         locust_words(words[1:])
         return
-    own, after = split_server_flags(words[1:])
+    own, after = split_dashes(words[1:])
     own, of_run = split_run_words(own)
     if of_run:
         url, workload, flags = _parts_of_words(of_run)
@@ -150,8 +156,8 @@ def test_a_command_of_a_page_parses(command: str, page: str) -> None:
         locust_words(further)
     else:
         assert not further, f"{page}: {further}"
-    if words[1] == "search":
-        locust_words(list(after))
+    if words[1] in ("search", "capacity", "sweep"):
+        locust_words(after)
 
 
 # ---------------------------------------------------------------------- locustfiles

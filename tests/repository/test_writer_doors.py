@@ -25,6 +25,7 @@ OTHERS = {
     "lab/sweep/running_server.py": "redacted lines of a log",
     "lab/sweep/run_cell.py": "the log of a run, which redacts what it prints",
     "lab/run_forker.py": "exit codes for its parent",
+    "web/open_page.py": "the page's token, for the browser of this user alone",
     "web/experiments.py": "the log of a command, which redacts what it prints",
     "serving/registry.py": "redacted commands, for the owner alone",
     "serving/supervisor.py": "the output of servers, and events for its parent",

@@ -9,7 +9,7 @@ import pytest
 import xllamacpp
 
 from llama_load.cli.main import command_parser, main
-from llama_load.cli.serve_command import split_server_flags
+from llama_load.cli.parser import split_dashes
 from llama_load.serving.embedded_flags import apply_flags
 
 
@@ -38,11 +38,11 @@ def test_a_port_that_is_taken_is_named(
 
 
 def test_what_stands_after_the_dashes_is_the_servers() -> None:
-    assert split_server_flags(["serve", "vllm", "--", "--x", "--", "1"]) == (
+    assert split_dashes(["serve", "vllm", "--", "--x", "--", "1"]) == (
         ["serve", "vllm"],
         ["--x", "--", "1"],
     )
-    assert split_server_flags(["demo", "--", "-u", "1"]) == (
+    assert split_dashes(["demo", "--", "-u", "1"]) == (
         ["demo", "--", "-u", "1"],
         [],
     )
