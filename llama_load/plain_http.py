@@ -121,7 +121,8 @@ def tls_context(
 
 
 class Session:
-    """Requests with the same headers and TLS context."""
+    """Requests with the same headers and TLS context. `connected_in_ms`: the shortest time in which
+    one of them opened its connection; None: none has."""
 
     def __init__(
         self,
@@ -130,12 +131,13 @@ class Session:
     ) -> None:
         self._headers = headers
         self._tls = None if tls is None else cache(tls)
+        self.connected_in_ms: float | None = None
 
     def get(
         self, url: str, *, within_s: float = WITHIN_S, most_bytes: int = MOST_BYTES
     ) -> Answer:
         """See `request`."""
-        return request(
+        answer = request(
             "GET",
             url,
             self._headers,
@@ -143,6 +145,7 @@ class Session:
             most_bytes=most_bytes,
             tls=self._tls,
         )
+        return self._timed(answer)
 
     def post(
         self,
@@ -156,7 +159,7 @@ class Session:
 
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
         about = (("Content-Type", "application/json"),)
-        return request(
+        answer = request(
             "POST",
             url,
             self._headers,
@@ -166,6 +169,13 @@ class Session:
             most_bytes=MOST_BYTES,
             tls=self._tls,
         )
+        return self._timed(answer)
+
+    def _timed(self, answer: Answer) -> Answer:
+        shortest = self.connected_in_ms
+        if shortest is None or answer.connected_in_ms < shortest:
+            self.connected_in_ms = answer.connected_in_ms
+        return answer
 
 
 def _message(

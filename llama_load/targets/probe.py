@@ -124,7 +124,6 @@ class Probe:
         self.settings = settings
         self.session = Session(settings.headers, settings.tls.context)
         self._tokens: Tokenization | None = None
-        self._connected_in_ms: list[float] = []
 
     def get(
         self, path: str, *, needed: bool = True, place: Address | None = None
@@ -154,7 +153,6 @@ class Probe:
             raise UsageError(
                 f"cannot reach {self.address.url}: {reason}; is the server running there?"
             ) from None
-        self._connected_in_ms.append(response.connected_in_ms)
         if response.status == 400 and needed:  # as nginx answers
             self._refuse_scheme("https")
         if 300 <= response.status < 400 and "location" in response.headers and needed:
@@ -213,7 +211,7 @@ class Probe:
             chat_template_sha256=_digest_or_none(props.get("chat_template")),
             sampling=settings(defaults.get("params"), SAMPLING),
             head_tokens=head,
-            round_trip_ms=min(self._connected_in_ms, default=None),
+            round_trip_ms=self.session.connected_in_ms,
         )
         signs = replace(
             signs, props=props, form=self._tokens.form if self._tokens else None
