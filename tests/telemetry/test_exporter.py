@@ -91,7 +91,9 @@ def test_only_who_has_the_token_reads_it() -> None:
         ("evil.example#localhost", b"403"),
         ("localhost:9101", b"200"),
         ("[::1]:9101", b"200"),
-        ("my-machine", b"200"),
+        (socket.gethostname(), b"200"),
+        ("my-machine", b"403"),
+        ("printer.local", b"403"),
     ],
 )
 def test_no_page_of_others_reads_it_without_a_token(host: str, status: bytes) -> None:
