@@ -26,10 +26,12 @@ def attacker(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_strangers_find_nothing() -> None:
+    """Catches a head, message or body that no test of one listener has, and that breaks a bound."""
     done = attacker("--seconds", f"{SECONDS:g}", "--seed", str(1_000_000 * SEED))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_mends_that_are_undone_are_found() -> None:
+    """Catches an attacker that has become blind to a kind of hole."""
     done = attacker("--planted")
     assert done.returncode == 0, done.stdout + done.stderr

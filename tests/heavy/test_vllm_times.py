@@ -17,7 +17,8 @@ FLAG = "--enable-per-request-metrics"
 def test_its_own_times_are_in_where_the_time_went(
     run_locust: Callable[..., Finished], start_vllm: Callable[..., Server]
 ) -> None:
-    """Twice as many users as it answers at a time: half of them wait in its queue."""
+    """Twice as many users as it answers at a time: half of them wait in its queue. Catches times
+    that vLLM reports by another name or in another unit."""
     server = start_vllm(FLAG, "--max-num-seqs", "4")
     flags = ("-u", "8", "--num-prompts", "32", "--max-tokens", "32")
     run = run_locust(server.url, *flags)
@@ -45,6 +46,7 @@ def test_its_own_times_are_in_where_the_time_went(
 def test_without_the_flag_the_preflight_names_it(
     run_locust: Callable[..., Finished], vllm: Server
 ) -> None:
+    """Catches a vLLM that reports them without being asked."""
     run = run_locust(vllm.url, "--num-prompts", "4", "--max-tokens", "8")
     printed = " ".join(run.err.split())
     assert f"{FLAG} reports those of each answer" in printed

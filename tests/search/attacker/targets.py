@@ -205,7 +205,7 @@ def _makes_room(count: int) -> None:
             while sum(pair.client_is_slow for pair in [*running.relay._pairs]) < count:
                 if time.monotonic() > until_s:
                     return  # a slow machine has sent nothing yet
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks
             with connected(running.port) as client:
                 client.settimeout(10)
                 said = b""
