@@ -47,6 +47,8 @@ _LASTING = frozenset(
         "buffered_ratio",
         "held_back_ratio",
         "stretched_stream_ratio",
+        "early_first_ratio",
+        "second_group_ratio",
         "count_gap_ratio",
         "uncounted_ratio",
     )

@@ -52,7 +52,7 @@ class TableLimits:
 
 
 # A whole table of requests: a million answers with 200 gaps each have 270 million cells and 1.5 GB.
-WHOLE_TABLE = TableLimits(cells=500_000_000, decoded_bytes=4 << 30)
+WHOLE_TABLE = TableLimits(cells=550_000_000, decoded_bytes=4 << 30)
 
 
 @dataclass(frozen=True, slots=True)

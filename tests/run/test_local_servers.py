@@ -114,9 +114,8 @@ def test_a_server_that_dies_ends_the_run_with_its_last_words(
         for check in done.summary["llama_load"]["verdict"]["checks"]
         if check["name"] == "server_endings"
     )
-    assert (
-        check["text"]
-        == "the companion sleep ended (killed by SIGKILL), so the server was stopped"
+    assert check["text"].startswith(
+        "the companion sleep ended (killed by SIGKILL), so the server was stopped"
     )
     assert done.summary["llama_load"]["verdict"]["word"] == "INCOMPLETE"
     assert "no server is left; the run ends" in done.err

@@ -50,6 +50,8 @@ OK = 200
 # The stop string of two tokens that such answers end at.
 STOP_BYTES = 8
 CONNECTED_NS, HANDSHAKE_NS, SENT_NS = 300_000, 250_000, 350_000
+# Of every request; it is in no latency.
+USUAL_DELAY_NS = CONNECTED_NS - HANDSHAKE_NS
 
 
 class NoPool:

@@ -128,10 +128,7 @@ class CachingDeclared(Oddity):
 
 
 class CommonBeginning(Oddity):
-    """Prompts of one's own begin alike, for a tenth of their length, and nothing is cached; of a
-    server that does not say so it is not known."""
-
-    checks = ("common_beginning_ratio",)
+    """Prompts of one's own begin alike, for a tenth of their length, and nothing is cached."""
 
     @classmethod
     def fits(cls, case: Case) -> bool:

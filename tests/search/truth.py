@@ -17,7 +17,7 @@ prompts with the chat template. So the truth is
   TPOT the server's time per token from the first shown token to the last one, whether those between
   are shown or not;
 - for a client that pauses, reads or sends late: the instants at the server under the load that was
-  planned.
+  planned. What a client always takes for itself before it sends is in no latency.
 
 A printed figure is off by |printed / true - 1|. Not compared: figures that are not printed
 (percentiles of too few values), and those that the report marks.
@@ -36,6 +36,7 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import Summary
 from tests.search.answers import Answer
 from tests.search.case import Case
+from tests.search.client import USUAL_DELAY_NS
 from tests.search.loop import Played
 
 # Latencies under --goodput, ms.
@@ -82,7 +83,7 @@ def true_figures(case: Case, played: Played) -> Figures:
 def _seconds(answers: Sequence[Answer]) -> float:
     return (
         max(answer.end_ns for answer in answers)
-        - min(answer.start_ns for answer in answers)
+        - min(answer.start_ns + USUAL_DELAY_NS for answer in answers)
     ) / 1e9
 
 
@@ -101,7 +102,7 @@ def _figures(
         answer.instants if answer.shown is None else answer.instants[answer.shown]
         for answer in answers
     ]
-    starts = [answer.start_ns for answer in answers]
+    starts = [answer.start_ns + USUAL_DELAY_NS for answer in answers]
     ttft_ms = (
         np.array(
             [instants[0] - start for instants, start in zip(shown, starts, strict=True)]

@@ -231,7 +231,7 @@ def test_the_key_goes_only_where_it_was_given_for(page: Page) -> None:
         )
         assert other.headers == []
         page.refuses(
-            "is not an LLM server",
+            "no API of an LLM server is found",
             host=other.url,
             api_key="sk-another-key-typed",
             header="X-Other: 1",
