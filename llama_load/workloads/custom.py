@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import tee
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.expect import Expect
-from llama_load.workloads.huggingface import HUB
+from llama_load.workloads.huggingface import data_file
 from llama_load.workloads.line_fields import Fields, line_fields
 from llama_load.workloads.line_messages import ASKS, read_line
 from llama_load.workloads.openai_messages import talk_of_read
@@ -93,15 +92,10 @@ class Custom:
             )
         if request.dataset_path is None:
             raise UsageError(
-                f"custom.py needs a JSONL file: give it with --dataset-path, each line {LAYOUT}"
+                f"custom.py needs a data file: give it with --dataset-path, each line {LAYOUT}"
             )
-        if request.dataset_path.startswith(HUB):
-            raise UsageError(
-                "custom.py reads a JSON Lines file; use sharegpt_chat.py for a Hugging Face data "
-                "set"
-            )
-        path = Path(request.dataset_path)
-        file = DataFile(path, LAYOUT)
+        path = request.dataset_path
+        file = data_file(path, LAYOUT)
         if not len(file):
             raise UsageError(
                 f"the data set {path} is empty; each line must be {LAYOUT}"
@@ -137,7 +131,7 @@ class Custom:
                 "slots, or send them anyway with --keep-long-prompts"
             )
         data = PromptFileFacts(
-            path=str(path),
+            path=path,
             sha256=file.sha256,
             prompts=len(file),
         )

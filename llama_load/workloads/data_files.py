@@ -8,12 +8,13 @@ import json
 import mmap
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, open_foreign
@@ -82,10 +83,10 @@ class DataFile:
     ) -> None:
         """`layout` completes the message "this is JSON, but not …", `what` says what it is, and
         `flag` gives it. UsageError: the file is missing, empty or not JSON."""
-        self._path = path
+        self._path: Path | str = path
         self._layout = layout
         whole = _mapped(path, what, flag)
-        self.sha256 = hashlib.sha256(whole).hexdigest()
+        self.sha256: str | UnsetType = hashlib.sha256(whole).hexdigest()
         self._what = "line"
         self._lines: array[int] | None = None
         self._entries: Sequence[msgspec.Raw | memoryview] = []
@@ -98,12 +99,32 @@ class DataFile:
                 f"the {what} {path} is not valid JSON in UTF-8: {error}"
             ) from None
 
+    @classmethod
+    def of_rows(
+        cls, rows: Iterable[Mapping[str, Any]], name: str, layout: str
+    ) -> DataFile:
+        """The rows of a data set that is no file. UsageError: there are too many bytes of them."""
+        from llama_load.workloads.file_forms import lines_of_rows
+
+        file = object.__new__(cls)
+        file._path = name
+        file._layout = layout
+        file.sha256 = UNSET
+        try:
+            table = lines_of_rows(rows)
+        except TooLarge as error:
+            raise UsageError(f"the data set {name} cannot be read: {error}") from None
+        file._lines = table.numbers
+        file._what = table.what
+        _, file._entries = _lines(table.data, 0)
+        return file
+
     def _read(self, whole: mmap.mmap | bytes) -> None:
         if whole[:1] not in _BEGINS_OF_JSON:
             from llama_load.workloads.file_forms import json_lines, unpacked
 
             whole = unpacked(whole)
-            table = json_lines(whole, self._path)
+            table = json_lines(whole, Path(self._path))
             if table is not None:
                 self._lines = table.numbers
                 self._what = table.what

@@ -11,7 +11,7 @@ import re
 import tempfile
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,11 @@ def json_lines(data: Buffer, path: Path) -> JsonLines | None:
         raise UsageError("it is no Parquet file, which begin with PAR1")
     text = _csv_text(data, path)
     return None if text is None else _written_lines(_csv_rows(text), "line")
+
+
+def lines_of_rows(rows: Iterable[Mapping[str, Any]]) -> JsonLines:
+    """Rows of a data set. TooLarge: they have too many bytes."""
+    return _written_lines(enumerate(rows, start=1), "row")
 
 
 def _written_lines(

@@ -1,9 +1,9 @@
 """Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders), read with the
 package `datasets`.
 
-A spec is `hf:REPO` or `hf:REPO:split` (default: train). REPO may also be a local file or folder,
-read without network. `datasets` is imported when a data set is opened, because that takes a second.
-It keeps its cache in `HF_HOME`.
+A spec is `hf:REPO`, `hf:REPO:split` (default: train) or `hf:REPO:configuration:split`. REPO may
+also be a local file or folder, read without network. `datasets` is imported when a data set is
+opened, because that takes a second. It keeps its cache in `HF_HOME`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.foreign_files import open_foreign
 from llama_load.foreign_text import printable
-from llama_load.workloads.data_files import MOST_DATA_BYTES, PIECE_BYTES
+from llama_load.workloads.data_files import MOST_DATA_BYTES, PIECE_BYTES, DataFile
 from llama_load.workloads.prompt import DataFacts
 
 HUB = "hf:"
 DEFAULT_SPLIT = "train"
 # Images are chosen among this many: enough variety for a small download.
 IMAGE_POOL = 256
+# Of prompts and conversations that are sent in their order.
+MOST_HUB_ROWS = 20_000
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
 # Of one image.
 MOST_IMAGE_BYTES = 256 * 2**20
@@ -39,8 +42,9 @@ class DataSet:
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
-        self._source, split = _source_and_split(spec)
-        self._rows: Any = self._loaded(split)
+        place = place_of(spec)
+        self._source = place.source
+        self._rows: Any = self._loaded(place)
         names = self._rows.column_names
         self.columns = list(
             next(self._read(self._rows), {}) if names is None else names
@@ -98,7 +102,7 @@ class DataSet:
         random.Random(seed).shuffle(pool)
         return [self._file(image) for image in pool[:count]]
 
-    def _loaded(self, split: str) -> Any:
+    def _loaded(self, place: Place) -> Any:
         local = Path(self._source)
         if not local.exists() and (
             not self.spec.startswith(HUB) or self._source.startswith(("/", "."))
@@ -122,13 +126,15 @@ class DataSet:
                     )
                 builder = datasets.load_dataset_builder(kind, data_files=str(local))
             else:
-                builder = datasets.load_dataset_builder(self._source)
+                builder = datasets.load_dataset_builder(
+                    self._source, place.configuration
+                )
             # What is checked is what is opened: the README of a folder or repository may name any
             # file or URL. What the package has prepared in its cache has none.
             for files in (builder.config.data_files or {}).values():
                 for file in files:
                     self._check_place(str(file), "file")
-            rows = builder.as_streaming_dataset(split=split)
+            rows = builder.as_streaming_dataset(split=place.split)
             # Keep images encoded; only data sets with declared columns can have any.
             return rows.decode(False) if rows.features else rows
         except UsageError:
@@ -207,9 +213,18 @@ class DataSet:
         )
 
 
-def _source_and_split(spec: str) -> tuple[str, str]:
-    """Repository or path, and split: "lmms-lab/chat", "test" for hf:lmms-lab/chat:test. A file name
-    may contain a colon."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repository or path, a configuration (subset) of it, and a split."""
+
+    source: str
+    configuration: str | None = None
+    split: str = DEFAULT_SPLIT
+
+
+def place_of(spec: str) -> Place:
+    """hf:lmms-lab/chat:test is the split test, hf:lmms-lab/chat:small:test that of the
+    configuration small. A file name may contain a colon."""
     source = spec.removeprefix(HUB)
     if not source:
         raise UsageError(
@@ -218,8 +233,19 @@ def _source_and_split(spec: str) -> tuple[str, str]:
         )
     name, colon, split = source.rpartition(":")
     if not colon or Path(source).exists():
-        return source, DEFAULT_SPLIT
-    return name, split or DEFAULT_SPLIT
+        return Place(source)
+    repository, colon, configuration = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return Place(name, None, split or DEFAULT_SPLIT)
+    return Place(repository, configuration or None, split or DEFAULT_SPLIT)
+
+
+def data_file(spec: str, layout: str) -> DataFile:
+    """A file, or the first rows of a data set of the Hub. UsageError: it cannot be read."""
+    if not spec.startswith(HUB):
+        return DataFile(Path(spec), layout)
+    rows = islice(DataSet(spec).rows(), MOST_HUB_ROWS)
+    return DataFile.of_rows(rows, spec, layout)
 
 
 def _pictures(value: Any) -> list[bytes | str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.prompt import (
     DataFacts,
     DataReading,
@@ -18,8 +17,10 @@ from llama_load.workloads.prompt import (
     Prompt,
     chained,
 )
-from llama_load.workloads.talk_files import TalkFile, read_talks
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
+
+if TYPE_CHECKING:
+    from llama_load.workloads.talk_files import TalkFile
 
 SAMPLE = "datasets/agent_messages.jsonl"
 
@@ -52,15 +53,11 @@ class Conversations:
 
         The requests of a conversation are consecutive; the last one is cut at `num_prompts`.
         """
-        if request.dataset_path is not None and request.dataset_path.startswith(HUB):
-            raise UsageError(
-                "conversations.py reads files: download the data set first (llama-load datasets "
-                "fetch)"
-            )
+        # Its readers of six layouts: other workloads do without.
+        from llama_load.workloads.talk_files import read_talks
+
         file = read_talks(
-            bundled(SAMPLE)
-            if request.dataset_path is None
-            else Path(request.dataset_path),
+            bundled(SAMPLE) if request.dataset_path is None else request.dataset_path,
             request,
         )
         writer = TalkWriter(request)
@@ -102,7 +99,7 @@ class Conversations:
             replaced=left_out,
             shortened=sum(chat.missing > 0 for chat in chats),
             shared_tokens=file.shared_tokens,
-            reading=DataReading(ignored=file.ignored),
+            reading=DataReading(ignored=file.ignored, left_out=file.left_out),
         )
 
 
@@ -122,7 +119,7 @@ def _at_speed(chat: Chat, speed: float) -> Chat:
 def _facts(file: TalkFile) -> TalkFacts:
     talks = file.talks
     return TalkFacts(
-        path=str(file.path),
+        path=file.path,
         sha256=file.sha256,
         layout=file.layout,
         conversations=len(talks),

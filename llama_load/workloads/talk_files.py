@@ -4,27 +4,33 @@ understood is refused by its line."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from llama_load.errors import UsageError
-from llama_load.workloads.data_files import DataFile
+from llama_load.workloads.huggingface import data_file
 from llama_load.workloads.line_fields import Fields, line_fields
 from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.otel_spans import talks_of_spans
 from llama_load.workloads.prompt import PlanRequest
 from llama_load.workloads.talks import Talk
 from llama_load.workloads.text_files import files_digest, folder_files
+from llama_load.workloads.tracelab import KEY as TRACELAB_KEY
+from llama_load.workloads.tracelab import sessions
 from llama_load.workloads.weka_traces import talk_of_trace, trace_text
 
 OPENAI = "OpenAI messages"
 SHAREGPT = "ShareGPT"
 OTEL = "OpenTelemetry spans"
 WEKA = "kv-cache-tester trace"
+TRACELAB = "TraceLab"
 LAYOUT = (
     'a conversation: {"messages": [{"role", "content"}, …]} of OpenAI, {"conversations": '
     '[{"from", "value"}, …]} of ShareGPT, '
@@ -38,11 +44,12 @@ _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 class TalkFile:
     """The conversations of a file or folder, in their order, and their layout."""
 
-    path: Path
-    sha256: str
+    path: str
+    sha256: str | UnsetType
     layout: str
     talks: list[Talk]
     ignored: tuple[str, ...] = ()  # names of fields that change no request
+    left_out: Counter[str] = field(default_factory=Counter)  # by reason
 
     @property
     def shared_tokens(self) -> int | None:
@@ -56,34 +63,39 @@ class TalkFile:
         return None if len(openings) < len(self.talks) else 0
 
 
-def read_talks(path: Path, request: PlanRequest) -> TalkFile:
-    """Reads a file, or a folder of one JSON object per file. UsageError: it cannot be read, or has
-    another layout."""
+def read_talks(source: Path | str, request: PlanRequest) -> TalkFile:
+    """Reads a file, a folder of one JSON object per file, or a data set of the Hub. UsageError: it
+    cannot be read, or has another layout."""
+    path = Path(source)
     paths = (
         folder_files(path, lambda file: file.parent == path and file.suffix == ".json")
         if path.is_dir()
-        else [path]
+        else [source]
     )
     if not paths:
         raise UsageError(
             f"the folder {path} contains no .json file; give a file or a folder of conversations"
         )
-    files = [DataFile(file, LAYOUT) for file in paths]
+    files = [data_file(str(file), LAYOUT) for file in paths]
+    entries = chain.from_iterable(file.decoded(_ANYTHING) for file in files)
     first, where = next(files[0].decoded(_ANYTHING), ({}, str(path)))
     fields = line_fields(request.traffic.columns)
     layout, read = _reader(first, request, where, fields)
+    left_out: Counter[str] = Counter()
     talks: list[Talk] = []
-    for file in files:
-        for entry, place in file.decoded(_ANYTHING):
-            talks += read(entry, str(len(talks) + 1), place)
+    is_tracelab = layout == TRACELAB
+    for entry, place in sessions(entries, left_out) if is_tracelab else entries:
+        talks += read(entry, str(len(talks) + 1), place)
     if not talks:
         raise UsageError(f"the data set {path} contains no conversation")
+    digests = [str(file.sha256) for file in files if file.sha256]
     return TalkFile(
-        path,
-        files_digest([file.sha256 for file in files]),
+        str(source),
+        files_digest(digests) if digests else UNSET,
         layout,
         talks,
         tuple(fields.ignored),
+        left_out,
     )
 
 
@@ -94,9 +106,10 @@ def _reader(
     conversations."""
     if "resourceSpans" in first or "resource_spans" in first:
         return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
-    if isinstance(first.get("requests"), list):
+    layout = TRACELAB if TRACELAB_KEY in first else WEKA
+    if layout == TRACELAB or isinstance(first.get("requests"), list):
         text = trace_text(first, request, where)
-        return WEKA, lambda entry, name, where: [
+        return layout, lambda entry, name, where: [
             talk_of_trace(entry, name, text, where)
         ]
     layout = SHAREGPT if "conversations" in first else OPENAI

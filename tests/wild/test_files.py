@@ -71,6 +71,7 @@ def requests(
     sent = {
         "texts": [prompt.text for prompt in prompts],
         "lengths": [prompt.max_tokens for prompt in prompts],
+        "tokens": [prompt.prompt_tokens for prompt in prompts],
         "delays_s": [prompt.delay_s for prompt in prompts],
         "answers": [prompt.answer for prompt in prompts],
         "fields": [dict(prompt.fields) for prompt in prompts],

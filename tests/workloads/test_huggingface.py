@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +18,10 @@ import pytest
 from PIL import Image
 
 from llama_load.errors import UsageError
-from llama_load.workloads.huggingface import DataSet
+from llama_load.workloads.custom import Custom
+from llama_load.workloads.huggingface import DataSet, Place, place_of
 from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.recorded import Conversations
 from llama_load.workloads.sharegpt import ShareGPT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -324,3 +327,43 @@ def test_a_linked_data_set_and_a_readme_that_names_its_files_are_read(
     (tmp_path / "one.jsonl").symlink_to(folder / "a.jsonl")
     for place in (folder, tmp_path / "elsewhere", tmp_path / "one.jsonl"):
         assert list(DataSet(str(place)).rows()) == [{"x": 1}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ("hf:a/b", Place("a/b", None, "train")),
+        ("hf:a/b:test", Place("a/b", None, "test")),
+        ("hf:a/b:small:test", Place("a/b", "small", "test")),
+        ("hf:a/b:small:", Place("a/b", "small", "train")),
+    ],
+)
+def test_a_spec_has_a_configuration_and_a_split(spec: str, place: Place) -> None:
+    assert place_of(spec) == place
+
+
+def test_a_configuration_is_a_set_of_files_of_its_own(tmp_path: Path) -> None:
+    """As the README of a repository declares them; custom.py and conversations.py read it, too."""
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: small\n  data_files: small.jsonl\n"
+        "- config_name: large\n  data_files: large.jsonl\n---\n"
+    )
+    for name in ("small", "large"):
+        (tmp_path / f"{name}.jsonl").write_text(
+            f'{{"prompt": "Name a {name} river."}}\n'
+        )
+    request = PlanRequest(
+        num_prompts=1,
+        fill=False,
+        warmup=0,
+        seed=0,
+        counter=Words(),
+        dataset_path=f"hf:{tmp_path}:large:train",
+    )
+    for workload in (Custom(), Conversations()):
+        found = workload.plan(request)
+        assert [prompt.text for prompt in found.measured] == ["Name a large river."]
+        assert found.facts.dataset.path == f"hf:{tmp_path}:large:train"
+    unknown = replace(request, dataset_path=f"hf:{tmp_path}:huge:train")
+    with pytest.raises(UsageError, match="huge"):
+        Custom().plan(unknown)

@@ -18,7 +18,7 @@ import msgspec
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign_json
-from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet
+from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet, place_of
 from llama_load.workloads.sharegpt import Conversations
 
 # The package `datasets` stores local files under these names; they are not data sets of the Hub.
@@ -111,10 +111,10 @@ def fetch(spec: str) -> tuple[int, list[str]]:
     Returns its number of rows and its columns. UsageError: it is not a Hub spec, cannot be reached,
     or does not exist.
     """
-    source, _, split = spec.removeprefix(HUB).partition(":")
-    if not spec.startswith(HUB) or Path(source).expanduser().exists():
+    place = place_of(spec)
+    if not spec.startswith(HUB) or Path(place.source).expanduser().exists():
         raise UsageError(
-            f"{spec} is not on the Hugging Face Hub; fetch takes hf:OWNER/NAME, "
+            f"{spec} is not on the Hugging Face Hub; fetch takes hf:OWNER/NAME[:SPLIT], "
             "and local files need no fetching"
         )
 
@@ -122,7 +122,9 @@ def fetch(spec: str) -> tuple[int, list[str]]:
     import datasets
 
     try:
-        rows = datasets.load_dataset(source, split=split or DEFAULT_SPLIT)
+        rows = datasets.load_dataset(
+            place.source, place.configuration, split=place.split
+        )
     except (
         Exception
     ) as error:  # the Hub's, Arrow's and the disk's errors pass through the package

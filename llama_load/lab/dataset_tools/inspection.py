@@ -19,8 +19,10 @@ from llama_load.errors import UsageError
 from llama_load.lab.dataset_tools.histogram import histogram
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter, batches
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.data_files import ASSISTANT, DataFile, Turn, messages
+from llama_load.workloads.data_files import ASSISTANT, DataFile
 from llama_load.workloads.huggingface import HUB, DataSet
+from llama_load.workloads.line_fields import OUTPUT_TOKENS, line_fields
+from llama_load.workloads.line_messages import read_line
 from llama_load.workloads.prompt import PlanRequest
 from llama_load.workloads.sharegpt import (
     COLUMNS,
@@ -209,31 +211,25 @@ def _share_text(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "–"
 
 
-class _Entry(msgspec.Struct):
-    """The fields that distinguish the layouts."""
-
-    prompt: str | None = None
-    messages: list[Turn] | None = None
-    conversations: Any = None
-    output_tokens: int | None = None
-
-
 def _custom(file: DataFile) -> bool:
     """Whether these are custom prompts.
 
-    Messages are if they end with a question, or set the answer's length.
+    Messages are if they end with a question, or set the answer's length. What is not understood is
+    refused by the reader of conversations.
     """
     if not len(file):
         return False
 
-    entry = file.decode(0, msgspec.json.Decoder(_Entry))
-    if entry.messages is None:
-        return entry.prompt is not None and entry.conversations is None
-    if entry.output_tokens is not None:
-        return True
-
-    history = messages(entry.messages)
-    return not history or history[-1].role != ASSISTANT
+    first = file.decode(0, msgspec.json.Decoder(dict[str, Any]))
+    try:
+        line = read_line(first, file.where(0), line_fields())
+    except UsageError:
+        return False
+    if "conversations" in first:
+        return False
+    has_list = "messages" in first or "conversation" in first
+    ends_with_answer = line["messages"][-1]["role"] == ASSISTANT
+    return not has_list or OUTPUT_TOKENS in line or not ends_with_answer
 
 
 def _inspected_prompts(

@@ -57,8 +57,8 @@ PROMPT_FLAGS = (
         Kind.DATA_SET,
         TRAFFIC,
         "",
-        "conversations: a ShareGPT or messages file (.json, .jsonl, .parquet) or hf:REPO[:split] "
-        "(default: the bundled sample)",
+        "prompts or conversations: JSON, JSON Lines, CSV or Parquet (also .gz, .zst), or "
+        "hf:REPO[:configuration][:split] (default: the bundled sample)",
         begins="Prompts and data",
         title="Data set",
         workloads=(SHAREGPT, CUSTOM, CONVERSATIONS),
