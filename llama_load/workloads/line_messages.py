@@ -179,7 +179,9 @@ def _with_role(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(role, str):
         message["role"] = ROLES_OF_SPEAKERS.get(role.lower(), role)
     images = message.pop("images", None)
-    return message if images is None else _with_images(message, images)
+    if images is None:
+        return message
+    return _with_images(message, images)
 
 
 def _with_images(message: dict[str, Any], images: Any) -> dict[str, Any]:

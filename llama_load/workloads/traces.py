@@ -166,7 +166,9 @@ def span_and_rate(count: int, span_s: float) -> str:
 
 def _in_full(number: float, digits: int = 3) -> str:
     """In full where it is large: 3,600 and not 3.6e+03."""
-    return f"{number:,.0f}" if number >= 10**digits else f"{number:.{digits}g}"
+    if number >= 10**digits:
+        return f"{number:,.0f}"
+    return f"{number:.{digits}g}"
 
 
 class _Rows:
@@ -286,7 +288,9 @@ def _finite_number(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return number
 
 
 def _tokens(value: Any, name: str, where: str) -> int | None:
