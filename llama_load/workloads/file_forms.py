@@ -108,7 +108,13 @@ def _unpacked_whole(stream: Any, form: str) -> Buffer:
 
 def _mapped(file: Any, size: int) -> Buffer:
     file.flush()
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    if not size:
+        return b""
+    return mmap.mmap(
+        file.fileno(),
+        0,
+        access=mmap.ACCESS_READ,
+    )
 
 
 def _check_size(size: int) -> None:
@@ -125,7 +131,9 @@ def json_lines(data: Buffer, path: Path) -> JsonLines | None:
     if path.suffix.lower() == ".parquet":
         raise UsageError("it is no Parquet file, which begin with PAR1")
     text = _csv_text(data, path)
-    return None if text is None else _written_lines(_csv_rows(text), "line")
+    if text is None:
+        return None
+    return _written_lines(_csv_rows(text), "line")
 
 
 def lines_of_rows(rows: Iterable[Mapping[str, Any]]) -> JsonLines:

@@ -171,7 +171,9 @@ def without_unit(name: str) -> tuple[str, str | None]:
     if found is None:
         return name, None
     unit = found[1].lower()
-    return name[: found.start()], "s" if unit.startswith("s") else unit
+    if unit.startswith("s"):
+        unit = "s"
+    return name[: found.start()], unit
 
 
 class Fields:

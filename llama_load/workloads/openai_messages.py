@@ -279,7 +279,9 @@ def _delay(given: Any, where: str) -> float | None:
 
 
 def _count(message: Mapping[str, Any], key: str, where: str) -> int | None:
-    return count_of(message[key], key, where) if key in message else None
+    if key not in message:
+        return None
+    return count_of(message[key], key, where)
 
 
 def _text(value: Any) -> str | None:

@@ -184,7 +184,9 @@ class Conversations:
         if not self._column:
             return self._file.decode(place, _OUTLINE).turns
         turns = self._file.decode(place, _OBJECT).get(self._column)
-        return len(turns) if isinstance(turns, list) else 0
+        if not isinstance(turns, list):
+            return 0
+        return len(turns)
 
     def _none_found(self, path: Path) -> str:
         """Why there is no conversation, and which workload sends such a file."""

@@ -270,7 +270,9 @@ def _block_tokens(first: Mapping[str, Any], where: str) -> int:
         if not 1 <= size <= MOST_BLOCK_TOKENS:
             raise UsageError(f"{where} has a block_size of {size} tokens")
         return size
-    return BAILIAN_BLOCK if "chat_id" in first else MOONCAKE_BLOCK
+    if "chat_id" in first:
+        return BAILIAN_BLOCK
+    return MOONCAKE_BLOCK
 
 
 def _instant(text: str) -> float:
