@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "architecture.md"
+OF_PACKAGE = r"`((?:llama_load|locustfiles)/[\w/]+\.py)`"
 RECIPES = (
     "A new metric",
     "A new topic",
@@ -36,6 +37,17 @@ def copy_of_package(folder: Path) -> Path:
     return copy
 
 
+def files_of_recipe(text: str, folder: Path) -> Path:
+    """A copy of the files that a recipe names, with their folders."""
+    for name in re.findall(OF_PACKAGE, text):
+        source = REPOSITORY / name
+        if source.parent.is_dir():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy(source, folder / name)
+    return folder
+
+
 def recipe(title: str) -> str:
     """The section of the page under this title."""
     return (
@@ -52,7 +64,7 @@ def follow(text: str, package: Path) -> list[str]:
     for before, kind, code in re.findall(
         r"((?:(?!```).)*)```(\w+)\n(.*?)```", text, re.DOTALL
     ):
-        files += re.findall(r"`((?:llama_load|locustfiles)/[\w/]+\.py)`", before)[-1:]
+        files += re.findall(OF_PACKAGE, before)[-1:]
         path = package / files[-1]
         if kind == "python":
             path.write_text(code, encoding="utf-8")

@@ -86,7 +86,6 @@ class DataFile:
         self._path: Path | str = path
         self._layout = layout
         whole = _mapped(path, what, flag)
-        self.sha256: str | UnsetType = hashlib.sha256(whole).hexdigest()
         self._what = "line"
         self._lines: array[int] | None = None
         self._entries: Sequence[msgspec.Raw | memoryview] = []
@@ -98,6 +97,8 @@ class DataFile:
             raise UsageError(
                 f"the {what} {path} is not valid JSON in UTF-8: {error}"
             ) from None
+        # Last: what is refused by its size is not read to its end.
+        self.sha256: str | UnsetType = hashlib.sha256(whole).hexdigest()
 
     @classmethod
     def of_rows(

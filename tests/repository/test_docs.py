@@ -24,7 +24,7 @@ from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, limits_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment, run_program
-from tests.recipes import RECIPES, copy_of_package, follow, recipe
+from tests.recipes import RECIPES, files_of_recipe, follow, recipe
 from tests.search.page import tables
 
 
@@ -182,7 +182,8 @@ def test_commands_in_the_documentation_have_flags_that_exist() -> None:
 def test_a_recipe_fits_the_code(title: str, tmp_path: Path) -> None:
     """Every line that it changes is there. If this fails, the line has moved: correct
     docs/architecture.md."""
-    assert follow(recipe(title), copy_of_package(tmp_path))
+    text = recipe(title)
+    assert follow(text, files_of_recipe(text, tmp_path))
 
 
 def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
