@@ -298,3 +298,19 @@ def test_warm_up_and_run_have_no_conversation_in_common() -> None:
     assert first == second is not None
     assert len({warmup, first, other}) == 3
     assert alone is None
+
+
+def test_a_caller_may_change_what_it_read_and_no_other_sees_it() -> None:
+    rows = table(record(0), record(1))
+    first = rows.numbers("ttft_ms")
+    expected = [*first]
+    first[:] = 0.0
+    assert [*rows.numbers("ttft_ms")] == expected
+
+
+def test_columns_of_many_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would take as much memory as the table."""
+    monkeypatch.setattr("llama_load.observed.records.MOST_KEPT_ROWS", 1)
+    for rows, kept in ((table(record(0)), 1), (table(record(0), record(1)), 0)):
+        rows.equals("status", "ok")
+        assert len(rows._kept) == kept

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import copy
+import functools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,31 @@ Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
 BATCH = 1000
+# Of so many rows, what was read is kept: an analysis reads each column six times. Of more, the
+# columns would take as much memory as the table.
+MOST_KEPT_ROWS = 5000
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Which conversation of a run: its workload, whether the warm-up sent it (whose prompts are counted
 # on their own), and the number of its first prompt.
 ConversationKey = tuple[str, bool, int]
+
+
+def _kept(read: Method) -> Method:
+    """A method of few records that reads the table once for the same arguments. Each caller gets
+    its own copy."""
+
+    @functools.wraps(read)
+    def kept(records: Records, *asked: Hashable, **named: Hashable) -> Any:
+        if len(records) > MOST_KEPT_ROWS:
+            return read(records, *asked, **named)
+        key = (read.__name__, *asked, *named.items())
+        if key not in records._kept:
+            records._kept[key] = read(records, *asked, **named)
+        return copy.copy(records._kept[key])
+
+    return cast(Method, kept)
 
 
 class Records:
@@ -37,6 +60,7 @@ class Records:
         self._rows = int(table.num_rows)
         if chosen is not None:
             self._rows = int(chosen.sum())
+        self._kept: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return self._rows
@@ -88,6 +112,7 @@ class Records:
             pieces.append(whole.slice(int(place), 1))
         return Records(pa.concat_tables(pieces))
 
+    @_kept
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A numeric column as float64, NaN where it was not measured.
 
@@ -105,16 +130,19 @@ class Records:
             return None
         return int(values.sum())
 
+    @_kept
     def has(self, name: str) -> Bools:
         """One bool per row: whether the column has a value."""
         has_value = self.column(name).is_valid()
         return np.asarray(has_value.to_numpy(), dtype=np.bool_)
 
+    @_kept
     def instants(self, name: str) -> Integers:
         """A column of instants in ns, without empty rows."""
         known = self.column(name).drop_null()
         return np.asarray(known.to_numpy(), dtype=np.int64)
 
+    @_kept
     def optional_instants(self, name: str) -> Integers:
         """A column of instants in ns, one per row, -1 where there is none."""
         import pyarrow.compute as pc
@@ -122,6 +150,7 @@ class Records:
         column = pc.fill_null(self.column(name), -1)
         return np.asarray(column.to_numpy(), dtype=np.int64)
 
+    @_kept
     def strings(self, name: str) -> list[Any]:
         """A text column as a list, None where there is none. Equal texts are one object: a host
         takes 8 bytes a row, not 80."""
@@ -167,6 +196,7 @@ class Records:
             chosen[self._chosen] = mask
         return Records(self._whole, chosen)
 
+    @_kept
     def equals(self, name: str, value: object) -> Bools:
         """One bool per row: whether the column has this value."""
         import pyarrow.compute as pc
@@ -175,10 +205,12 @@ class Records:
         is_equal = pc.fill_null(is_equal, False)
         return np.asarray(is_equal.to_numpy(), dtype=np.bool_)
 
+    @_kept
     def measured(self) -> Records:
         """Without the warm-up."""
         return self.where(~self.equals("warmup", True))
 
+    @_kept
     def ok(self) -> Records:
         """The requests with a valid, complete answer."""
         return self.where(self.equals("status", OK))
