@@ -174,6 +174,7 @@ def test_list_names_what_is_in_the_cache_of_the_hub(
 # fetch
 
 
+@pytest.mark.heavy
 def test_fetch_without_network_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     done = spawned("fetch", "hf:acme/chat", HF_HOME=str(tmp_path))
     assert done.returncode == 2

@@ -49,6 +49,7 @@ def test_a_run_without_an_answer_has_no_figures() -> None:
         bench_figures(table(failed(0)), parallel=4)
 
 
+@pytest.mark.heavy
 def test_a_run_against_the_real_server(
     llama_server: Server, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:

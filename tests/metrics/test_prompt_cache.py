@@ -502,6 +502,7 @@ def conversations(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_a_real_server_that_knows_the_prompts(
     llama_server: Server, run_locust: Run, tmp_path: Path
 ) -> None:

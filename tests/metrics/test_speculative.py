@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from llama_load.analysis.results import analyze
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.speculation import Speculation
@@ -103,6 +105,7 @@ def test_without_counters_what_llama_server_says_in_its_answers_is_summed(
     assert "Drafts:" not in text
 
 
+@pytest.mark.heavy
 def test_speculation_of_a_stage_covers_only_its_requests(
     run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
 ) -> None:

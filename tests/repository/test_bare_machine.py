@@ -96,6 +96,7 @@ def test_what_is_taken_away_is_away(code: str) -> None:
     assert last.startswith(("ModuleNotFoundError", "AttributeError", "FileNotFound"))
 
 
+@pytest.mark.heavy
 def test_the_demo_runs_there_and_the_verdict_says_what_is_missing(
     tmp_path: Path,
 ) -> None:

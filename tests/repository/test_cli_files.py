@@ -55,6 +55,7 @@ def test_a_wheel_has_every_file_that_git_has(wheel: zipfile.ZipFile) -> None:
     assert wanted - set(wheel.namelist()) == set()
 
 
+@pytest.mark.heavy
 def test_a_wheel_draws_charts_without_bokehs_package(
     wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:

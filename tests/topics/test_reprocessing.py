@@ -143,6 +143,7 @@ def taken_turns(run: Finished) -> list[str]:
     return taken
 
 
+@pytest.mark.heavy
 def test_two_conversations_on_one_slot(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_folder_of_image_files_is_a_data_set(tmp_path: Path) -> None:
     assert sorted(DataSet(f"hf:{tmp_path}").images(3, seed=0)) == sorted(files)
 
 
+@pytest.mark.heavy
 def test_the_repositorys_folder_of_data_does_not_hide_the_package(
     tmp_path: Path,
 ) -> None:
