@@ -33,7 +33,10 @@ def _note(event: str, details: tuple[Any, ...]) -> None:
     words = ["fork"]
     if details:
         words = [Path(str(word)).name for word in details[-1 if event == FORKED else 1]]
-    _started.append(" ".join(word for word in words if not word.startswith("-"))[:40])
+    shown = " ".join(word for word in words if not word.startswith("-"))
+    _started.append(
+        " ".join(shown.split())[:40]
+    )  # a program in a string has many lines
 
 
 sys.addaudithook(_note)
