@@ -96,7 +96,7 @@ class Short(LlamaUser):
         "-u",
         "4",
         "--num-prompts",
-        "12",
+        "30",
         "--csv",
         str(stats),
         locustfile=tmp_path / "two.py",
@@ -104,10 +104,10 @@ class Short(LlamaUser):
     assert done.code in (0, 1), done.err
     assert "Traceback" not in done.err
     measured = done.records.measured()
-    assert sorted(measured.numbers("prompt_index")) == list(range(12))
+    assert sorted(measured.numbers("prompt_index")) == list(range(30))
     assert set(done.summary["llama_load"]["by_workload"]) == {"sharegpt", "Short"}
     assert {"sharegpt", "greeting"} <= set(measured.values_of("name"))
-    assert "SEEN 13 12" in done.out
+    assert "SEEN 31 30" in done.out
     requests = list(
         csv.DictReader((tmp_path / "stats_requests.csv").open(encoding="utf-8"))
     )
@@ -121,9 +121,9 @@ class Short(LlamaUser):
         for (_, kind), row in rows.items()
         if kind in ("chat", "completions")
     )
-    assert requests_made == 12
+    assert requests_made == 30
     health = int(rows["/health", "GET"]["Request Count"])
-    assert int(rows["Aggregated", ""]["Request Count"]) == 12 + health
+    assert int(rows["Aggregated", ""]["Request Count"]) == 30 + health
     chats = measured.where(measured.equals("name", "sharegpt"))
     assert int(rows["sharegpt", "TTFT"]["Request Count"]) == len(chats)
     assert int(rows["sharegpt", "ITL"]["Request Count"]) == len(
