@@ -65,6 +65,7 @@ class Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    thinking: str | None = None
     tool_calls: msgspec.Raw = NULL
     function_call: msgspec.Raw = NULL
 
@@ -240,7 +241,7 @@ class AnswerReader(ChoiceText):
             text = choice.text
         else:
             text = delta.content
-            thought = delta.reasoning_content or delta.reasoning
+            thought = delta.reasoning_content or delta.reasoning or delta.thinking
             if thought:
                 self.thoughts.append(thought)
         if text:
@@ -308,7 +309,7 @@ class AnswerReader(ChoiceText):
         is_call = False
         if delta is not None:
             text = delta.content
-            thought = delta.reasoning_content or delta.reasoning
+            thought = delta.reasoning_content or delta.reasoning or delta.thinking
             is_call = is_something(delta.tool_calls) or is_something(
                 delta.function_call
             )
@@ -369,6 +370,8 @@ class AnswerReader(ChoiceText):
     def _decoded_oddly(
         self, decode: Callable[[bytes], T], data: bytes, why: str
     ) -> T | None:
+        # Shimmy puts each frame into a frame.
+        data = data.strip().removeprefix(b"data:").strip()
         try:
             document = decoded_json(data)
         except (ValueError, RecursionError):

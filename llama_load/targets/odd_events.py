@@ -25,7 +25,7 @@ _USAGE_COUNTS = (
 )
 _TIMINGS_COUNTS = ("cache_n", "prompt_n", "predicted_n", "draft_n", "draft_n_accepted")
 _TIMINGS_MS = ("prompt_ms", "predicted_ms")
-_TEXTS = ("content", "text", "reasoning_content", "reasoning")
+_TEXTS = ("content", "text", "reasoning_content", "reasoning", "thinking")
 _NAMES = ("model", "system_fingerprint", "stop_type", "type", "message")
 
 
@@ -84,9 +84,12 @@ def _valid_delta(delta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_in(value: Any) -> str | None:
-    """What stands for a text: a number, a part with a text, or several of these."""
+    """What stands for a text: a number, a part with a text, or several of these. A switch
+    (`thinking: true`) is none."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return None
     if isinstance(value, list):
         return "".join(_text_in(part) or "" for part in value)
     if isinstance(value, dict):

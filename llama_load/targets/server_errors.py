@@ -47,6 +47,7 @@ _SIGNS = frozenset(
     (
         "error",
         "errors",
+        "error_code",
         "error_message",
         "errorMessage",
         "error_msg",
