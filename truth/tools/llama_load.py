@@ -155,13 +155,23 @@ def _reported(summary: dict[str, Any]) -> dict[str, float]:
 
 
 def _seen(row: dict[str, Any]) -> Seen:
+    """Latencies from the instant at which the client began, as every client's are judged, and as
+    vLLM's keys of summary.json have them."""
+    own_delay_ms = 0.0
+    if row.get("asked_mono_ns") is not None:
+        own_delay_ms = row["own_delay_ms"]
+
     return Seen(
         request_id=row["request_id"],
-        ttft_ms=row["ttft_ms"],
+        ttft_ms=_with(own_delay_ms, row["ttft_ms"]),
         tpot_ms=row["tpot_ms"],
-        e2el_ms=row["e2el_ms"],
+        e2el_ms=_with(own_delay_ms, row["e2el_ms"]),
         itl_ms=row["itl_ms"] or (),
         output_tokens=row["output_tokens"],
         prompt_tokens=row["prompt_tokens"],
         late_ms=row["late_ms"],
     )
+
+
+def _with(own_delay_ms: float, latency_ms: float | None) -> float | None:
+    return None if latency_ms is None else latency_ms + own_delay_ms
