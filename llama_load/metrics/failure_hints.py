@@ -108,7 +108,7 @@ _MEMORY = re.compile(
 # An error that is about a field names it as one, or as servers name theirs.
 _FIELD = re.compile(
     r"\b(fields?|param(eter)?s?|arguments?|propert(y|ies)|keyword|extra inputs|unrecognized|unsupported)\b|"
-    r"[a-z]+_(tokens|options|eos|prompt|format|usage|stats|predict|penalty|effort|[pk])\b",
+    r"[a-z]_(tokens|options|eos|prompt|format|usage|stats|predict|penalty|effort|[pk])\b",
     re.IGNORECASE,
 )
 _BATCH = re.compile(r"input \((\d{1,9}) tokens\) is too large to process")

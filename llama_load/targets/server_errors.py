@@ -62,7 +62,7 @@ _FAULT = re.compile(
     r"disconnect",
     re.IGNORECASE,
 )
-_TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title>([^<]*)</title>", re.IGNORECASE)
 _LAST_OF_TRACEBACK = re.compile(r"\ATraceback .*\n(?=\S)", re.DOTALL)
 # Classes by the words of an error or by its codes, the first that fits.
 _POOL = r"kv[ _-]?(cache|pool)[^.]{0,40}(exhaust|full|out of|no )|no free (kv|slot)"
@@ -75,7 +75,7 @@ _CONTEXT = (
 )
 _QUOTA = (
     r"quota|billing|\bcredits?\b|balance|payment|arrear|"
-    r"(spend|usage|request|token)[a-z]*[ _]limit|rate[ _-]?limit|"
+    r"(spend|usage|request|token)[a-z]{0,20}[ _]limit|rate[ _-]?limit|"
     r"(requests|tokens) per (second|min|hour|day)|\b[RT]P[MDS]\b|余额|欠费|限流|配额"
 )
 _OVERLOAD = (

@@ -156,7 +156,7 @@ _HARMLESS_IN_TRACES = (
 # What a key ends in where it names its unit.
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _UNIT_IN_NAME = re.compile(
-    r"(?:[\s_.-]+\(?|\s*\()(s|sec|secs|seconds|ms|us|ns)\)?$", re.IGNORECASE
+    r"(?:[\s_.-]{1,8}\(?|\s{0,8}\()(s|sec|secs|seconds|ms|us|ns)\)?$", re.IGNORECASE
 )
 
 
