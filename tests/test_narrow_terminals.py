@@ -41,10 +41,15 @@ from llama_load.run_folder import load_run
 from llama_load.tables import text_lines
 from llama_load.tables.text_width import LEAST_TEXT, wrapped
 from scripts.record_printed import PRINTED
-from tests.conftest import REPOSITORY
 from tests.lab.test_search import SEARCHED, probe_of
 from tests.lab.test_sweep_run import plan_and_cells
 from tests.reports.test_comparison import three_sides
+from tests.repository.source import (
+    name_in_package,
+    nodes_of,
+    package_files,
+    written,
+)
 
 WIDTHS = range(1, 301)
 # What breaks a layout breaks it below the width of a column, or at that of a line.
@@ -257,21 +262,20 @@ ASKING = {"bounded_console", "Console", "get_terminal_size"}
 
 def askers() -> Iterator[str]:
     """The functions of the package that ask for the width of a terminal."""
-    package = REPOSITORY / "llama_load"
-    for file in package.rglob("*.py"):
+    for file in package_files():
         text = file.read_text(encoding="utf-8")
         if not any(name in text for name in ASKING):
             continue
-        for function in ast.walk(ast.parse(text)):
+        for function in nodes_of(file):
             if isinstance(function, ast.FunctionDef):
                 calls = {
-                    ast.unparse(node.func)
+                    written(node.func)
                     for node in ast.walk(function)
                     if isinstance(node, ast.Call)
                 }
                 names = {call.rpartition(".")[2] for call in calls}
                 if names & ASKING:
-                    yield f"{file.relative_to(package).as_posix()}:{function.name}"
+                    yield f"{name_in_package(file)}:{function.name}"
 
 
 def test_no_output_is_left_out() -> None:

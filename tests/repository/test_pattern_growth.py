@@ -15,8 +15,8 @@ import pytest
 import llama_load
 from llama_load.foreign_text import quotes_text
 from llama_load.secret_forms import pattern_of
-from tests.conftest import REPOSITORY
 from tests.pattern_growth import MOST_EXPONENT, growth
+from tests.repository.source import nodes_of, package_files, written
 
 LINE = "a line of a log, which is cut after 500 or 1000 characters"
 ONE_START = "used with match or fullmatch: it begins at one place, and one start takes linear time"
@@ -60,11 +60,11 @@ FUNCTIONS = {
 
 def literal_patterns() -> Iterator[tuple[str, str | bytes, str]]:
     """Module, pattern and flags of every pattern that is written where it is used."""
-    for path in sorted((REPOSITORY / "llama_load").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in package_files():
+        for node in nodes_of(path):
             if (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func) in FUNCTIONS
+                and written(node.func) in FUNCTIONS
                 and isinstance(node.args[0], ast.Constant)
             ):
                 flags = [
