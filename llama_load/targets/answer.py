@@ -9,7 +9,6 @@ llama-server's `timings`, error events, `[DONE]`. What else is sent in the wild 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +17,15 @@ import msgspec
 
 from llama_load.failure_kind import FailureKind
 from llama_load.targets.answer_end import EndSigns
-from llama_load.targets.finish_reasons import GIVEN_UP, finish_reason_of, is_known
+from llama_load.targets.choices import (
+    NULL,
+    Choice,
+    ChoiceText,
+    Delta,
+    is_something,
+    is_visible,
+)
+from llama_load.targets.finish_reasons import GIVEN_UP
 from llama_load.targets.odd_events import decoded_json, without_odd_values
 from llama_load.targets.server_errors import (
     context_numbers,
@@ -28,9 +35,7 @@ from llama_load.targets.server_errors import (
     http_failure,
     sounds_like_error,
 )
-from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, merged_usage
-from llama_load.workloads.prompt import ToolCall
 
 if TYPE_CHECKING:
     from llama_load.targets.ended_exchange import EndedExchange
@@ -52,34 +57,6 @@ _MOST_STRAY_TEXTS = 2
 MOST_TEXT_BYTES = 2000
 # A longer body of status 200 is no error.
 MOST_ERROR_BYTES = 16 * 1024
-_NOTHING = {b"null", b"[]", b"{}", b'""', b"false"}
-NULL = msgspec.Raw(b"null")
-# Unicode categories without a visible character: separators, control and format characters
-# (zero-width space).
-_INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
-
-
-class Delta(msgspec.Struct, gc=False):
-    """New parts of a choice, or a whole message."""
-
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    thinking: str | None = None
-    tool_calls: msgspec.Raw = NULL
-    function_call: msgspec.Raw = NULL
-
-
-class Choice(msgspec.Struct, gc=False):
-    """One choice of an event."""
-
-    delta: Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
-    index: int = 0
-    message: Delta | None = None  # of an answer that comes whole
-    usage: Usage | None = None  # Moonshot's
-    error: msgspec.Raw = NULL  # OpenRouter's
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -93,69 +70,6 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Event).decode
-
-
-def is_something(value: msgspec.Raw) -> bool:
-    """Whether a JSON value is present: not null, not empty."""
-    # An absent one is the default object, which is fast to check.
-    return value is not NULL and bytes(value) not in _NOTHING
-
-
-def is_visible(text: str | None) -> bool:
-    """Whether a reader could see something of this text.
-
-    Blanks, line ends and zero-width characters cannot be seen.
-    """
-    if not text:
-        return False
-    return any(unicodedata.category(char) not in _INVISIBLE for char in text)
-
-
-class ChoiceText:
-    """The text of one choice of an answer so far, and its finish_reason in OpenAI's words."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []  # of the answer
-        self.thoughts: list[str] = []  # of the reasoning before it
-        self.call_pieces: list[bytes] = []  # of tool calls, as JSON
-        self.finish_reason: str | None = None
-        # pieces when it came first
-        self._finished_at = 0
-        self.appeared = False
-
-    def finish(self, sent: str) -> None:
-        """Keep the finish_reason of an event whose text is kept."""
-        reason = finish_reason_of(sent)
-        if reason is not None and reason != self.finish_reason:
-            self.finish_reason = reason
-            self._finished_at = self._number_of_pieces
-
-    @property
-    def has_end(self) -> bool:
-        """Whether its finish_reason ended it: a known one, after which nothing of it came. Some
-        servers send one with every event."""
-        return (
-            is_known(self.finish_reason) and self._finished_at == self._number_of_pieces
-        )
-
-    @property
-    def _number_of_pieces(self) -> int:
-        return len(self.pieces) + len(self.thoughts) + len(self.call_pieces)
-
-    @property
-    def reasoning(self) -> str:
-        """The reasoning that the server sent."""
-        return "".join(self.thoughts)
-
-    @property
-    def text(self) -> str:
-        """The answer, without its reasoning."""
-        return "".join(self.pieces)
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls, in their order; pieces that are no calls are left out."""
-        return calls_of(self.call_pieces)
 
 
 class AnswerReader(ChoiceText):
@@ -241,7 +155,7 @@ class AnswerReader(ChoiceText):
             text = choice.text
         else:
             text = delta.content
-            thought = delta.reasoning_content or delta.reasoning or delta.thinking
+            thought = delta.thought
             if thought:
                 self.thoughts.append(thought)
         if text:
@@ -309,7 +223,7 @@ class AnswerReader(ChoiceText):
         is_call = False
         if delta is not None:
             text = delta.content
-            thought = delta.reasoning_content or delta.reasoning or delta.thinking
+            thought = delta.thought
             is_call = is_something(delta.tool_calls) or is_something(
                 delta.function_call
             )

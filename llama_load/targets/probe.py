@@ -49,6 +49,7 @@ from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import ServerFacts, Target
+from llama_load.targets.template_tokens import script_counts, template_tokens
 from llama_load.targets.tokenize import (
     SAMPLE,
     NotCounted,
@@ -77,11 +78,6 @@ SAMPLING = (
     "samplers", "reasoning_format", "speculative.types", "backend_sampling",
 )
 # fmt: on
-# Different tokenizers count this differently.
-SCRIPTS = (
-    "The quick brown fox: 3.14159 naïve Zürich 写一首关于春天的短诗 "
-    "def f(x): return x ** 2  # 😀"
-)
 # How a TLS port answers plain HTTP: with an alert, or by closing the connection.
 _TLS_PERHAPS = (
     "it sends no HTTP answer",
@@ -197,7 +193,7 @@ class Probe:
         model = models[0] if models else None
         own = _entry_of(model, listed)
         self._tokens = tokenization(self.session, self.address.url, model)
-        head, template = _template_tokens(self._tokens)
+        head, template = template_tokens(self._tokens)
 
         defaults = fields(props.get("default_generation_settings"))
         facts = ServerFacts(
@@ -521,11 +517,11 @@ class Probe:
         if tokens is None or len(models) < 2:
             return ()
 
-        first = _counts(tokens)
+        first = script_counts(tokens)
         others = []
         for name in models[1:]:
             its_tokens = Tokenization(self.session, self.address.url, tokens.form, name)
-            if first is None or _counts(its_tokens) != first:
+            if first is None or script_counts(its_tokens) != first:
                 others.append(name)
         return tuple(others)
 
@@ -548,39 +544,6 @@ def _entry_of(model: str | None, listed: list[ListedModel]) -> ListedModel:
         if model in (each.name, *each.aliases):
             return each
     return ListedModel("", (), None, None)
-
-
-def _template_tokens(tokens: Tokenization | None) -> tuple[int | None, int | None]:
-    """Tokens that a chat template puts before a message, and in total around it.
-
-    None where not reported.
-    """
-    messages = [{"role": "user", "content": SAMPLE}]
-    try:
-        if tokens is not None and tokens.form.counts_messages:
-            return None, max(
-                0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0]
-            )
-        if tokens is not None and tokens.form.template_path:
-            prompt = tokens.templated(messages)
-            head, whole, bare = tokens.count(
-                [prompt.rpartition(SAMPLE)[0], prompt, SAMPLE]
-            )
-            return head, max(0, whole - bare)
-    except (NoAnswerError, ValueError, KeyError, TypeError, AttributeError, NotCounted):
-        pass
-    return None, None
-
-
-def _counts(tokens: Tokenization) -> tuple[int, int | None] | None:
-    """The tokens of a text in several scripts, and those of the chat template.
-
-    None if they are not reported.
-    """
-    try:
-        return tokens.count([SCRIPTS])[0], _template_tokens(tokens)[1]
-    except NotCounted:
-        return None
 
 
 def _context(props: dict[str, Any]) -> int | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from llama_load.failure_kind import FailureKind
-from llama_load.targets.answer import NULL, AnswerReader, Choice
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.choices import NULL, Choice
 from llama_load.targets.usage import Timings, Usage
 
 if TYPE_CHECKING:

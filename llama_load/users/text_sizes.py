@@ -12,7 +12,8 @@ from llama_load.metrics.token_span import (
     all_in_events,
     tokens_between,
 )
-from llama_load.targets.answer import AnswerReader, is_visible
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.choices import is_visible
 from llama_load.targets.counts import Counts
 
 

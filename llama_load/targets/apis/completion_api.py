@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from llama_load.targets.answer import NULL, PartReader
+from llama_load.targets.answer import PartReader
 from llama_load.targets.apis.api import GeneratingApi
+from llama_load.targets.choices import NULL
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Timings, usage_of
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llama_load.targets.answer import NULL, PartReader
+from llama_load.targets.answer import PartReader
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.choices import NULL
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import later_count, usage_of
 
