@@ -23,7 +23,6 @@ from llama_load.bound_headers import AUTHORIZATION, NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import (
-    Answer,
     LateError,
     NoAnswerError,
     Session,
@@ -31,10 +30,17 @@ from llama_load.plain_http import (
     tls_context,
 )
 from llama_load.targets.api_location import MODELS, located
-from llama_load.targets.apis import APIS, CHAT
+from llama_load.targets.apis import CHAT
 from llama_load.targets.apis.api import Api
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
+from llama_load.targets.empty_body import (
+    NO_REQUEST,
+    EmptyBodyAnswer,
+    answer_to_nothing,
+    json_or_none,
+    own_words,
+)
 from llama_load.targets.json_fields import abilities, count, fields, settings, text
 from llama_load.targets.model_list import (
     ListedModel,
@@ -156,7 +162,7 @@ class Probe:
             raise UsageError(
                 f"{url} redirects to {where}; set --host to the server's real address"
             )
-        value = _json_or_none(response)
+        value = json_or_none(response)
         return page_status(response.status, value), value
 
     def _refuse_scheme(self, other: str) -> None:
@@ -279,7 +285,9 @@ class Probe:
         )
         (models_status, models), (props_status, props), version, info = answered
         is_elsewhere = not lists_models(models) and models_status not in ANSWERED
-        if is_elsewhere or (lists_names(models) and not self._said_of_nothing()):
+        if is_elsewhere or (
+            lists_names(models) and not self._answer_to_nothing().is_there
+        ):
             models_status, models = self._find_apis(models_status, models)
         listed = listed_models(models) if models_status < 300 else []
         is_llama_server = any(model.owner == "llamacpp" for model in listed)
@@ -290,22 +298,24 @@ class Probe:
 
         props_refused = props_status in (401, 403) and is_llama_server
         if models_status in (401, 403) or (
-            props_refused and self._said_of_nothing() in (0, 401, 403)
+            props_refused and not self._takes_requests()
         ):
             # llama-server lists its models without a key; a gateway in front of it may hide
             # everything but the API.
             path = "/props"
             status = props_status
+            words = own_words(props_status, props)
             if models_status in (401, 403):
                 path = MODELS
                 status = models_status
+                words = own_words(models_status, models)
             names = [name.lower() for name, _ in self.settings.headers.fields]
             why = ""
             if AUTHORIZATION.lower() not in names:
                 why = ": no key was given"
             raise UsageError(
-                f"{self.address.url_of(path)} refuses the key (HTTP {status}){why}; set --api-key "
-                "or LLAMA_LOAD_API_KEY"
+                f"{self.address.url_of(path)} refuses the key (HTTP {status}{_in_words(words)})"
+                f"{why}; set --api-key or LLAMA_LOAD_API_KEY"
             )
         signs = Signs(
             _fields_of(props_status, props),
@@ -315,10 +325,11 @@ class Probe:
         )
         is_known = bool(signs.props) or bool(signs.info)
         if models_status >= 300 or not lists_models(models):
-            self._refuse_unlisted(models_status, known=is_known)
-        elif not (
-            listed or self.settings.models or is_known
-        ) and self._said_of_nothing() not in (0, 200):
+            self._refuse_unlisted(models_status, models, known=is_known)
+        elif (
+            not (listed or self.settings.models or is_known)
+            and self._answer_to_nothing().needs_a_model
+        ):
             raise UsageError(
                 f"{self.address.url} lists no model; load one there, or name it with --model"
             )
@@ -336,7 +347,7 @@ class Probe:
                 self.address = place
                 return its_status, its_models
         for place in places:
-            if self._said_of_nothing(place):
+            if self._answer_to_nothing(place).is_there:
                 self.address = place
                 return status, models
 
@@ -394,25 +405,13 @@ class Probe:
             return target
         return replace(target, template_tokens=whole - bare)
 
-    def _said_of_nothing(self, place: Address | None = None) -> int:
-        """What an OpenAI-compatible API at the server's address, or another place of it, answers
-        to an empty body, so that nothing is generated: 401 or 403 (a key is missing), another
-        status from 400 to 422 (it is there), 200 (it answers, and needs no model), 0: there is
-        none."""
-        for api in APIS.values():
-            url = (place or self.address).url_of(api.path)
-            try:
-                answer = self.session.post(url, {}, within_s=TIMEOUT_S)
-            except NoAnswerError:
-                continue
-            value = _json_or_none(answer)
-            status = page_status(answer.status, value)
-            if status in (400, 401, 403, 415, 422):
-                return status
-            kind = answer.headers.get("content-type", "")
-            if status == 200 and ("event-stream" in kind or "choices" in fields(value)):
-                return status
-        return 0
+    def _answer_to_nothing(self, place: Address | None = None) -> EmptyBodyAnswer:
+        """Of the APIs at the server's address, or at another place of it."""
+        return answer_to_nothing(self.session, place or self.address, TIMEOUT_S)
+
+    def _takes_requests(self) -> bool:
+        said = self._answer_to_nothing()
+        return said.is_there and not said.refuses_the_key
 
     def refuse_unserved(self, api: Api) -> None:
         """UsageError: the server refuses an empty body because it was started without this API.
@@ -427,32 +426,35 @@ class Probe:
         if answer.status == 501:
             raise UsageError(f"{self.address.url}: {describe_error(answer.content)}")
 
-    def _refuse_unlisted(self, status: int, *, known: bool) -> None:
-        """Raises UsageError where /v1/models is missing and nothing else shows a model."""
+    def _refuse_unlisted(self, status: int, listed: object, *, known: bool) -> None:
+        """Raises UsageError where /v1/models is missing, or says this, and nothing else shows a
+        model."""
         if known and status == 404:
             return
         url = self.address.url
-        path = self.address.path_of(MODELS)
-        said = self._said_of_nothing()
-        if said in (401, 403):
+        said = self._answer_to_nothing()
+        if said.refuses_the_key:
             raise UsageError(
-                f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY"
+                f"{url} refuses the key{_in_words(said.words)}; set --api-key or LLAMA_LOAD_API_KEY"
             )
-        if said not in (0, 200) and not self.settings.models:
+        answers = f"answers HTTP {status}{_in_words(own_words(status, listed))}"
+        lists = f"{self.address.path_of(MODELS)} {answers}"
+        asks = f"{self.address.path_of(CHAT.path)} answers HTTP {said.status}"
+        asks += _in_words(said.words)
+        if said.needs_a_model and not self.settings.models:
+            both = lists if said.status in NO_REQUEST else f"{lists}, {asks}"
             raise UsageError(
-                f"{url} does not list its models ({path} answers HTTP {status}); name one with "
-                "--model"
+                f"{url} does not list its models ({both}); name one with --model"
             )
-        if said or (status == 404 and self._is_healthy()):
+        if said.is_there or (status == 404 and self._is_healthy()):
             return
         if status in (200, 404):
             raise UsageError(
-                f"no API of an LLM server is found at {url} ({path} lists no models, and nothing "
-                f"answers at {self.address.path_of(CHAT.path)}); give the URL at which its API is"
+                f"no API of an LLM server is found at {url} ({lists}, {asks}); give the URL at "
+                "which its API is"
             )
         raise UsageError(
-            f"{self.address.url_of(MODELS)} answers HTTP {status}; is this an OpenAI-compatible "
-            "server?"
+            f"{self.address.url_of(MODELS)} {answers}; is this an OpenAI-compatible server?"
         )
 
     def _is_healthy(self) -> bool:
@@ -526,11 +528,9 @@ class Probe:
         return tuple(others)
 
 
-def _json_or_none(answer: Answer) -> Any:
-    try:
-        return answer.json()
-    except ValueError:
-        return None
+def _in_words(said: str) -> str:
+    """What a server says, behind its status; nothing where it says nothing."""
+    return f": {said}" if said else ""
 
 
 def _fields_of(status: int, answer: object) -> dict[str, Any]:
