@@ -17,7 +17,7 @@ import msgspec
 
 from llama_load.failure_kind import FailureKind
 from llama_load.targets.answer_end import EndSigns
-from llama_load.targets.choices import (
+from llama_load.targets.choice_text import (
     NULL,
     Choice,
     ChoiceText,

@@ -11,7 +11,7 @@ import msgspec
 
 from llama_load.failure_kind import FailureKind
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.choices import NULL, Choice
+from llama_load.targets.choice_text import NULL, Choice
 from llama_load.targets.usage import Timings, Usage
 
 if TYPE_CHECKING:

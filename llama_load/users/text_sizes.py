@@ -13,7 +13,7 @@ from llama_load.metrics.token_span import (
     tokens_between,
 )
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.choices import is_visible
+from llama_load.targets.choice_text import is_visible
 from llama_load.targets.counts import Counts
 
 

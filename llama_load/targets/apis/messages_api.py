@@ -14,7 +14,7 @@ from llama_load.targets.answer import PartReader
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.choices import NULL
+from llama_load.targets.choice_text import NULL
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import later_count, usage_of
 

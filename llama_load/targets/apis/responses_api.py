@@ -12,7 +12,7 @@ import msgspec
 from llama_load.targets.answer import PartReader
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.apis.prompt_content import Content, as_messages
-from llama_load.targets.choices import NULL
+from llama_load.targets.choice_text import NULL
 from llama_load.targets.server_errors import Count
 from llama_load.targets.usage import Usage, known_count, usage_of
 
