@@ -6,15 +6,21 @@ Time is that of the thread, in the listener's own code; a quadratic step over 64
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
+from llama_load.serving.simulated_requests import ClientConnection
 from llama_load.wire.request_heads import MOST_HEAD_BYTES
 from tests import listeners
 from tests.listeners import Listener
+from truth.server.http import Reader
 
 MOST_CPU_S = 0.010
 # Those that some listener reads.
@@ -82,3 +88,51 @@ def test_a_head_is_bounded_as_a_whole(name: str) -> None:
     assert len(head) > MOST_HEAD_BYTES
     answer = listener(head)
     assert b" 400 " in answer or b" 431 " in answer or b"too long" in answer
+
+
+@pytest.mark.parametrize("name", ["page", "metrics port", "exporter"])
+def test_a_head_of_megabytes_takes_the_memory_of_the_longest(name: str) -> None:
+    listener = LISTENERS[name]()
+    field = f"X: {'a' * 60_000}\r\n" * 90
+    head = f"GET / HTTP/1.1\r\nHost: localhost\r\n{field}\r\n".encode()
+    listener(head)
+    tracemalloc.start()
+    answer = listener(head)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert answer
+    assert peak < 20 * MOST_HEAD_BYTES
+
+
+PIECES = [b"a" * 1000] * 4000
+
+
+def test_the_simulated_server_reads_a_body_in_pieces_in_linear_time() -> None:
+    client = ClientConnection(SimpleNamespace(), lambda _: None)
+    begun_s = time.thread_time()
+    client.parser.feed_data(b"POST / HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n")
+    for piece in PIECES:
+        client.parser.feed_data(piece)
+    assert time.thread_time() - begun_s < 0.2  # copied each time: 1 s
+    assert len(client.body) == 4_000_000
+
+
+def test_a_server_of_truth_reads_a_body_in_pieces_in_linear_time() -> None:
+    """A packet is a piece."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    head = b"POST / HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n"
+
+    def send() -> None:
+        for piece in (head, *PIECES):
+            ours.send(piece)
+
+    with ours, theirs:
+        sender = threading.Thread(target=send)
+        sender.start()
+        begun_s = time.thread_time()
+        request = Reader(theirs).next()
+        took_s = time.thread_time() - begun_s
+        sender.join()
+    assert request is not None
+    assert len(request.body) == 4_000_000
+    assert took_s < 0.3  # copied each time: 4 s

@@ -188,18 +188,17 @@ class SimulatedServer:
 
     def _write(self, connection: ClientConnection, data: bytes) -> None:
         flushing = bool(connection.pending)
-        data = connection.pending + data
+        connection.pending += data
         if self._stalled:
-            connection.pending = data
             return
         try:
-            sent = connection.sock.send(data)
+            sent = connection.sock.send(connection.pending)
         except BlockingIOError:
             sent = 0
         except OSError:
             self._close(connection)
             return
-        connection.pending = data[sent:]
+        del connection.pending[:sent]
         if connection.closing and not connection.pending:
             self._close(connection)
             return

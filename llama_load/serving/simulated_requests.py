@@ -109,7 +109,7 @@ class ClientConnection:
         self.sock = sock
         self.on_request = on_request
         self.parser = httptools.HttpRequestParser(self)
-        self.pending = b""
+        self.pending = bytearray()
         self.closing = False  # as soon as `pending` is sent
         self.read_ns = 0
         self.stream: AnswerStream | None = None
@@ -117,9 +117,9 @@ class ClientConnection:
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self.path = b""
+        self.path = bytearray()
         self.headers: dict[bytes, bytes] = {}
-        self.body = b""
+        self.body = bytearray()  # appended to in constant time
 
     def on_url(self, url: bytes) -> None:
         """A part of its path."""

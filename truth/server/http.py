@@ -12,6 +12,7 @@ from truth.server.stamps import CONTROL, receipt_ns
 
 PIECE = 1 << 16
 LONGEST = 4 << 20  # bytes of a request
+LONGEST_HEAD = 64 << 10
 TEMPLATE_TOKENS = 16  # of the chat template that the server pretends to have
 HEAD_END = b"\r\n\r\n"
 
@@ -37,36 +38,34 @@ class Reader:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._data = b""
+        self._data = bytearray()
         self._received_ns = 0
 
     def next(self) -> Request | None:
         """None: the client closed the connection, or sent what is no request."""
-        while HEAD_END not in self._data:
-            if not self._more():
+        while (head_bytes := self._data.find(HEAD_END, 0, LONGEST_HEAD)) < 0:
+            if len(self._data) >= LONGEST_HEAD or not self._more():
                 return None
-        head, _, rest = self._data.partition(HEAD_END)
-        lines = head.decode("latin-1").split("\r\n")
+        lines = self._data[:head_bytes].decode("latin-1").split("\r\n")
         words = lines[0].split()
-        if len(words) != 3:
+        headers = _headers(lines[1:])
+        body_bytes = _length(headers.get("content-length") or "0")
+        if len(words) != 3 or body_bytes is None:
             return None
 
-        headers = _headers(lines[1:])
-        length = int(headers.get("content-length") or 0)
         if headers.get("expect", "").lower() == "100-continue":
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while len(rest) < length:
+        begin = head_bytes + len(HEAD_END)
+        end = begin + body_bytes
+        while len(self._data) < end:
             if not self._more():
                 return None
-            rest = self._data.partition(HEAD_END)[2]
 
-        body = rest[:length]
-        self._data = rest[length:]
+        body = bytes(self._data[begin:end])
+        del self._data[:end]
         return Request(words[0], words[1], headers, body, self._received_ns)
 
     def _more(self) -> bool:
-        if len(self._data) > LONGEST:
-            return False
         data, ancillary, _, _ = self._connection.recvmsg(PIECE, CONTROL)
         if not data:
             return False
@@ -81,6 +80,12 @@ def _headers(lines: list[str]) -> dict[str, str]:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     return headers
+
+
+def _length(text: str) -> int | None:
+    """Digits alone, at most `LONGEST`: int() takes signs, underscores and other scripts, too."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST))
+    return int(text) if is_number and int(text) <= LONGEST else None
 
 
 def whole_answer(status: str, value: Any, *headers: str) -> bytes:

@@ -37,6 +37,7 @@ enum {
     CONNECTIONS = 65536,
     EVENTS = 512,
     INPUT = 4 << 20,    /* the longest request, bytes */
+    INPUT_HEAD = 64 << 10,
     PIECE = 65536,
     MOST_TOKENS = 1000000,
     ID = 128,
@@ -434,9 +435,11 @@ static int take_request(int fd) {
     if (!self->open || self->entry != NULL || self->in_bytes == 0) return 0;
     self->in[self->in_bytes] = 0;
     char *end = strstr(self->in, "\r\n\r\n"), length[32], connection[32], expect[32];
-    if (end == NULL) return 0;
+    if (end == NULL && self->in_bytes <= INPUT_HEAD) return 0; /* each look begins at its first byte */
+    if (end == NULL || end - self->in > INPUT_HEAD) return drop(fd), 0;
     *end = 0;
     header_text(self->in, "\ncontent-length:", length, sizeof length);
+    if (length[strspn(length, "0123456789")] != 0) return drop(fd), 0; /* strtoul takes signs and blanks */
     header_text(self->in, "\nconnection:", connection, sizeof connection);
     header_text(self->in, "\nexpect:", expect, sizeof expect);
     size_t head_bytes = end + 4 - self->in, body_bytes = strtoul(length, NULL, 10), whole = head_bytes + body_bytes;
