@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from truth.finding import LEVELS
 from truth.foreign import printable, text_of
 from truth.problem import Problem
 
@@ -100,7 +101,7 @@ class Case:
     server: Answers = field(default_factory=Answers)
     machine: Machine = field(default_factory=Machine)
     limits: Mapping[str, float] = field(default_factory=dict)
-    passes: str = "true"
+    passes: str = "right"
     late_ms: float = 5.0
     quick: bool = False
 
@@ -138,6 +139,8 @@ def _case(row: Mapping[str, Any], suite: str, path: Path) -> Case:
     case = _part(Case, values, where)
     if not NUMBER.fullmatch(case.id):
         raise Problem(f"{where}: an id has letters, digits, - and _ alone")
+    if case.passes not in LEVELS:
+        raise Problem(f"{where}: there is no level {case.passes!r}")
     load = case.load
     tokens = (load.requests + load.warmup) * (load.prompt_tokens + load.tokens)
     if tokens > MOST_TOKENS:

@@ -17,7 +17,7 @@ from truth import __version__
 from truth.cases import SUITES, Case, chosen, read_cases
 from truth.columns import columns_of
 from truth.convert import PROGRAMS, convert
-from truth.finding import level_named
+from truth.finding import LEVELS
 from truth.foreign import escaped_json, printable, text_of, value_of
 from truth.judge import Verdict, judge
 from truth.log import read_log
@@ -42,7 +42,7 @@ RUN_EXAMPLES = """examples:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """0: all cases have the level; 1: one has not; 2: wrong usage; 3: all are void."""
+    """0: all cases have the level; 1: one has not; 2: wrong usage; 3: none was judged."""
     given = list(sys.argv[1:] if words is None else words)
     command: list[str] = []
     if "--" in given:
@@ -112,7 +112,10 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", default="", help="the least level that is enough, for all cases"
+        "--level",
+        default="",
+        choices=tuple(LEVELS),
+        help="the least level that is enough, for all cases (default: that of each case)",
     )
     parser.add_argument(
         "--output", choices=("table", "json", "markdown"), default="table"
@@ -334,7 +337,7 @@ def conclude(
     if arguments.badge:
         arguments.badge.write_text(badge(verdicts), encoding="utf-8")
 
-    judged = [verdict for verdict in verdicts if not verdict.void]
+    judged = [verdict for verdict in verdicts if verdict.is_judged]
     if not judged:
         return VOID
     return PASSED if all(_enough(each, arguments.level) for each in judged) else BELOW
@@ -343,10 +346,7 @@ def conclude(
 def _enough(verdict: Verdict, level: str) -> bool:
     if not level:
         return verdict.passed
-    try:
-        return not verdict.failed and verdict.level >= level_named(level)
-    except ValueError as error:
-        raise Problem(f"{error}; there are silent, reports, knows, true") from error
+    return not verdict.failed and verdict.level >= LEVELS[level]
 
 
 def convert_one(arguments: argparse.Namespace) -> int:

@@ -7,12 +7,30 @@ from dataclasses import dataclass
 from string import digits
 from typing import Any
 
-WORDS = ("true", "knows", "reports", "silent", "failed", "void")
-WORDS_MEAN = (
-    "true: right within the limits. knows: not, but the client says so. reports: wrong, and nothing"
-    " says so. silent: not reported. void: nothing can be concluded."
-)
-LEVELS = ("true", "knows", "reports", "failed")  # from the best; others are no levels
+SIGNS = {
+    "right": "+",
+    "admitted": "~",
+    "wrong": "x",
+    "failed": "!",
+    "silent": "-",
+    "void": "?",
+    "not asked": ".",
+}
+NOT_JUDGED = ("void", "not asked")
+MEANINGS = {
+    "right": "within the limits",
+    "admitted": "wrong, and the client itself says so",
+    "wrong": "and nothing says so",
+    "failed": "no result",
+    "silent": "not reported",
+    "void": "nothing can be concluded",
+    "not asked": "the client cannot be given this case",
+}
+RANKED = ("right", "admitted", "wrong", "failed")  # from the best; others are no levels
+# What files of the schema truth-verdicts/1 call them.
+FORMER = {"true": "right", "knows": "admitted", "reports": "wrong"}
+FORMER_SCHEMA = "truth-verdicts/1"
+OF_THE_SERVER = "the "  # their reasons why a case is void begin so, where it was asked
 CaseResult = Mapping[str, Any]
 
 
@@ -34,9 +52,9 @@ class Column:
     def summary(self) -> str:
         """How many of its judged cases passed, and its verdicts by kind."""
         passed = sum(case["passed"] for case in self.cases.values())
-        judged = len(self.words) - self.words.count("void")
+        judged = sum(word not in NOT_JUDGED for word in self.words)
         kinds = [
-            f"{self.words.count(word)} {word}" for word in WORDS if word in self.words
+            f"{self.words.count(word)} {word}" for word in SIGNS if word in self.words
         ]
         return f"{self.title}: {passed} of {judged} passed ({', '.join(kinds)})"
 
@@ -59,9 +77,25 @@ def _column(title: str, results: Sequence[Mapping[str, Any]]) -> Column:
         system = f"{result['system']}, {result['cores']} cores, truth {version}"
         dates.setdefault(system, []).append(str(result["date"]))
     for result in sorted(results, key=lambda each: str(each["date"])):
-        cases |= {case["id"]: case for case in result["cases"]}
+        is_former = result.get("schema") == FORMER_SCHEMA
+        for case in result["cases"]:
+            cases[case["id"]] = _as_now(case) if is_former else case
     runs_on = [f"{_from_to(times)}, {system}" for system, times in dates.items()]
     return Column(title, runs_on, cases)
+
+
+def _as_now(case: CaseResult) -> CaseResult:
+    """A case of an earlier file in the words of today."""
+    findings: list[Mapping[str, Any]] = []
+    for each in case["findings"]:
+        level = FORMER.get(each["level"], each["level"])
+        findings.append({**each, "level": level})
+
+    now = {**case, "findings": findings, "not_asked": ""}
+    now["verdict"] = FORMER.get(case["verdict"], case["verdict"])
+    if case["void"] and not case["void"].startswith(OF_THE_SERVER):
+        now |= {"verdict": "not asked", "void": "", "not_asked": case["void"]}
+    return now
 
 
 def _from_to(dates: Sequence[str]) -> str:
@@ -76,11 +110,11 @@ def all_cases(columns: Sequence[Column]) -> list[CaseResult]:
     for column in columns:
         for number, case in column.cases.items():
             cases.setdefault(number, case)
-    return [cases[number] for number in sorted(cases, key=_place)]
+    return [cases[number] for number in sorted(cases, key=parts_of)]
 
 
-def _place(number: str) -> tuple[str, int]:
-    """T2 before T10."""
+def parts_of(number: str) -> tuple[str, int]:
+    """Its letters and its number, so that T2 comes before T10."""
     letters = number.rstrip(digits)
     rest = number[len(letters) :]
     return letters, int(rest or 0)
@@ -103,7 +137,7 @@ def better_than_first(columns: Sequence[Column]) -> str:
 
 
 def _is_better(other: CaseResult | None, case: CaseResult) -> bool:
-    words = list(reversed(LEVELS))
+    words = list(reversed(RANKED))
     if other is None or other["verdict"] not in words or case["verdict"] not in words:
         return False
     return words.index(other["verdict"]) > words.index(case["verdict"])

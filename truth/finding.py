@@ -10,14 +10,14 @@ from truth.result import Doubt
 
 
 class Level(IntEnum):
-    """SILENT: the client reports none of it. REPORTS: it is wrong, and nothing says so. KNOWS: it
-    is wrong, but the client itself says that its figures cannot be used. TRUE: right within the
+    """SILENT: the client reports none of it. WRONG: it is, and nothing says so. ADMITTED: it is
+    wrong, but the client itself says that its figures cannot be used. RIGHT: it is, within the
     limits."""
 
     SILENT = 0
-    REPORTS = 1
-    KNOWS = 2
-    TRUE = 3
+    WRONG = 1
+    ADMITTED = 2
+    RIGHT = 3
 
     @property
     def word(self) -> str:
@@ -25,12 +25,7 @@ class Level(IntEnum):
         return self.name.lower()
 
 
-def level_named(word: str) -> Level:
-    """ValueError: there is no such level."""
-    try:
-        return Level[word.upper()]
-    except KeyError:
-        raise ValueError(f"there is no level {word!r}") from None
+LEVELS = {level.word: level for level in Level}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +47,10 @@ class Finding:
 def judged(right: bool, doubts: Sequence[Doubt]) -> Level:
     """Of a figure that the client reports."""
     if right:
-        return Level.TRUE
+        return Level.RIGHT
     if doubts:
-        return Level.KNOWS
-    return Level.REPORTS
+        return Level.ADMITTED
+    return Level.WRONG
 
 
 def silent(figure: str, truth: str) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truth.cases import Case
-from truth.finding import Finding, Level, level_named, number
+from truth.finding import LEVELS, Finding, Level, number
 from truth.log import Log
 from truth.problem import Problem
 from truth.result import Doubt, Result
@@ -16,19 +16,22 @@ from truth.server.shapes import CHAT_ONLY
 from truth.usage import Cost
 
 CHAT = "/chat/completions"
+VOID, NOT_ASKED = "void", "not asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`void`: why nothing is concluded. `failed`: why the client has no result. With neither,
-    `level` is the lowest of the figures that the client reports, SILENT without any. `bound_ms` and
-    `late_ms` are the server's own errors, p99. `runs` were judged, `void_runs` were void. `costs`:
-    of each run that could be counted."""
+    """`void`: why nothing is concluded. `not_asked`: why the client cannot be given this case.
+    `failed`: why the client has no result. With none of them, `level` is the lowest of the figures
+    that the client reports, SILENT without any. `bound_ms` and `late_ms` are the server's own
+    errors, p99. `runs` were judged, `void_runs` were void. `costs`: of each run that could be
+    counted."""
 
     case: Case
     findings: Sequence[Finding] = ()
     level: Level = Level.SILENT
     void: str = ""
+    not_asked: str = ""
     failed: str = ""
     bound_ms: float | None = None
     late_ms: float = 0.0
@@ -41,17 +44,24 @@ class Verdict:
     def word(self) -> str:
         """The verdict in a word."""
         if self.void:
-            return "void"
+            return VOID
+        if self.not_asked:
+            return NOT_ASKED
         if self.failed:
             return "failed"
         return self.level.word
 
     @property
+    def is_judged(self) -> bool:
+        """Whether it says anything about the client."""
+        return not self.void and not self.not_asked
+
+    @property
     def passed(self) -> bool:
-        """Whether the level is enough for this case. A void case is neither passed nor failed."""
-        if self.void or self.failed:
+        """Whether the level is enough for this case."""
+        if self.failed or not self.is_judged:
             return False
-        return self.level >= level_named(self.case.passes)
+        return self.level >= LEVELS[self.case.passes]
 
     @property
     def missing(self) -> list[str]:
@@ -64,7 +74,7 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
     if case.rule not in RULES:
         raise Problem(f"case {case.id}: there is no rule {case.rule!r}")
 
-    void = void_reason(case, log)
+    not_asked = not_asked_by(case, log)
     findings = RULES[case.rule](case, log, result)
     findings += unaccounted(case, log, result)
     levels = [each.level for each in findings if each.level != Level.SILENT]
@@ -72,7 +82,8 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
         case=case,
         findings=findings,
         level=min(levels, default=Level.SILENT),
-        void=void,
+        void="" if not_asked else void_reason(case, log),
+        not_asked=not_asked,
         bound_ms=log.bound_ms,
         late_ms=log.late_p99_ms,
         doubts=result.doubts,
@@ -91,7 +102,13 @@ def void_reason(case: Case, log: Log) -> str:
         return f"the log's instants may be wrong by {bound} ms, above {number(case.late_ms)}"
     if not log.entries:
         return "the server received no request"
-    chat = any(entry.path.endswith(CHAT) for entry in log.entries)
-    if case.server.shape in CHAT_ONLY and not chat:
-        return "this is a case of the chat API, and the client uses the completions API"
     return ""
+
+
+def not_asked_by(case: Case, log: Log) -> str:
+    """Why the client cannot have met what the case is about; empty if it has."""
+    if not log.entries or case.server.shape not in CHAT_ONLY:
+        return ""
+    if any(entry.path.endswith(CHAT) for entry in log.entries):
+        return ""
+    return "this is a case of the chat API, and the client uses the completions API"

@@ -1,42 +1,80 @@
-"""A page of the verdicts of several clients: one file of HTML, with filters, without a network."""
+"""A page of the verdicts of several clients: a matrix of clients and cases, one file of HTML
+without a network. A click on a cell shows its figures below."""
 
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
 from truth.columns import (
-    WORDS,
-    WORDS_MEAN,
+    MEANINGS,
+    SIGNS,
     CaseResult,
     Column,
     all_cases,
     better_than_first,
+    parts_of,
 )
 from truth.foreign import printable
 from truth.repeats import interval
 
+# 1280 pixels hold 80 cases beside the names of the clients.
 STYLE = """
-body { font: 15px system-ui, sans-serif; margin: 1.5rem; color: #1c2127; }
-table { border-collapse: collapse; }
-th, td { border: 1px solid #ddd; padding: .3rem .6rem; text-align: left; vertical-align: top; }
-td.true { background: #d9f2e3; } td.knows { background: #fdf3d0; }
-td.reports, td.failed { background: #f9d9db; }
-td.silent, td.void, td.none { color: #59636e; }
-details { font-size: 13px; } label { margin-right: 1rem; }
+body { font: 14px system-ui, sans-serif; margin: 12px; color: #1c2127; }
+h1 { font-size: 20px; margin: 0 0 4px; } p { margin: 4px 0; }
+#matrix { border-collapse: collapse; table-layout: fixed; width: 100%; }
+#matrix th { font-weight: normal; text-align: center; padding: 0; font-size: 10px; }
+#matrix thead th:first-child { width: 178px; }
+#matrix tbody th { text-align: left; font-size: 12px; white-space: nowrap; overflow: hidden; }
+#matrix td { border: 1px solid #fff; text-align: center; padding: 0; height: 20px; font-size: 10px;
+  cursor: pointer; overflow: hidden; }
+#matrix .begin { border-left: 3px solid #fff; } th[data-case] { cursor: pointer; }
+.right { background: #58b383; } .admitted { background: #f2c94c; }
+.wrong, .failed { background: #e0595f; color: #fff; }
+.silent, .void, .not-asked { background: #e9ecef; color: #59636e; }
+td.chosen { outline: 2px solid #1c2127; }
+i { display: inline-block; width: 14px; text-align: center; font: 10px/14px system-ui; }
+#shown { border-top: 2px solid #1c2127; margin: 10px 0; padding-top: 6px; min-height: 150px; }
+#shown table { border-collapse: collapse; } #shown th { text-align: left; }
+#shown th, #shown td { padding: 1px 16px 1px 0; }
+footer { font-size: 12px; color: #59636e; }
 """
 SCRIPT = """
-const suite = document.getElementById("suite"), word = document.getElementById("word");
-const text = document.getElementById("text");
-function show() {
-  for (const row of document.querySelectorAll("tbody tr")) {
-    const fits = !suite.value || row.dataset.suite === suite.value;
-    const said = !word.value || row.dataset.words.split(" ").includes(word.value);
-    const found = row.textContent.toLowerCase().includes(text.value.toLowerCase());
-    row.hidden = !(fits && said && found);
-  }
+const data = JSON.parse(document.getElementById("data").textContent);
+const shown = document.getElementById("shown");
+function add(parent, kind, text) {
+  const element = document.createElement(kind);
+  element.textContent = text;
+  parent.append(element);
+  return element;
 }
-for (const each of [suite, word, text]) each.addEventListener("input", show);
+function show(number, client) {
+  const its = data.cases[number];
+  shown.replaceChildren();
+  const found = client === undefined ? undefined : data.clients[client][number];
+  const who = found ? ": " + data.names[client] + " is " + found.word : "";
+  add(add(shown, "p", ""), "b", number + " " + its.title + who);
+  add(shown, "p", its.norm);
+  if (!found) { add(shown, "p", its.reason); return; }
+  if (found.figures.length) {
+    const table = add(shown, "table", "");
+    for (const row of [["figure", "right", "seen", "limit", "verdict"], ...found.figures]) {
+      const line = add(table, "tr", "");
+      for (const cell of row) add(line, row[0] === "figure" ? "th" : "td", cell);
+    }
+  }
+  for (const note of found.notes) add(shown, "p", note);
+}
+document.getElementById("matrix").addEventListener("click", (event) => {
+  const cell = event.target.closest("[data-case]");
+  if (!cell) return;
+  for (const each of document.querySelectorAll(".chosen")) each.classList.remove("chosen");
+  cell.classList.add("chosen");
+  show(cell.dataset.case, cell.dataset.client);
+});
 """
 
 
@@ -46,21 +84,77 @@ def _escaped(value: object) -> str:
 
 
 def page(columns: Sequence[Column]) -> str:
-    """A table with a row per case, and above it what passed and who is better where."""
+    """A row per client and a column per case; below it who is better where, and when it was
+    measured."""
     cases = all_cases(columns)
-    heads = "".join(_head(column) for column in columns)
-    body = "".join(_row(case, columns) for case in cases)
-    suites = sorted({case["suite"] for case in cases})
+    body = "".join(_row(place, each, cases) for place, each in enumerate(columns))
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>truth</title>"
         f"<style>{STYLE}</style><h1>What load generators report, against a server's log</h1>"
-        f"{_summaries(columns)}<p>{_escaped(better_than_first(columns))}</p>"
-        f"<p>{_choice('suite', suites)}{_choice('word', WORDS)}"
-        "<label>contains <input id='text'></label></p>"
-        f"<p>{WORDS_MEAN}</p>"
-        f"<table><thead><tr><th>case</th>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>{_legend()}</p>"
+        f"<table id='matrix'><thead>{_heads(cases)}</thead><tbody>{body}</tbody></table>"
+        "<div id='shown'><p>A click on a cell shows what is right, what the client has, and the"
+        " limit; a click on a number shows what the case asks and why.</p></div>"
+        f"<p>{_escaped(better_than_first(columns))}</p>{_summaries(columns)}"
+        f"<footer>{_measured(columns)}</footer>"
+        f"<script type='application/json' id='data'>{_data(columns, cases)}</script>"
         f"<script>{SCRIPT}</script></html>\n"
     )
+
+
+def _legend() -> str:
+    items = [
+        f"<i class='{_kind(word)}'>{SIGNS[word]}</i> <b>{word}</b> {text}"
+        for word, text in MEANINGS.items()
+    ]
+    return " &ensp; ".join(items)
+
+
+def _heads(cases: Sequence[CaseResult]) -> str:
+    """The letters of the suites above the numbers of their cases."""
+    letters = "<th></th>"
+    numbers = "<th></th>"
+    for letter, group in groupby(cases, lambda case: parts_of(case["id"])[0]):
+        of_suite = list(group)
+        suite = _escaped(of_suite[0]["suite"])
+        count = len(of_suite)
+        letters += f"<th colspan='{count}' title='{suite}'>{_escaped(letter)}</th>"
+        for case in of_suite:
+            number = _escaped(case["id"])
+            title = f"{number} {_escaped(case['title'])}"
+            shown = _escaped(parts_of(case["id"])[1])
+            numbers += f"<th data-case='{number}' title='{title}'>{shown}</th>"
+    return f"<tr>{letters}</tr><tr>{numbers}</tr>"
+
+
+def _row(place: int, column: Column, cases: Sequence[CaseResult]) -> str:
+    cells = ""
+    before = ""
+    for case in cases:
+        letter, _ = parts_of(case["id"])
+        cells += _cell(place, column.cases.get(case["id"]), letter != before)
+        before = letter
+    return f"<tr><th>{_escaped(column.title)}</th>{cells}</tr>"
+
+
+def _cell(place: int, case: CaseResult | None, is_first: bool) -> str:
+    begin = " begin" if is_first else ""
+    if case is None:
+        return f"<td class='none{begin}'></td>"
+    word = str(case["verdict"])
+    number = _escaped(case["id"])
+    kind = _escaped(_kind(word))
+    title = f"{number} {_escaped(case['title'])}: {_escaped(word)}"
+    sign = _escaped(SIGNS.get(word, ""))
+    return (
+        f"<td class='{kind}{begin}' data-client='{place}' data-case='{number}'"
+        f" title='{title}'>{sign}</td>"
+    )
+
+
+def _kind(word: str) -> str:
+    """The class of a verdict."""
+    return word.replace(" ", "-")
 
 
 def _summaries(columns: Sequence[Column]) -> str:
@@ -68,46 +162,55 @@ def _summaries(columns: Sequence[Column]) -> str:
     return f"<ul>{''.join(items)}</ul>"
 
 
-def _choice(name: str, values: Sequence[str]) -> str:
-    options = "".join(f"<option>{_escaped(value)}</option>" for value in values)
-    return (
-        f"<label>{name} <select id='{name}'><option></option>{options}</select></label>"
-    )
+def _measured(columns: Sequence[Column]) -> str:
+    lines = [f"{column.title}: {'; '.join(column.runs_on)}" for column in columns]
+    return "<br>".join(map(_escaped, lines))
 
 
-def _head(column: Column) -> str:
-    where = "<br>".join(map(_escaped, column.runs_on))
-    return f"<th>{_escaped(column.title)}<br><small>{where}</small></th>"
+def _data(columns: Sequence[Column], cases: Sequence[CaseResult]) -> str:
+    """What a click shows, as JSON in which no text can end the element."""
+    value = {
+        "names": [column.title for column in columns],
+        "cases": {
+            str(case["id"]): {
+                key: str(case[key]) for key in ("title", "norm", "reason")
+            }
+            for case in cases
+        },
+        "clients": [_cells_of(column) for column in columns],
+    }
+    return json.dumps(value).replace("<", "\\u003c")
 
 
-def _row(case: CaseResult, columns: Sequence[Column]) -> str:
-    found = [column.cases.get(case["id"]) for column in columns]
-    words = " ".join(str(each["verdict"]) for each in found if each)
-    cells = "".join(_cell(each) for each in found)
-    number = _escaped(case["id"])
-    title = _escaped(case["title"])
-    about = f"{_escaped(case['norm'])}<br>{_escaped(case['reason'])}"
-    return (
-        f"<tr data-suite='{_escaped(case['suite'])}' data-words='{_escaped(words)}'>"
-        f"<th>{number} {title}<details><summary>norm</summary>{about}</details></th>{cells}</tr>"
-    )
+def _cells_of(column: Column) -> dict[str, Any]:
+    return {
+        str(number): {
+            "word": case["verdict"],
+            "figures": [_figure(each) for each in case["findings"]],
+            "notes": _notes(case),
+        }
+        for number, case in column.cases.items()
+    }
 
 
-def _cell(case: CaseResult | None) -> str:
-    if case is None:
-        return "<td class='none'>not run</td>"
-    lines = [_figure(each) for each in case["findings"]]
-    lines += [_escaped(case[name]) for name in ("void", "failed") if case[name]]
+def _figure(finding: Mapping[str, Any]) -> list[str]:
+    names = ("figure", "right", "seen", "limit", "level")
+    return [printable(str(finding.get(name, ""))) for name in names]
+
+
+def _notes(case: CaseResult) -> list[str]:
+    reasons = ("void", "not_asked", "failed")
+    notes = [
+        f"{name.replace('_', ' ')}: {case[name]}" for name in reasons if case[name]
+    ]
     if case.get("runs", 1) > 1:
-        lines.append(f"{int(case['runs'])} runs: median (lowest to highest)")
+        notes.append(f"{int(case['runs'])} runs: median (lowest to highest)")
     if case["not_reported"]:
-        lines.append(f"not reported: {_escaped(', '.join(case['not_reported']))}")
+        notes.append(f"not reported: {', '.join(case['not_reported'])}")
     if case["bound_ms"] is not None:
-        lines.append(f"bound of the server's instants: {case['bound_ms']:.3f} ms")
-    lines += _costs(case)
-    word = _escaped(case["verdict"])
-    details = "<br>".join(lines)
-    return f"<td class='{word}'>{word}<details><summary>figures</summary>{details}</details></td>"
+        notes.append(f"bound of the server's instants: {case['bound_ms']:.3f} ms")
+    notes += _costs(case)
+    return [printable(note) for note in notes]
 
 
 def _costs(case: CaseResult) -> list[str]:
@@ -118,11 +221,6 @@ def _costs(case: CaseResult) -> list[str]:
     per_token = interval([float(cost["cpu_us_per_token"]) for cost in costs])
     in_all = interval([float(cost["cpu_s"]) for cost in costs])
     memory = interval([float(cost["memory_mib"]) for cost in costs])
-    text = f"CPU: {per_token} us per token, {in_all} s in all; memory: {memory} MiB"
-    return [_escaped(text)]
-
-
-def _figure(finding: Mapping[str, str]) -> str:
-    text = f"{finding['figure']}: {finding['seen']} (right: {finding['right']}"
-    text += f", limit {finding['limit']})" if finding["limit"] else ")"
-    return _escaped(text)
+    return [
+        f"CPU: {per_token} us per token, {in_all} s in all; memory: {memory} MiB",
+    ]

@@ -16,7 +16,7 @@ from truth.units import percentile
 
 def merged(verdicts: Sequence[Verdict]) -> Verdict:
     """Of one case. Void runs do not count, unless all are; a run that failed fails the case."""
-    judged = [verdict for verdict in verdicts if not verdict.void]
+    judged = [verdict for verdict in verdicts if verdict.is_judged]
     failed = [verdict for verdict in judged if verdict.failed]
     void_runs = len(verdicts) - len(judged)
     if not judged:

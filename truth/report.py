@@ -13,10 +13,11 @@ from typing import Any
 from truth import __version__
 from truth.finding import Finding, number
 from truth.foreign import markdown, printable
-from truth.judge import Verdict
+from truth.judge import NOT_ASKED, VOID, Verdict
 
 # The last column is the server's own error, p99, ms.
 HEADINGS = ("case", "what", "verdict", "", "figure", "right", "seen", "limit", "bound")
+SCHEMA = "truth-verdicts/2"
 MOST_DOUBTS = 5
 COLOURS = {"all": "brightgreen", "some": "orange", "none": "red"}
 Row = tuple[str, ...]
@@ -27,7 +28,7 @@ def rows(verdicts: Sequence[Verdict]) -> list[Row]:
     table: list[Row] = []
     for verdict in verdicts:
         mark = "ok" if verdict.passed else "-"
-        if verdict.void:
+        if not verdict.is_judged:
             mark = "?"
         begin = (verdict.case.id, verdict.case.title, verdict.word, mark)
         bound = number(verdict.bound_ms)
@@ -49,6 +50,8 @@ def _notes(verdict: Verdict) -> list[str]:
     notes: list[str] = []
     if verdict.void:
         notes.append(f"void: {verdict.void}")
+    if verdict.not_asked:
+        notes.append(f"not asked: {verdict.not_asked}")
     if verdict.void_runs and not verdict.void:
         runs = verdict.runs + verdict.void_runs
         notes.append(f"void: {verdict.void_runs} of {runs} runs")
@@ -56,7 +59,7 @@ def _notes(verdict: Verdict) -> list[str]:
         notes.append(f"failed: {one_line(verdict.failed)}")
     if verdict.missing:
         notes.append(f"not reported: {', '.join(verdict.missing)}")
-    if verdict.doubts and not verdict.void:
+    if verdict.doubts and verdict.is_judged:
         notes.append(f"the client says: {one_line(verdict.doubts[0].text)}")
     return notes
 
@@ -99,12 +102,14 @@ def as_markdown(verdicts: Sequence[Verdict]) -> str:
 def summary(verdicts: Sequence[Verdict]) -> str:
     """A sentence, and the server's own errors."""
     passed = sum(verdict.passed for verdict in verdicts)
-    void = sum(bool(verdict.void) for verdict in verdicts)
-    text = f"{passed} of {len(verdicts) - void} cases passed"
-    if void:
-        text += f", {void} void"
+    words = [verdict.word for verdict in verdicts]
+    judged = [verdict for verdict in verdicts if verdict.is_judged]
+    text = f"{passed} of {len(judged)} cases passed"
+    for word in (VOID, NOT_ASKED):
+        if word in words:
+            text += f", {words.count(word)} {word}"
     bounds = [each.bound_ms for each in verdicts if each.bound_ms is not None]
-    late = [verdict.late_ms for verdict in verdicts if not verdict.void]
+    late = [verdict.late_ms for verdict in judged]
     runs = max((verdict.runs for verdict in verdicts), default=1)
     if runs > 1:
         text += f", of {runs} runs: median (lowest to highest)"
@@ -120,7 +125,7 @@ def as_object(
 ) -> dict[str, Any]:
     """What `--format json` prints and the page reads."""
     return {
-        "schema": "truth-verdicts/1",
+        "schema": SCHEMA,
         "client": client,
         "client_version": version,
         "truth_version": __version__,
@@ -144,6 +149,7 @@ def case_object(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.word,
         "passed": verdict.passed,
         "void": verdict.void,
+        "not_asked": verdict.not_asked,
         "failed": verdict.failed,
         "runs": verdict.runs,
         "void_runs": verdict.void_runs,
@@ -169,7 +175,7 @@ def _finding_object(finding: Finding) -> dict[str, Any]:
 
 def badge(verdicts: Sequence[Verdict]) -> str:
     """A file for shields.io's endpoint."""
-    judged = [verdict for verdict in verdicts if not verdict.void]
+    judged = [verdict for verdict in verdicts if verdict.is_judged]
     passed = sum(verdict.passed for verdict in judged)
     if passed == len(judged) and judged:
         colour = COLOURS["all"]

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from truth.cases import Answers, Case, Load, Machine
+from truth.cases import CLOSED, Answers, Case, Load, Machine
 from truth.judge import Verdict, judge
 from truth.log import Log, read_log
 from truth.problem import Problem
@@ -31,6 +31,11 @@ TAIL = 600  # characters of a client's output that a failed case keeps
 LOG = "truth.jsonl"
 OUTPUT = "client.txt"
 PROMPTS = "prompts.jsonl"
+WORKLOAD = "workload"  # the rule that judges lengths
+HINTS = {
+    "streams": ": give it by --closed, and {load} in the command",
+    "rate": ": give it by --open, and {load} in the command",
+}
 ENDS_WITHIN_S = 5.0  # after SIGTERM
 Run = tuple[Load, Answers, Machine]
 
@@ -54,12 +59,11 @@ class Client:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What a run of a client left: the server's log, the client's result and what it cost; or why
-    the client was not run (`void`), or has no result (`failed`)."""
+    it has no result (`failed`)."""
 
     log: Log | None = None
     result: Result | None = None
     cost: Cost | None = None
-    void: str = ""
     failed: str = ""
 
 
@@ -74,13 +78,16 @@ class Runner:
 
     def verdict(self, case: Case) -> Verdict:
         """Run the client, unless it has already run for a case of the same run."""
+        reason = unable(self._client, case)
+        if reason:
+            return Verdict(case, not_asked=reason)
         run = (case.load, case.server, case.machine)
         if run not in self._runs:
             self._runs[run] = observe(self._client, case, self._folder / case.id)
 
         observed = self._runs[run]
         if observed.log is None or observed.result is None:
-            return Verdict(case, void=observed.void, failed=observed.failed)
+            return Verdict(case, failed=observed.failed)
         try:
             verdict = judge(case, observed.log, observed.result)
         except READING_FAILED as error:
@@ -98,9 +105,6 @@ def observe(client: Client, case: Case, folder: Path) -> Observed:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = str(make_tokenizer(folder.parent / "tokenizer"))
     prompts = str(write_prompts(folder / PROMPTS, case.load)) if case.load.file else ""
-    reason = unable(client, work_of(case, "", tokenizer, prompts))
-    if reason:
-        return Observed(void=f"{client.tool.title} {reason}")
 
     with serving(case.server, folder / LOG, case=case.id) as url:
         work = work_of(case, url, tokenizer, prompts)
@@ -117,25 +121,56 @@ def observe(client: Client, case: Case, folder: Path) -> Observed:
     return Observed(log, result, usage.cost(log))
 
 
-def unable(client: Client, work: Work) -> str:
-    """Why the client cannot do this work; empty if it can. A command of the user's needs a place
-    for what only some cases ask for."""
+def unable(client: Client, case: Case) -> str:
+    """Why the client cannot be asked this; empty if it can. A command of the user's has a place for
+    each value that the case is about, or the value itself as a word."""
+    work = work_of(case, "", "", PROMPTS)
     if not client.command:
-        return client.tool.unable(work)
-    text = " ".join([*client.command, client.closed, client.open])
-    wanted = {"warmup": work.warmup, "seconds": work.seconds, "prompts": work.prompts}
-    for name, value in wanted.items():
-        if value and "{" + name + "}" not in text:
-            return f"has no {{{name}}} in its command"
+        reason = client.tool.unable(work)
+        return f"{client.tool.title} {reason}" if reason else ""
+
+    words = words_of(client, work)
+    text = " ".join(words)
+    values = placeholders(work, Path())
+    for name in places_of(case):
+        if "{" + name + "}" not in text and values[name] not in words:
+            return f"the command has no {{{name}}}{HINTS.get(name, '')}"
     return ""
+
+
+def places_of(case: Case) -> list[str]:
+    """The placeholders without whose values a client cannot do what the case is about."""
+    load = case.load
+    is_wanted = {
+        "url": True,
+        "requests": not load.seconds,
+        "streams": load.arrival == CLOSED,
+        "rate": load.arrival != CLOSED,
+        "arrival": load.arrival != CLOSED,
+        "tokens": case.rule == WORKLOAD,
+        "prompt_tokens": case.rule == WORKLOAD,
+        "choices": load.choices > 1,
+        "warmup": load.warmup,
+        "seconds": load.seconds,
+        "prompts": load.file,
+    }
+    return [name for name, wanted in is_wanted.items() if wanted]
+
+
+def words_of(client: Client, work: Work) -> list[str]:
+    """The user's command with the words of --closed or --open in the place of {load}."""
+    load = shlex.split(client.closed if work.closed else client.open)
+    words: list[str] = []
+    for word in client.command:
+        words += load if word == "{load}" else [word]
+    return words
 
 
 def commands_of(client: Client, work: Work, folder: Path) -> list[list[str]]:
     """The words of all commands, with the programs' paths."""
     if client.command:
         values = placeholders(work, folder)
-        commands = [[filled(word, values) for word in client.command]]
-        commands = [_expanded(command, client, values) for command in commands]
+        commands = [[filled(word, values) for word in words_of(client, work)]]
     else:
         commands = client.tool.commands(work, folder)
     for command in commands:
@@ -168,27 +203,6 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         text = text.replace("{" + name + "}", value)
     return text
-
-
-def _expanded(
-    command: list[str], client: Client, values: Mapping[str, str]
-) -> list[str]:
-    """With the words of --closed or --open in the place of {load}."""
-    template = client.closed if values["arrival"] == "closed" else client.open
-    load = [filled(word, values) for word in shlex.split(template)]
-    if not template and client.open and values["arrival"] == "closed":
-        raise Problem(
-            "this case is a closed loop: give --closed, and {load} in the command"
-        )
-    if not template and values["arrival"] != "closed":
-        raise Problem(
-            "this case is an open loop: give --open, and {load} in the command"
-        )
-
-    words: list[str] = []
-    for word in command:
-        words += load if word == "{load}" else [word]
-    return words
 
 
 def _program(name: str, folder: Path | None) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from truth.columns import (
-    WORDS_MEAN,
+    MEANINGS,
+    SIGNS,
     CaseResult,
     Column,
     all_cases,
     better_than_first,
+    parts_of,
 )
-from truth.foreign import markdown
+from truth.foreign import markdown, printable
 from truth.repeats import interval
 from truth.report import one_line
 from truth.rules.times import DISTRIBUTIONS, error_of
@@ -31,7 +34,8 @@ OF_TTFT = (
 def table(columns: Sequence[Column]) -> str:
     """Verdicts, errors of TTFT where a column has them, and where and when it was run."""
     cases = all_cases(columns)
-    lines = [TITLE, "", *wrapped(better_than_first(columns)), ""]
+    meanings = ". ".join(f"{word}: {text}" for word, text in MEANINGS.items())
+    lines = [TITLE, "", *matrix(columns), "", *wrapped(better_than_first(columns)), ""]
     for column in columns:
         lines += wrapped(f"- {column.summary}")
     lines += ["", *_head("case", columns)]
@@ -39,7 +43,7 @@ def table(columns: Sequence[Column]) -> str:
         lines.append(_row(case, [_word(column, case) for column in columns]))
     lines += [
         "",
-        *wrapped(f"{WORDS_MEAN} A blank was not run."),
+        *wrapped(f"{meanings}. A blank was not run."),
         "",
         *_reasons(columns),
         "",
@@ -55,6 +59,32 @@ def table(columns: Sequence[Column]) -> str:
     for column in columns:
         lines += wrapped(f"- {column.title}: {'; '.join(column.runs_on)}")
     return "\n".join([*lines, ""])
+
+
+def matrix(columns: Sequence[Column]) -> list[str]:
+    """A row per client and a sign per case, as text, with the signs' words."""
+    cases = all_cases(columns)
+    groups = [
+        list(group) for _, group in groupby(cases, lambda case: parts_of(case["id"])[0])
+    ]
+    width = max(len(column.title) for column in columns)
+    letters = [parts_of(group[0]["id"])[0].ljust(len(group)) for group in groups]
+    units = [
+        "".join(str(parts_of(case["id"])[1] % 10) for case in group) for group in groups
+    ]
+    lines = ["```text", f"{'':{width}}  {' '.join(letters)}".rstrip()]
+    lines.append(f"{'':{width}}  {' '.join(units)}")
+    for column in columns:
+        signs = ["".join(_sign(column, case) for case in group) for group in groups]
+        line = f"{printable(column.title):{width}}  {' '.join(signs)}"
+        lines.append(line.rstrip())
+    meanings = "   ".join(f"{sign} {word}" for word, sign in SIGNS.items())
+    return [*lines, "", meanings, "```"]
+
+
+def _sign(column: Column, case: CaseResult) -> str:
+    its = column.cases.get(case["id"])
+    return SIGNS.get(its["verdict"], " ") if its else " "
 
 
 def wrapped(text: str) -> list[str]:
@@ -87,11 +117,11 @@ def _word(column: Column, case: CaseResult) -> str:
 
 
 def _reasons(columns: Sequence[Column]) -> list[str]:
-    """Why cases are void or failed: a line per client and reason."""
+    """Why cases are void, not asked or failed: a line per client and reason."""
     numbers: dict[tuple[str, str], list[str]] = {}
     for column in columns:
         for number_of_case, case in column.cases.items():
-            reason = one_line(case["void"] or case["failed"])
+            reason = one_line(case["void"] or case["not_asked"] or case["failed"])
             if reason:
                 same = numbers.setdefault((column.title, reason), [])
                 same.append(number_of_case)

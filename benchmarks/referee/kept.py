@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.referee.clients import CLIENTS, REPOSITORY
-from truth.columns import CaseResult, Column, columns_of
+from truth.columns import NOT_JUDGED, CaseResult, Column, columns_of
 from truth.matching import METRICS
 from truth.rules.times import DISTRIBUTIONS, error_of
 
@@ -92,10 +92,11 @@ def _results_of(name: str) -> list[dict[str, Any]]:
 
 
 def cells_of(columns: Mapping[str, Column], number: str) -> list[Cell]:
-    """Of a case, those that can be judged. A void case says nothing of its client."""
+    """Of a case, those that can be judged. A case that is void or was not asked says nothing of its
+    client."""
     cells: list[Cell] = []
     for client, column in columns.items():
         case = column.cases.get(number)
-        if case and not case["void"]:
+        if case and case["verdict"] not in NOT_JUDGED:
             cells.append(Cell(client, case))
     return cells

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.referee.better import where_others_are_better
 from benchmarks.referee.chart import chart
-from benchmarks.referee.clients import REPOSITORY
+from benchmarks.referee.clients import CLIENTS, REPOSITORY
 from benchmarks.referee.kept import (
     FOLDER,
     Cell,
@@ -22,8 +22,8 @@ from truth.cases import CLOSED, Case, read_cases
 from truth.columns import Column
 from truth.finding import number
 from truth.page import page
+from truth.table import matrix, wrapped
 from truth.table import table as truth_table
-from truth.table import wrapped
 from truth.units import percentile
 
 PAGE = REPOSITORY / "docs" / "comparison.md"
@@ -105,15 +105,16 @@ def generated(columns: Columns) -> str:
     """The part of docs/comparison.md between the marks."""
     cases = _cases()
     titles = {each: _title(cases[each]) for each in sorted((*ON_PAGE, *OTHERS))}
-    lines = [*where_others_are_better(columns, titles), ""]
-    lines += ["| client | measured |", "|---|---|"]
-    for column in columns.values():
-        lines.append(f"| {column.title} | {'; '.join(column.runs_on)} |")
-    lines.append("")
+    # with the flags that truth gives each client
+    own = [columns[client.title] for client in CLIENTS if not client.env]
+    lines = [*matrix(own), ""]
+    lines += [*where_others_are_better(columns, titles), ""]
     for latency in CHARTS:
         name = picture(latency).name
         lines += [f"![Error of {latency} per client](pictures/{name})", ""]
-    lines += _tables(columns, ON_PAGE)
+    lines += [*_tables(columns, ON_PAGE), "Measured:", ""]
+    for column in columns.values():
+        lines += wrapped(f"- {column.title}: {'; '.join(column.runs_on)}")
     return _text(lines)
 
 
@@ -163,6 +164,7 @@ def _not_run(columns: Columns, number_of_case: str) -> list[str]:
     lines: list[str] = []
     for client, column in columns.items():
         case = column.cases.get(number_of_case)
-        if case and case["void"]:
-            lines += wrapped(f"- {client}: {case['void']}")
+        reason = case["void"] or case["not_asked"] if case else ""
+        if reason:
+            lines += wrapped(f"- {client}: {reason}")
     return lines

@@ -56,7 +56,7 @@ def verdict(cell: Cell) -> str:
     return cell.verdict
 
 
-ERRORS: Sequence[Figure] = [(name, error(name)) for name in LATENCIES]
+ERRORS: Sequence[Figure] = [(f"{name} error (ms)", error(name)) for name in LATENCIES]
 COSTS: Sequence[Figure] = (
     ("CPU us/token in load", cost("cpu_us_per_token")),
     ("CPU s in all", cost("cpu_s")),
@@ -64,7 +64,7 @@ COSTS: Sequence[Figure] = (
     ("verdict", verdict),
 )
 ARRIVALS: Sequence[Figure] = (
-    ("rate", signed("rate error", "%", 100.0)),
+    ("rate error", signed("rate error", "%", 100.0)),
     ("CV of gaps", signed("gap cv")),
     ("autocorrelation of gaps", signed("gap autocorrelation")),
     ("variance/mean of counts", signed("count dispersion")),

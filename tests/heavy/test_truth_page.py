@@ -20,36 +20,22 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-def shown(page: Any) -> list[str]:
-    """The headings of the rows that can be seen."""
-    heads = page.locator("tbody tr:not([hidden]) > th")
-    return [text.split()[0] for text in heads.all_inner_texts()]
-
-
-def test_rows_are_filtered_by_suite_verdict_and_text(browser: Any) -> None:
-    """Catches a mistake in the page's JavaScript."""
+def test_the_matrix_fits_a_window_and_begins_at_its_top(browser: Any) -> None:
+    """Catches a matrix that a reader has to scroll: wider than 1280 pixels, or below the fold."""
     with opened(browser, PAGE.as_uri()) as (page, log):
-        everything = shown(page)
-        page.select_option("#suite", "faults")
-        faults = shown(page)
-        assert faults and all(name.startswith("F") for name in faults)
-
-        page.select_option("#word", "reports")
-        assert set(shown(page)) < set(faults) and "F3" in shown(page)
-
-        page.fill("#text", "error event")
-        assert shown(page) == ["F3"]
-        page.select_option("#suite", "")
-        page.select_option("#word", "")
-        page.fill("#text", "")
-        assert shown(page) == everything
+        width = page.evaluate("document.documentElement.scrollWidth")
+        first = page.locator("#matrix tbody tr").first.bounding_box()
+        assert width <= 1280 and first["y"] + first["height"] < 400
         assert not log.faults and not log.requests
 
 
-def test_the_figures_of_a_cell_open(browser: Any) -> None:
-    """Catches a cell whose figures stay closed in a browser."""
+def test_a_click_on_a_cell_shows_its_figures(browser: Any) -> None:
+    """Catches a mistake in the page's JavaScript."""
     with opened(browser, PAGE.as_uri()) as (page, _):
-        cell = page.locator("tr", has_text="F3 ").locator("td.reports").first
-        assert "failed:" not in cell.inner_text()
-        cell.get_by_text("figures").click()
-        assert "failed: 0 (right: 4" in cell.inner_text()
+        page.locator("td.wrong[data-case=F3]").first.click()
+        text = page.locator("#shown").inner_text()
+        assert text.startswith("F3 an error event") and " is wrong" in text
+        assert text.count("failed\t4\t0\t0\twrong") == 1
+
+        page.locator("th[data-case=T3]").click()
+        assert page.locator("#shown").inner_text().startswith("T3 400 synchronous")

@@ -18,7 +18,8 @@ from tests.printed import COLUMNS, printed
 from tests.repository.test_docs import DECISIONS, PAGES
 
 # Blocks that are no output: drawings. Each has a test of its own, or is none of a program.
-DRAWINGS = {"docs/architecture.md", "docs/web-ui.md"}
+# Not printed by a command that a page quotes.
+DRAWINGS = {"docs/architecture.md", "docs/comparison.md", "docs/web-ui.md"}
 STARTS = (
     *(
         "locust ",

@@ -71,7 +71,7 @@ def wrong(
 ) -> list[str]:
     """The figures of a case that are called wrong."""
     found = verdict(CASES[number], log, rows, **counts).findings
-    return [each.figure for each in found if each.level.word == "reports"]
+    return [each.figure for each in found if each.level.word == "wrong"]
 
 
 def asked(number: str, requests: int) -> Case:
@@ -137,10 +137,10 @@ def test_requests_that_the_client_hangs_up_in_a_pause_are_not_dropped() -> None:
     cut = entry(2, 0, sent=3, outcome="client closed")
     case = asked("F7", 2)
     dropped = verdict(case, [entry(1, 0), cut], [seen(1)], completed=1, failed=0)
-    assert dropped.word == "reports"
+    assert dropped.word == "wrong"
     again = [entry(1, 0), cut, entry(3, 641)]
     rows = [seen(1), seen(3)]
-    assert verdict(case, again, rows, completed=2, failed=0).word == "reports"
+    assert verdict(case, again, rows, completed=2, failed=0).word == "wrong"
     # At the end of a run, beyond what was asked for, it may hang up.
     rest = entry(3, 0.5, sent=3, outcome="client closed", ended_ns=190 * MS)
     log = [entry(1, 0), rest, entry(2, 1)]
@@ -158,12 +158,10 @@ def test_refused_requests_are_no_rows_with_a_name_or_without() -> None:
     rows = [seen(1), Seen(2, e2el_ms=1.0)]
     found = verdict(asked("F5", 2), log, rows, completed=2, failed=1)
     assert "failed ones in the latencies" in [
-        each.figure for each in found.findings if each.level.word == "reports"
+        each.figure for each in found.findings if each.level.word == "wrong"
     ]
     unnamed = [Seen(e2el_ms=180.0), Seen(e2el_ms=1.0)]
-    assert (
-        verdict(asked("F5", 2), log, unnamed, completed=1, failed=1).word == "reports"
-    )
+    assert verdict(asked("F5", 2), log, unnamed, completed=1, failed=1).word == "wrong"
 
 
 def test_a_probe_that_meets_a_fault_is_no_failure_of_the_load() -> None:
@@ -174,7 +172,7 @@ def test_a_probe_that_meets_a_fault_is_no_failure_of_the_load() -> None:
         entry(4, 301, sent=3, outcome="error_event"),
     ]
     found = verdict(asked("F9", 2), log, [seen(3)], completed=1, failed=1)
-    assert found.word == "true"
+    assert found.word == "right"
 
 
 def test_ttft_counts_from_the_request_where_headers_are_late() -> None:
@@ -323,5 +321,5 @@ def test_a_result_that_cannot_be_judged_fails_its_case_alone(tmp_path: Path) -> 
 
 
 def test_of_several_runs_one_without_figures_does_not_hide_a_wrong_one() -> None:
-    wrong_one = Verdict(CASES["S1"], level=Level.REPORTS)
-    assert merged([Verdict(CASES["S1"]), wrong_one]).word == "reports"
+    wrong_one = Verdict(CASES["S1"], level=Level.WRONG)
+    assert merged([Verdict(CASES["S1"]), wrong_one]).word == "wrong"

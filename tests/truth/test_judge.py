@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from truth.cases import Answers, Case, Load, chosen, read_cases
-from truth.finding import Level, judged, level_named
+from truth.finding import LEVELS, Level, judged
 from truth.judge import judge
 from truth.log import Entry, Log
 from truth.problem import Problem
@@ -62,16 +62,16 @@ def level(of: Case, log: Sequence[Entry], result: Result) -> Level:
 
 def test_levels_of_a_latency() -> None:
     """5 ms too large is wrong; who doubts his times knows it, who doubts his counts does not."""
-    assert level(TIMING, entries(), Result(seen())) == Level.TRUE
+    assert level(TIMING, entries(), Result(seen())) == Level.RIGHT
     late = seen(late_ms=5)
-    assert level(TIMING, entries(), Result(late)) == Level.REPORTS
+    assert level(TIMING, entries(), Result(late)) == Level.WRONG
     assert (
         level(TIMING, entries(), Result(late, doubts=[Doubt("slow", (TIMES,))]))
-        == Level.KNOWS
+        == Level.ADMITTED
     )
     assert (
         level(TIMING, entries(), Result(late, doubts=[Doubt("odd", (COUNTS,))]))
-        == Level.REPORTS
+        == Level.WRONG
     )
     nothing = [Seen(number=each.number) for each in seen()]
     assert level(TIMING, entries(), Result(nothing)) == Level.SILENT
@@ -83,7 +83,7 @@ def test_the_bound_of_the_logs_instants_is_added_to_the_limit() -> None:
         replace(entry, kernel_ns=(entry.sent_ns[0] + 3 * MS,)) for entry in entries()
     ]
     verdict = judge(TIMING, Log(tuple(log), SERVER), Result(seen(late_ms=3.5)))
-    assert verdict.bound_ms == pytest.approx(3) and verdict.level == Level.TRUE
+    assert verdict.bound_ms == pytest.approx(3) and verdict.level == Level.RIGHT
 
 
 def test_a_late_server_is_void_and_not_failed() -> None:
@@ -103,17 +103,17 @@ def test_tokens_are_counted_by_what_was_sent() -> None:
         replace(entry, sent_ns=entry.sent_ns[:1], event_tokens=(5,))
         for entry in entries()
     ]
-    assert level(COUNTING, log, Result(seen(), output_tokens=80)) == Level.TRUE
-    assert level(COUNTING, log, Result(seen(), output_tokens=16)) == Level.REPORTS
+    assert level(COUNTING, log, Result(seen(), output_tokens=80)) == Level.RIGHT
+    assert level(COUNTING, log, Result(seen(), output_tokens=16)) == Level.WRONG
     assert level(COUNTING, log, Result(seen())) == Level.SILENT
 
 
-def test_a_case_of_the_chat_api_is_void_with_the_completions_api() -> None:
+def test_a_case_of_the_chat_api_is_not_asked_with_the_completions_api() -> None:
     log = [replace(entry, path="/v1/completions") for entry in entries()]
     thinking = replace(COUNTING, server=Answers(shape="reasoning"))
     verdict = judge(thinking, Log(tuple(log), SERVER), Result(seen(), output_tokens=40))
-    assert verdict.word == "void" and "chat API" in verdict.void
-    assert level(thinking, entries(), Result(seen(), output_tokens=80)) == Level.TRUE
+    assert verdict.word == "not asked" and "chat API" in verdict.not_asked
+    assert level(thinking, entries(), Result(seen(), output_tokens=80)) == Level.RIGHT
 
 
 def test_a_first_token_before_it_was_sent_is_none() -> None:
@@ -121,10 +121,10 @@ def test_a_first_token_before_it_was_sent_is_none() -> None:
     that is late with every token is not wrong here, one that waits for another event is."""
     asked = case("counts", {"tokens": 0.0, "ttft_p50_ms": 25.0})
     for late_ms, expected in (
-        (-5, Level.REPORTS),
-        (0, Level.TRUE),
-        (20, Level.TRUE),
-        (60, Level.REPORTS),
+        (-5, Level.WRONG),
+        (0, Level.RIGHT),
+        (20, Level.RIGHT),
+        (60, Level.WRONG),
     ):
         found = level(asked, entries(), Result(seen(late_ms=late_ms), output_tokens=80))
         assert found == expected, late_ms
@@ -141,10 +141,10 @@ FAILING = case("failures", {})
 @pytest.mark.parametrize(
     ("failed", "completed", "rows", "expected"),
     [
-        (4, 12, 12, Level.TRUE),
-        (4, 13, 13, Level.TRUE),  # as many as the server answered, with a probe
-        (0, 16, 16, Level.REPORTS),
-        (4, 12, 16, Level.REPORTS),  # the cut ones are among the latencies
+        (4, 12, 12, Level.RIGHT),
+        (4, 13, 13, Level.RIGHT),  # as many as the server answered, with a probe
+        (0, 16, 16, Level.WRONG),
+        (4, 12, 16, Level.WRONG),  # the cut ones are among the latencies
     ],
 )
 def test_failures(failed: int, completed: int, rows: int, expected: Level) -> None:
@@ -164,38 +164,36 @@ def test_concurrency_above_and_below_the_asked_one() -> None:
     """A request every 10 ms, each 180 ms long: 18 at a time, if all overlap."""
     log = entries(100)
     asked = case("concurrency", {"short": 0.1}, requests=100, streams=18)
-    assert level(asked, log, Result([])) == Level.TRUE
+    assert level(asked, log, Result([])) == Level.RIGHT
     assert (
         level(replace(asked, load=replace(asked.load, streams=16)), log, Result([]))
-        == Level.REPORTS
+        == Level.WRONG
     )
     assert (
         level(replace(asked, load=replace(asked.load, streams=24)), log, Result([]))
-        == Level.REPORTS
+        == Level.WRONG
     )
 
 
 def test_workload_prompts_answers_and_repeats() -> None:
     asked = case("workload", {"prompt_tokens": 1.0})
-    assert level(asked, entries(), Result([])) == Level.TRUE
+    assert level(asked, entries(), Result([])) == Level.RIGHT
     short = [replace(entry, prompt_tokens=110) for entry in entries()]
-    assert level(asked, short, Result([])) == Level.REPORTS
+    assert level(asked, short, Result([])) == Level.WRONG
     same = [replace(entry, body_sha256="x") for entry in entries()]
-    assert level(asked, same, Result([])) == Level.REPORTS
+    assert level(asked, same, Result([])) == Level.WRONG
     other = [replace(entry, tokens=6) for entry in entries()]
-    assert level(asked, other, Result([])) == Level.REPORTS
+    assert level(asked, other, Result([])) == Level.WRONG
 
 
 def test_what_is_left_out() -> None:
     """16 requests and 80 tokens in 0.33 s: from the first receipt at 10 ms to the last token at 340."""
     asked = case("left_out", {"rate": 0.02})
     right = {"request_rps": 16 / 0.33, "output_tok_per_s": 80 / 0.33}
-    assert level(asked, entries(), Result(seen(), right, completed=16)) == Level.TRUE
+    assert level(asked, entries(), Result(seen(), right, completed=16)) == Level.RIGHT
     slow = right | {"request_rps": 16 / 0.4}
-    assert level(asked, entries(), Result(seen(), slow, completed=16)) == Level.REPORTS
-    assert (
-        level(asked, entries(), Result(seen(15), right, completed=15)) == Level.REPORTS
-    )
+    assert level(asked, entries(), Result(seen(), slow, completed=16)) == Level.WRONG
+    assert level(asked, entries(), Result(seen(15), right, completed=15)) == Level.WRONG
 
 
 def test_failed_and_warm_up_requests_are_left_out() -> None:
@@ -204,13 +202,13 @@ def test_failed_and_warm_up_requests_are_left_out() -> None:
     asked = case("left_out", {"rate": 0.02}, requests=20)
     cut = [replace(entry, outcome="cut") for entry in entries(20)[16:]]
     log = entries(16) + cut
-    assert level(asked, log, Result(seen(), completed=16)) == Level.TRUE
-    assert level(asked, log, Result(seen(), completed=20)) == Level.REPORTS
+    assert level(asked, log, Result(seen(), completed=16)) == Level.RIGHT
+    assert level(asked, log, Result(seen(), completed=20)) == Level.WRONG
     warm = case("left_out", {"rate": 0.02}, requests=16, warmup=4)
     own = seen(20)[4:]
-    assert level(warm, entries(20), Result(own, completed=16)) == Level.TRUE
-    assert level(warm, entries(20), Result(seen(), completed=16)) == Level.REPORTS
-    assert level(warm, entries(20), Result(seen(20), completed=20)) == Level.REPORTS
+    assert level(warm, entries(20), Result(own, completed=16)) == Level.RIGHT
+    assert level(warm, entries(20), Result(seen(), completed=16)) == Level.WRONG
+    assert level(warm, entries(20), Result(seen(20), completed=20)) == Level.WRONG
     assert level(warm, entries(16), Result(seen(), completed=16)) == Level.SILENT
 
 
@@ -219,8 +217,8 @@ def test_what_the_client_hung_up_is_no_failure_of_the_server() -> None:
     asked = case("left_out", {"rate": 0.02})
     hung_up = [replace(entry, outcome="client closed") for entry in entries(20)[16:]]
     log = entries(16) + hung_up
-    assert level(asked, log, Result(seen(), completed=16)) == Level.TRUE
-    assert level(asked, log, Result(seen(12), completed=12)) == Level.REPORTS
+    assert level(asked, log, Result(seen(), completed=16)) == Level.RIGHT
+    assert level(asked, log, Result(seen(12), completed=12)) == Level.WRONG
 
 
 def test_a_run_that_ends_by_time() -> None:
@@ -229,11 +227,11 @@ def test_a_run_that_ends_by_time() -> None:
     log = entries(13) + hung_up
     asked = case("ended_by_time", {})
     own = seen(17)[1:13]
-    assert level(asked, log, Result(own, completed=12, failed=0)) == Level.TRUE
-    assert level(asked, log, Result(own, completed=12, failed=4)) == Level.REPORTS
-    assert level(asked, log, Result(own[:8], completed=8, failed=0)) == Level.REPORTS
+    assert level(asked, log, Result(own, completed=12, failed=0)) == Level.RIGHT
+    assert level(asked, log, Result(own, completed=12, failed=4)) == Level.WRONG
+    assert level(asked, log, Result(own[:8], completed=8, failed=0)) == Level.WRONG
     with_cut = seen(17)[1:]
-    assert level(asked, log, Result(with_cut, completed=16, failed=0)) == Level.REPORTS
+    assert level(asked, log, Result(with_cut, completed=16, failed=0)) == Level.WRONG
 
 
 def test_lateness_is_that_of_the_log_or_known() -> None:
@@ -250,12 +248,12 @@ def test_lateness_is_that_of_the_log_or_known() -> None:
     told = [
         replace(each, late_ms=60.0 if n >= 8 else 0.0) for n, each in enumerate(seen())
     ]
-    assert level(asked, late, Result(told)) == Level.TRUE
-    assert level(asked, late, Result(seen())) == Level.REPORTS
-    assert level(asked, entries(), Result(seen())) == Level.TRUE
-    assert level(asked, entries(), Result(told)) == Level.REPORTS
+    assert level(asked, late, Result(told)) == Level.RIGHT
+    assert level(asked, late, Result(seen())) == Level.WRONG
+    assert level(asked, entries(), Result(seen())) == Level.RIGHT
+    assert level(asked, entries(), Result(told)) == Level.WRONG
     doubtful = Result(seen(), doubts=[Doubt("late", (LOAD,))])
-    assert level(asked, late, doubtful) == Level.KNOWS
+    assert level(asked, late, doubtful) == Level.ADMITTED
 
 
 def test_prompts_of_a_file_unchanged_and_in_their_order() -> None:
@@ -265,35 +263,33 @@ def test_prompts_of_a_file_unchanged_and_in_their_order() -> None:
         replace(entry, prompt_sha256=value)
         for entry, value in zip(entries(), digests, strict=True)
     ]
-    assert level(asked, log, Result(seen())) == Level.TRUE
+    assert level(asked, log, Result(seen())) == Level.RIGHT
     swapped = [
         replace(entry, prompt_sha256=value)
         for entry, value in zip(entries(), reversed(digests), strict=True)
     ]
-    assert level(asked, swapped, Result(seen())) == Level.REPORTS
+    assert level(asked, swapped, Result(seen())) == Level.WRONG
     changed = [*log[:15], replace(log[15], prompt_sha256=digest(["other"]))]
-    assert level(asked, changed, Result(seen())) == Level.REPORTS
+    assert level(asked, changed, Result(seen())) == Level.WRONG
     assert digest(["a b "]) == digest(["a b"]) != digest(["a  b"])
 
 
 def test_percentiles_of_few_values_and_of_means() -> None:
     few = case("few_values", {})
     shown = {"p99_ttft_ms": 100.0}
-    assert level(few, entries(), Result(seen(), shown)) == Level.REPORTS
-    assert level(few, entries(), Result(seen())) == Level.TRUE
+    assert level(few, entries(), Result(seen(), shown)) == Level.WRONG
+    assert level(few, entries(), Result(seen())) == Level.RIGHT
     asked = case("percentiles", {"ms": 0.02})
     values = [replace(each, ttft_ms=float(place)) for place, each in enumerate(seen())]
-    assert level(asked, entries(), Result(values, {"p50_ttft_ms": 7.5})) == Level.TRUE
-    assert (
-        level(asked, entries(), Result(values, {"p50_ttft_ms": 11.0})) == Level.REPORTS
-    )
+    assert level(asked, entries(), Result(values, {"p50_ttft_ms": 7.5})) == Level.RIGHT
+    assert level(asked, entries(), Result(values, {"p50_ttft_ms": 11.0})) == Level.WRONG
 
 
 def test_every_case_names_a_rule_a_shape_and_a_level() -> None:
     """And has a norm and a reason in sentences."""
     for each in CASES.values():
         assert each.rule in RULES and each.server.shape in SHAPES, each.id
-        assert level_named(each.passes) in (Level.KNOWS, Level.TRUE)
+        assert LEVELS[each.passes] in (Level.ADMITTED, Level.RIGHT)
         assert each.norm.endswith(".") and each.reason.endswith(".")
         assert (each.load.streams > 0) != (each.load.rate_rps > 0), each.id
 
@@ -339,4 +335,4 @@ def test_a_wrong_suite_is_refused_with_its_case(
 
 
 def test_doubts_do_not_make_a_right_figure_worse() -> None:
-    assert judged(True, [Doubt("x")]) == Level.TRUE
+    assert judged(True, [Doubt("x")]) == Level.RIGHT

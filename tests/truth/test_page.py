@@ -13,7 +13,7 @@ from tests.conftest import REPOSITORY
 from tests.truth.test_run import truth
 from truth.columns import Column, better_than_first, columns_of
 from truth.repeats import interval
-from truth.table import TTFT, table
+from truth.table import TTFT, matrix, table
 
 RESULTS = REPOSITORY / "truth" / "results"
 CLIENTS = (
@@ -30,7 +30,7 @@ CLIENTS = (
 )
 
 
-def case(number: str, verdict: str = "true", **further: object) -> dict[str, Any]:
+def case(number: str, verdict: str = "right", **further: object) -> dict[str, Any]:
     """A case of a file of --save."""
     values = {
         "id": number,
@@ -39,8 +39,9 @@ def case(number: str, verdict: str = "true", **further: object) -> dict[str, Any
         "norm": "n",
         "reason": "r",
         "verdict": verdict,
-        "passed": verdict == "true",
+        "passed": verdict == "right",
         "void": "",
+        "not_asked": "",
         "failed": "",
         "bound_ms": 0.1,
         "not_reported": ["ITL"],
@@ -69,7 +70,7 @@ def of_ttft(*p99_ms: float, star: str = "") -> dict[str, Any]:
         "right": "1",
         "seen": f"2{star}",
         "limit": "2",
-        "level": "true",
+        "level": "right",
         "values": values,
     }
 
@@ -84,23 +85,24 @@ def written(folder: Path, *results: dict[str, Any]) -> list[str]:
 
 def test_a_page_of_two_clients(tmp_path: Path) -> None:
     """One file without a network; text of a client is escaped."""
-    finding = {"figure": "TTFT", "right": "1", "seen": "<b>", "limit": "2"}
+    finding = {"figure": "TTFT", "right": "1", "seen": "<script>alert", "limit": "2"}
     costs = [
         {"cpu_us_per_token": used, "cpu_s": 2.5, "memory_mib": 90.0}
         for used in (3.0, 1.0, 2.0)
     ]
-    wrong = case("T1", "reports", findings=[finding], costs=costs)
+    wrong = case("T1", "wrong", findings=[finding], costs=costs)
     target = tmp_path / "page.html"
     files = written(tmp_path, result("x", wrong), result("y", wrong))
     done = truth("page", *files, "--to", str(target))
     text = target.read_text()
     assert done.returncode == 0
     for client in ("x", "y"):
-        assert text.count(f"<th>{client} 1") == 1
-        assert text.count(f"<li>{client} 1: 0 of 1 passed (1 reports)</li>") == 1
+        assert text.count(f"<th>{client} 1</th>") == 1
+        assert text.count(f"<li>{client} 1: 0 of 1 passed (1 wrong)</li>") == 1
     assert "Better than x 1: in no case." in text
     assert "CPU: 2.0 (1.0 to 3.0) us per token, 2.5 (2.5 to 2.5) s in all" in text
-    assert "&lt;b&gt;" in text and "<b>" not in text and "http" not in text
+    assert "\\u003cscript>" in text and "<script>alert" not in text
+    assert "a &lt; b" in text and "http" not in text
 
 
 def test_files_of_a_client_are_one_column_and_the_newest_of_a_case_counts() -> None:
@@ -108,11 +110,11 @@ def test_files_of_a_client_are_one_column_and_the_newest_of_a_case_counts() -> N
         [
             result("x", case("T10"), case("T2"), date="monday"),
             result("y", case("T2")),
-            result("x", case("T2", "reports"), case("A1"), date="tuesday"),
+            result("x", case("T2", "wrong"), case("A1"), date="tuesday"),
         ]
     )
     assert [column.title for column in columns] == ["x 1", "y 1"]
-    assert columns[0].summary == "x 1: 2 of 3 passed (2 true, 1 reports)"
+    assert columns[0].summary == "x 1: 2 of 3 passed (2 right, 1 wrong)"
     assert columns[0].runs_on == ["monday to tuesday, s, 2 cores, truth 0.2.0"]
     text = table(columns)
     assert text.index("| A1 ") < text.index("| T2 ") < text.index("| T10 ")
@@ -133,13 +135,48 @@ def test_the_table_has_errors_of_ttft_with_their_intervals(
     assert truth("page", *files, "--to", str(target)).returncode == 0
     text = target.read_text()
     assert "| 2.0 (1.0 to 9.0) |  | 3.0\\* |" in text
-    assert "| true | void | true |" in text
+    assert "| right | void | right |" in text
     assert "- y 1, T1: the server \\| was late" in text
+
+
+def test_the_matrix_has_a_sign_for_each_case_of_a_client() -> None:
+    """A case that is not in a file is blank; the numbers stand below the letters of their suites."""
+    words = {"A2": "right", "T1": "wrong", "T2": "admitted", "T10": "not asked"}
+    first = result("x", *(case(number, word) for number, word in words.items()))
+    lines = matrix(columns_of([first, result("y", case("T2", "failed"))]))
+    assert lines[1:5] == ["     A T", "     2 120", "x 1  + x~.", "y 1     !"]
+
+
+def test_files_of_earlier_versions_are_read_in_the_words_of_today() -> None:
+    """What the client could not be given was void; what the server spoilt still is."""
+    figure = {
+        "figure": "f",
+        "right": "1",
+        "seen": "2",
+        "limit": "0",
+        "level": "reports",
+    }
+    unable = case("T2", "void", void="x has no open loop")
+    late = case("T3", "void", void="the server was late")
+    cases = [
+        case("T1", "reports", findings=[figure]),
+        case("P1", "knows"),
+        unable,
+        late,
+    ]
+    former = result("x", *cases) | {"schema": "truth-verdicts/1"}
+    for each in former["cases"]:
+        del each["not_asked"]
+    (column,) = columns_of([former])
+    found = {number: each["verdict"] for number, each in column.cases.items()}
+    assert found == {"T1": "wrong", "P1": "admitted", "T2": "not asked", "T3": "void"}
+    assert column.cases["T1"]["findings"][0]["level"] == "wrong"
+    assert column.cases["T2"]["not_asked"] == "x has no open loop"
 
 
 def test_where_another_is_better_is_said_first() -> None:
     """T1 is true with the second client, T2 with the first, and what is void proves nothing."""
-    words = {"a": ("knows", "true", "void"), "b": ("true", "reports", "true")}
+    words = {"a": ("admitted", "right", "void"), "b": ("right", "wrong", "right")}
     results = [
         result(name, *(case(f"T{n}", word) for n, word in enumerate(verdicts, 1)))
         for name, verdicts in words.items()

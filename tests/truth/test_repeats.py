@@ -10,26 +10,26 @@ from truth.repeats import merged
 CASE = read_cases()[0]
 
 
-def verdict(p50: float, p99: float, level: Level = Level.TRUE) -> Verdict:
+def verdict(p50: float, p99: float, level: Level = Level.RIGHT) -> Verdict:
     finding = Finding("TTFT", "100", "", "1", level, values=(p50, p99), unit="*")
     return Verdict(CASE, [finding], level, bound_ms=p50 / 10, late_ms=p99 / 10)
 
 
 def test_medians_with_the_lowest_and_highest_value_and_the_lowest_level() -> None:
     """Of p50 1, 2, 4 and p99 10, 30, 20: medians 2 and 20; one run of three is wrong."""
-    runs = [verdict(1, 10), verdict(2, 30, Level.REPORTS), verdict(4, 20)]
+    runs = [verdict(1, 10), verdict(2, 30, Level.WRONG), verdict(4, 20)]
     found = merged(runs)
     (finding,) = found.findings
     assert finding.seen == "2.0 (1.0 to 4.0) / 20.0 (10.0 to 30.0)*"
     assert finding.repeats == ((1, 10), (2, 30), (4, 20))
-    assert (found.level, found.runs) == (Level.REPORTS, 3)
+    assert (found.level, found.runs) == (Level.WRONG, 3)
     assert (found.bound_ms, found.late_ms) == (0.4, 3.0)
 
 
 def test_a_void_run_does_not_count_and_a_failed_one_fails_the_case() -> None:
     void = Verdict(CASE, void="late")
     found = merged([void, verdict(1, 10), verdict(3, 10)])
-    assert (found.word, found.runs, found.void_runs) == ("true", 2, 1)
+    assert (found.word, found.runs, found.void_runs) == ("right", 2, 1)
     assert found.findings[0].seen.startswith("2.0 (1.0 to 3.0)")
     assert merged([void, void]).word == "void"
     assert merged([verdict(1, 10), Verdict(CASE, failed="exit")]).word == "failed"

@@ -15,7 +15,10 @@ import pytest
 import requests
 
 from tests.conftest import REPOSITORY
+from truth.cases import read_cases
 from truth.cli import main
+from truth.runner import Client, unable
+from truth.tools import tool_named
 
 CLIENT = Path(__file__).with_name("plain_client.py")
 COMMAND = [
@@ -30,6 +33,8 @@ COMMAND = [
     ),
     *("--choices", "{choices}", "{load}"),
 ]
+
+PLACES = ("{url}", "{requests}", "{streams}")
 
 
 def truth(*words: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +72,7 @@ def test_a_client_without_flaws_passes_the_short_forms(tmp_path: Path) -> None:
         (case["id"], finding)
         for case in cases
         for finding in case["findings"]
-        if finding["level"] != "true" and "error of" not in finding["figure"]
+        if finding["level"] != "right" and "error of" not in finding["figure"]
     ]
     assert not wrong, done.stderr
     badge = json.loads((tmp_path / "b.json").read_text())
@@ -105,32 +110,51 @@ def test_a_flaw_is_found_by_its_case(flaw: str, case: str, figure: str) -> None:
     (found,) = json.loads(done.stdout)["cases"]
     if found["verdict"] == "void":
         pytest.skip("the machine is too busy for the server")
-    wrong = [each["figure"] for each in found["findings"] if each["level"] != "true"]
+    wrong = [each["figure"] for each in found["findings"] if each["level"] != "right"]
     assert figure in wrong if figure else not wrong
     assert done.returncode == (1 if figure else 0)
 
 
-def test_an_open_loop_needs_its_words() -> None:
-    done = run(["A3"])
-    assert done.returncode == 2 and "give --open" in done.stderr
-
-
 @pytest.mark.parametrize(
-    ("case", "name"), [("W3", "prompts"), ("S3", "seconds"), ("S5", "warmup")]
+    ("case", "name"),
+    [
+        ("A3", "{rate}: give it by --open"),
+        ("W3", "{prompts}"),
+        ("S3", "{seconds}"),
+        ("S5", "{warmup}"),
+    ],
 )
-def test_a_case_for_which_the_command_has_no_place_is_void(
+def test_a_case_for_which_the_command_has_no_place_is_not_asked(
     case: str, name: str
 ) -> None:
     done = run([case])
-    assert done.returncode == 3
-    assert f"has no {{{name}}} in its command" in done.stdout
+    assert done.returncode == 3 and "1 not asked" in done.stdout
+    assert f"not asked: the command has no {name}" in done.stdout
+
+
+def test_a_command_has_a_place_or_the_value_itself() -> None:
+    """W1 asks for 40 requests of 100 + 25 tokens, 8 in flight; the open loop of A3 is Poisson."""
+    cases = {case.id: case for case in read_cases()}
+    words = ["c", "{url}", "-n", "40", "-c", "8", "--out", "25", "{load}"]
+
+    def reason(number: str, *more: str, load: str = "") -> str:
+        client = Client(tool_named("csv"), (*words, *more), open=load)
+        return unable(client, cases[number])
+
+    assert reason("W1") == "the command has no {prompt_tokens}"
+    assert not reason("W1", "--in", "100") and not reason("W1", "--in={prompt_tokens}")
+    assert not reason("T8") and reason("T2") == "the command has no {requests}"
+    poisson = "-r {rate} -n {requests} --arrival poisson"
+    assert not reason("A3", load=poisson)
+    assert reason("A2", load=poisson) == "the command has no {arrival}"
 
 
 def test_no_result_of_an_earlier_run_is_judged(tmp_path: Path) -> None:
     """The second client writes nothing."""
     assert run(["C6"], "--keep", str(tmp_path)).returncode in (0, 3)
     words = ["--format", "csv", "--result", "{out}/rows.csv", "--keep", str(tmp_path)]
-    done = truth("run", *words, "--suite", "C6", "--", sys.executable, "-c", "")
+    idle = [sys.executable, "-c", "", *PLACES]
+    done = truth("run", *words, "--suite", "C6", "--", *idle)
     assert done.returncode == 1 and "no result" in done.stdout
 
 
@@ -141,20 +165,19 @@ def test_a_command_runs_where_its_user_is(
     monkeypatch.chdir(tmp_path)
     Path("python").symlink_to(sys.executable)
     Path("client.py").write_text("print('ran here'); raise SystemExit(7)")
-    done = truth("run", "--suite", "C6", "--", "./python", "client.py")
+    done = truth("run", "--suite", "C6", "--", "./python", "client.py", *PLACES)
     assert done.returncode == 1
     assert "exit code 7: ran here" in done.stdout
 
 
 def test_a_client_that_is_not_there_and_one_that_fails() -> None:
-    missing = truth("run", "--suite", "C1", "--", "no-such-program", "{url}")
+    missing = truth("run", "--suite", "C1", "--", "no-such-program", *PLACES)
     assert (
         missing.returncode,
         missing.stderr.count("no program 'no-such-program'"),
     ) == (2, 1)
-    failing = truth(
-        "run", "--suite", "C1", "--output", "json", "--", sys.executable, "-c", "1 / 0"
-    )
+    program = [sys.executable, "-c", "1 / 0", *PLACES]
+    failing = truth("run", "--suite", "C1", "--output", "json", "--", *program)
     (case,) = json.loads(failing.stdout)["cases"]
     assert failing.returncode == 1 and case["verdict"] == "failed"
     assert "exit code 1" in case["failed"] and "ZeroDivisionError" in case["failed"]

@@ -30,7 +30,7 @@ def unaccounted(case: Case, log: Log, result: Result) -> list[Finding]:
         _not_reported(case, log, result),
         *of_summary(result, SUMMARY_MS, result.doubts_about(PERCENTILES)),
     ]
-    return [each for each in found if each is not None and each.level != Level.TRUE]
+    return [each for each in found if each is not None and each.level != Level.RIGHT]
 
 
 def of_load(case: Case, log: Log) -> list[Sequence[Entry]]:

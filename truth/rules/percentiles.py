@@ -79,9 +79,9 @@ def few_values(case: Case, log: Log, result: Result) -> list[Finding]:
         if metric == "itl" or count >= FEW:
             continue  # gaps are many also in few requests
         if name not in result.reported:
-            findings.append(Finding(name, "withheld", "withheld", "", Level.TRUE))
+            findings.append(Finding(name, "withheld", "withheld", "", Level.RIGHT))
             continue
-        level = Level.KNOWS if result.doubts_about(PERCENTILES) else Level.REPORTS
+        level = Level.ADMITTED if result.doubts_about(PERCENTILES) else Level.WRONG
         seen = f"{number(result.reported[name])} of {count}"
         findings.append(Finding(name, "withheld", seen, "", level))
     return findings
