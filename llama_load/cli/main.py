@@ -58,7 +58,9 @@ NO_SUCH_PATH = (
 # The commands that --help lists, in this order; `llama-load more` lists the others.
 FIRST_COMMANDS = ("demo", "run", "serve", "capacity", "compare", "report")
 DEMO_USERS = 8
-DEMO_PROMPTS = 64
+# Enough for a p99 (100 values), as answers of at most so many tokens: a quarter of a minute.
+DEMO_PROMPTS = 150
+DEMO_TOKENS = 128
 # Flags that set a load of their own, so that the demo's number of users and of prompts do not
 # apply.
 OTHER_LOADS = ("--stages", "--request-rate", "--trace")
@@ -144,7 +146,7 @@ def command_parser() -> Parser:
         "ShareGPT questions; takes under a "
         "minute. Other flags are passed to Locust.",
         examples={
-            "8 users, 64 requests": "llama-load demo",
+            "8 users, 150 requests": "llama-load demo",
             "Fewer of both": "llama-load demo -u 4 --num-prompts 16",
             "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 "
             "-t 30s",
@@ -349,6 +351,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
         if not any(word.startswith(OTHER_LOADS) for word in arguments.locust_args):
             command += ["-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS)]
+            command += ["--max-tokens", str(DEMO_TOKENS)]
         command += arguments.locust_args
         typed = shlex.join(["llama-load", "demo", *arguments.locust_args])
         # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not

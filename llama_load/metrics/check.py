@@ -91,6 +91,14 @@ class Check:
         )
 
     @property
+    def unseen(self) -> str:
+        """The flaws that it would have seen, had the server given evidence; empty where it was
+        judged, or where its evidence is not the server's."""
+        if self.limit is None or not self.ok or self.is_known:
+            return ""
+        return LIMITS[self.name].unseen
+
+    @property
     def passed(self) -> bool:
         """Whether the flaw is absent, and would have been seen."""
         return self.ok and self.is_known

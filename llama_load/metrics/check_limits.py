@@ -46,7 +46,7 @@ class Limit:
 
     `is_main`: its statement holds only if this check passed with evidence. `matters`: a statistical
     check whose detection limit is higher than this shows nothing by passing; None: the limit
-    itself.
+    itself. `unseen`: the flaws that no run shows where the server gives no evidence of them.
     """
 
     word: str
@@ -57,6 +57,7 @@ class Limit:
     spoils: tuple[str, ...] = (ALL,)
     is_main: bool = False
     matters: float | None = None
+    unseen: str = ""
 
     @property
     def most_detects(self) -> float:
@@ -172,7 +173,7 @@ LIMITS = {
     "shortened_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, ASKED,
         "a prompt that was cut costs less prefill, so its TTFT is not comparable",
         "give the server a larger context (-c, --max-model-len), or see which program cuts prompts",
-        (ALL,), is_main=True),
+        (ALL,), is_main=True, unseen="shortened prompts"),
     "missed_turn_ratio": Limit(NOT_COMPARABLE, 0.01, ASKED,
         "a turn without its tool calls goes on with a history that the model did not write",
         "add --history recorded, which every model gets alike; or see whether the server parses tool calls",
@@ -212,11 +213,11 @@ LIMITS = {
     "count_gap_ratio": Limit(NOT_COMPARABLE, 0.01, COUNTED,
         "a hundredth of the gaps, which is P99 of ITL, stands beside lost events; from 2 % on counts and rates are wrong, too",
         "see which program rewrites usage or merges events; compare with the server's own log",
-        (TPOT, RATES, COUNTS, COMPARISON), is_main=True),
+        (TPOT, RATES, COUNTS, COMPARISON), is_main=True, unseen="wrong counts of tokens"),
     "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.02, ALIVE,
         "a cached prompt costs no prefill, so its TTFT is not comparable",
         UNCACHED,
-        (TTFT, E2EL, RATES, COMPARISON), is_main=True),
+        (TTFT, E2EL, RATES, COMPARISON), is_main=True, unseen="cached prompts"),
     "server_cache_hit_ratio": Limit(NOT_COMPARABLE, 0.02, ALIVE,
         "the same, where only the server's counters are known",
         UNCACHED,
@@ -260,7 +261,7 @@ LIMITS = {
     "answer_models": Limit(NOT_COMPARABLE, 0, SAME,
         "the figures mix two models",
         "see which program chooses the model (a router, a reload)",
-        (ALL,)),
+        (ALL,), unseen="another model"),
     "mixed_up_models": Limit(NOT_COMPARABLE, 0, ASKED,
         "figures by model are those of another model",
         "see which model the server has under each name (/v1/models)",
@@ -292,15 +293,15 @@ LIMITS = {
     "other_client_ratio": Limit(NOT_COMPARABLE, 0.01, ALONE,
         "another client's requests add load",
         "stop other clients; list each replica in --host",
-        (ALL,), is_main=True, matters=0.05),
+        (ALL,), is_main=True, matters=0.05, unseen="other clients"),
     "other_programs_ratio": Limit(NOT_COMPARABLE, 0.2, ALONE,
         "a server that computes on CPUs is slowed down by as much as others take of them",
         OTHERS_WAY_ON,
-        (ALL,), is_main=True),
+        (ALL,), is_main=True, unseen="other programs on its machine"),
     "other_gpu_ratio": Limit(NOT_COMPARABLE, 0.05, ALONE,
         "a GPU computes for one program after the other: the server waits while others have it",
         OTHERS_WAY_ON,
-        (ALL,), is_main=True),
+        (ALL,), is_main=True, unseen="other programs on its GPUs"),
     "server_wait_ratio": Limit(NOT_COMPARABLE, 0.05, ALONE,
         "a server that waits for a core, because other programs have it, is slower by as much",
         OTHERS_WAY_ON,
@@ -320,7 +321,7 @@ LIMITS = {
     "stretched_stream_ratio": Limit(BLURRED, 0.05, ALONE,
         "time between tokens that the server did not need is another program's",
         "look for a proxy that paces or filters streams, or a slow network",
-        (TPOT, ITL, E2EL, RATES), is_main=True),
+        (TPOT, ITL, E2EL, RATES), is_main=True, unseen="paced streams"),
     "excess_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, COUNTED,
         "input tokens, throughput and cost count tokens that were not sent",
         "see which program rewrites usage or adds to the prompts; give the model's --tokenizer",
@@ -340,7 +341,7 @@ LIMITS = {
     "counter_gap_ratio": Limit(NOT_COMPARABLE, 0.02, COUNTED,
         "the server counts for itself what its answers report, so that a difference is a wrong count",
         "see which program rewrites usage; compare with the server's own log",
-        (TPOT, RATES, COUNTS, COMPARISON)),
+        (TPOT, RATES, COUNTS, COMPARISON), unseen="wrong counts of tokens"),
     "unbelievable_counts": Limit(NOT_COMPARABLE, 0, COUNTED,
         "a server that miscounts once may miscount everywhere",
         "update the server",

@@ -10,7 +10,8 @@ CLIENT_BOUND = "CLIENT-BOUND"  # the client was too busy for accurate figures
 BLURRED = "BLURRED"  # some figures, which are marked, are not what they seem
 VALID = "VALID"  # none of these
 WORDS = (INCOMPLETE, FAILED, NOT_COMPARABLE, CLIENT_BOUND, BLURRED, VALID)
-# Of a valid run in which a main check is unknown.
+# Of a valid run that itself gave no evidence of a main check: too few requests, a client that was
+# not watched.
 AS_FAR_AS_SEEN = f"{VALID} as far as seen"
 
 # The statements that make a run valid, in the order of reports. Every check tests one of them.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llama_load.languages import Translate
-from llama_load.metrics.check import Check
+from llama_load.metrics.check import UNKNOWN, Check
+from llama_load.metrics.small_print import unseen_flaws
 from llama_load.metrics.statements import Statement, arranged, remarks
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
@@ -15,7 +16,7 @@ from llama_load.tables.text_width import wrapped
 
 
 def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
-    """A line per statement with its checks below it, then the notes.
+    """A line per statement with its checks below it, one of what the server cannot show, the notes.
 
     Below a check that failed are its limit and what to do.
     """
@@ -23,11 +24,16 @@ def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
         title = f"{statement.mark} {statement.title}"
         yield from _wrapped_line(f"{title}: {statement.text}", width)
         for check in statement.checks:
+            if check.unseen:
+                continue
             yield from _wrapped_line(
                 f"  {check.mark} {where(check)}{check.text}", width
             )
             if not check.ok:
                 yield from _wrapped_line(f"    {limit_and_remedy(check)}", width)
+
+    if flaws := unseen_flaws(checks):
+        yield from _wrapped_line(f"{UNKNOWN} {flaws}", width)
 
     if notes := remarks(checks):
         yield "  Notes"
@@ -55,7 +61,10 @@ def check_table(
     rows: list[Row] = []
     for statement in arranged(verdict.checks):
         rows.append(_statement_row(statement, t))
-        rows += [_check_row(check, t) for check in statement.checks]
+        rows += [_check_row(check, t) for check in statement.checks if not check.unseen]
+
+    if flaws := unseen_flaws(verdict.checks, t):
+        rows.append([UNKNOWN, flaws, "", ""])
 
     for note in remarks(verdict.checks):
         rows.append(["", note.text, "", ""])

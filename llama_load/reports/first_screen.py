@@ -27,7 +27,7 @@ from llama_load.reports.about_run import server_parts
 from llama_load.reports.check_lines import where
 from llama_load.reports.layout import TEXT_WIDTH
 from llama_load.reports.next_step import next_step
-from llama_load.reports.sentences import carries
+from llama_load.reports.sentences import carries, unseen
 from llama_load.reports.stage_table import notes, stage_lines, stage_table
 from llama_load.run_folder import Manifest
 from llama_load.tables import Table, columns, text_lines
@@ -134,9 +134,16 @@ def _against_last(results: Results) -> Iterator[Line]:
 
 
 def _verdict(results: Results) -> Iterator[Line]:
-    """The verdict's headline, the next checks that are not ok, the failed thresholds."""
+    """The verdict's headline, for a valid run what it could not have seen in small print, the next
+    checks that are not ok, the failed thresholds."""
     verdict = results.verdict
-    yield from _wrapped(verdict.headline, _style_of(verdict))
+    headline = verdict.headline
+    if verdict.word == VALID:
+        headline = headline.partition(": ")[0]
+
+    yield from _wrapped(headline, _style_of(verdict))
+    for text in unseen(results, str):
+        yield from _wrapped(text, DIM, indent="  ")
 
     # The headline has the first one.
     bad = [check for check in verdict.checks if not check.ok][1:]
@@ -159,12 +166,12 @@ def _verdict(results: Results) -> Iterator[Line]:
 
 
 def _style_of(verdict: Verdict) -> str:
-    """Green only if every statement holds, not where a main check is unknown."""
+    """Green only if the run itself gave evidence of every main check."""
     if verdict.word in (INCOMPLETE, FAILED):
         return BAD
     if verdict.word != VALID:
         return DOUBTFUL
-    return GOOD if verdict.headline == VALID else STRONG
+    return GOOD if verdict.shown == [VALID] else STRONG
 
 
 def _what_ran(results: Results) -> list[str]:

@@ -28,7 +28,7 @@ VERDICTS = {
     CLIENT_BOUND: "the client was too slow: delays of its own are part of the figures",
     BLURRED: "some figures, which are marked, are not what they seem; the others can be used",
     VALID: "no check found a reason against the figures; "
-    "where it says as far as seen, some checks could not judge",
+    "the small print says what could not have been seen",
 }
 OTHERS = {
     "p99": "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000",

@@ -14,6 +14,8 @@ from llama_load.languages import Translate
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.knee import carried
 from llama_load.metrics.slo import parse_slo
+from llama_load.metrics.small_print import small_print
+from llama_load.metrics.verdict_words import VALID
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
@@ -88,6 +90,16 @@ def _settings(results: Results) -> Iterator[str]:
             if value:
                 texts.append(f"{name} {value}")
         yield printable(" · ".join(texts), 200)
+
+
+def unseen(results: Results, t: Translate) -> list[str]:
+    """What a valid run could not have seen, a sentence each; none of other runs."""
+    verdict = results.verdict
+    if verdict.word != VALID:
+        return []
+
+    _, texts = small_print(verdict.checks, results.total.completed, t)
+    return texts
 
 
 def diagnosis(results: Results, t: Translate) -> str | None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import Check, limited
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.check_limits import CHANGED, LIMITS
 from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import CacheEvidence
+from llama_load.metrics.small_print import small_print
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.verdict_words import STATEMENTS
@@ -22,9 +23,14 @@ from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.observed.speculation import Speculation
 from llama_load.observed.worker_health import WorkerHealth, within
+from llama_load.reports.check_lines import check_lines
 from tests.make_records import MS, failed, record, table
 
 WELL = WorkerHealth("local", 1.0, 2.0, 0.2)
+UNSHOWN = (
+    "this server does not show another model, shortened prompts, other clients, paced streams, "
+    "other programs on its machine, wrong counts of tokens"
+)
 
 
 def verdict(
@@ -143,9 +149,44 @@ def test_a_valid_run_names_what_is_not_known() -> None:
     found = verdict(record())
     assert found.word == "VALID"
     assert found.headline == (
-        "VALID as far as seen: 1 request: too few to see whether the server was the same all the time; also not known: "
-        "Asked, Counted, Alone"
+        "VALID as far as seen: 1 request: too few to see whether the server was the same all the time; "
+        f"{UNSHOWN}"
     )
+
+
+@pytest.mark.parametrize(
+    ("detects", "word", "small"),
+    [
+        # A third of the time 1.2 x as slow would have been named: nothing to add.
+        (1.2, "VALID", []),
+        (2.3, "VALID", ["with 64 requests a slowdown below 2.3 x would not show"]),
+        # What every chart shows needs no statistics.
+        (8.0, "VALID as far as seen", ["64 requests show little"]),
+    ],
+)
+def test_a_valid_run_states_the_smallest_change_that_it_would_show(
+    detects: float, word: str, small: list[str]
+) -> None:
+    change = limited(CHANGED, 1.0, "64 requests show little", detects=detects)
+    assert small_print([change], 64) == (word, small)
+
+
+def test_what_no_run_of_a_server_shows_is_said_once_and_takes_no_word() -> None:
+    """Beside a run that could not judge by itself, which does."""
+    checks = [
+        limited("other_client_ratio", None, "no counters"),
+        limited("cached_prompt_ratio", None, "no cached tokens"),
+        limited("counter_gap_ratio", None, "no counters"),
+    ]
+    unshown = "this server does not show other clients, cached prompts, wrong counts of tokens"
+    assert small_print(checks, 64) == ("VALID", [unshown])
+    lines = [*check_lines(checks, 200)]
+    assert [line for line in lines if line.lstrip().startswith("? this")] == [
+        f"? {unshown}"
+    ]
+    assert not any("no counters" in line for line in lines)
+    lag = limited("loop_lag_p99_ms", None, "the client was not watched")
+    assert small_print([*checks, lag], 64)[0] == "VALID as far as seen"
 
 
 def test_an_interrupted_run_without_a_planned_number_is_incomplete() -> None:

@@ -11,10 +11,20 @@ import pytest
 from rich.cells import cell_len
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.metrics.check import limited
+from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.gpu_figures import GpuFigures
+from llama_load.metrics.verdict import Verdict
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.reports.first_screen import BAD, DOUBTFUL, STRONG, first_screen
+from llama_load.reports.first_screen import (
+    BAD,
+    DIM,
+    DOUBTFUL,
+    GOOD,
+    STRONG,
+    first_screen,
+)
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
 from llama_load.reports.write import RunReports, write_reports
@@ -85,9 +95,20 @@ def test_figures_of_few_and_many_requests(count: int, ttft: str) -> None:
     assert all(cell_len(line) <= 80 for line in lines if not line.startswith("  "))
 
 
+def test_a_run_that_went_well_is_green_with_its_limit_beneath() -> None:
+    seen = [limited(CHANGED, 1.0, "few", detects=2.3)]
+    verdict = Verdict("VALID", seen, ["VALID"], "VALID: with 100 requests …")
+    run = replace(results(*one_after_the_other(100), users=1), verdict=verdict)
+    word, limit, *_ = first_screen(run)
+    assert (word.text, word.style) == ("VALID", GOOD)
+    assert limit.text == "  with 100 requests a slowdown below 2.3 x would not show"
+    assert limit.style == DIM
+
+
 def test_the_answer_is_in_one_look() -> None:
     good = first_screen(results(*one_after_the_other(100), users=1))
-    assert good[0].text.startswith("VALID as far as seen: ") and good[0].style == STRONG
+    assert (good[0].text, good[0].style) == ("VALID as far as seen", STRONG)
+    assert good[1].style == DIM
     assert any("qwen3-4b Q6_K 3.00 GiB · 4 slots × 4096" in line.text for line in good)
     bad = first_screen(results(record(0), failed(1), failed(2)))
     assert (

@@ -298,7 +298,7 @@ def test_the_output_in_the_guide_is_that_of_the_demo(tmp_path: Path) -> None:
     varying = (
         "…",
         "VALID",
-        "  third of the time",
+        "  with ",
         "Time went",
         "           ",
         "p99 is n/a",

@@ -21,8 +21,9 @@ from llama_load.languages import Translator
 from llama_load.metrics.definitions import EVERY, TTFT, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.level import levels_of
+from llama_load.metrics.small_print import unseen_flaws
 from llama_load.metrics.statements import arranged, remarks
-from llama_load.metrics.verdict_words import VALID
+from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN
 from llama_load.observed.records import Records
 from llama_load.reports.check_lines import preflight_table
 from llama_load.reports.failure_lines import failure_table
@@ -57,7 +58,7 @@ from llama_load.reports.html.plot import Model
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
 from llama_load.reports.private_paths import without_paths
-from llama_load.reports.sentences import sentences, subject
+from llama_load.reports.sentences import sentences, subject, unseen
 from llama_load.reports.stage_table import stage_name, stage_table
 from llama_load.reports.telemetry_section import gpu_table, telemetry_table
 from llama_load.reports.template_cache import template_cache
@@ -110,6 +111,8 @@ def html_page(
         results=results,
         style=_style_of(results),
         headline=results.verdict.headline.removeprefix(f"{results.verdict.shown[0]}: "),
+        small_print=unseen(results, t),
+        unseen_flaws=unseen_flaws(results.verdict.checks, t),
         next_step=next_step(results),
         settings=html_tables.settings_table(manifest, t),
         servers=msgspec.json.format(servers, indent=2).decode(),
@@ -163,7 +166,7 @@ def _stages_with_note(results: Results, t: Translator) -> Table | None:
 def _style_of(results: Results) -> str:
     """The class of the verdict's colours: its word; none where a run is valid as far as seen."""
     verdict = results.verdict
-    if verdict.word == VALID and verdict.headline != VALID:
+    if verdict.shown == [AS_FAR_AS_SEEN]:
         return ""
     return verdict.word.lower().replace(" ", "-")
 

@@ -261,7 +261,10 @@ function display(status) {
   const banner = $("outcome");
   show(banner, outcome !== null && !busy);
   if (outcome && !busy) {
-    banner.textContent = outcome.error ?? outcome.headline ?? "The run is over.";
+    const [word, ...rest] = (outcome.error ?? outcome.headline ?? "The run is over.").split(": ");
+    const small = document.createElement("small");
+    small.textContent = rest.length ? ` ${rest.join(": ")}` : "";
+    banner.replaceChildren(word, small);
     banner.className = "banner " + (outcome.error ? "bad" : outcome.style || "");
   }
   show($("progress"), counts !== null);
