@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
-.PHONY: demo test test-real servers search test-heavy flaky test-containers fuzz bench referee referee-clients pictures site install lint clean
+.PHONY: demo golden test test-real servers search test-heavy flaky test-containers fuzz bench referee referee-clients pictures site install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -73,6 +73,10 @@ flaky: $(VENV)/.dev
 # Part of test-heavy; alone, with what the containers print.
 test-containers: $(VENV)/.heavy
 	$(PYTEST) -m heavy tests/heavy/test_containers.py tests/repository/test_docker_files.py -v -s
+
+# Which outputs of about 80 kept runs a change has changed, with a diff of their texts; the digests are kept anew.
+golden: $(VENV)/.dev
+	$(BIN)/python -m tests.golden
 
 # The packages of the image with their hashes, newest versions that pyproject.toml allows.
 lock: $(VENV)/.dev
