@@ -22,6 +22,10 @@ NUMBER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 MOST_SUITE_BYTES = 1 << 20
 # Tokens of a case, in prompts and answers: the prompts are made before it begins.
 MOST_TOKENS = 100_000_000
+# Times and loads suffer from a neighbour that takes a fifth of one of two cores. Counts, whose
+# server may be late, do not depend on the schedule unless little is left to run on.
+OTHERS_OF_TIMES, OTHERS_OF_COUNTS = 0.1, 0.5
+COUNTS_LATE_MS = 100.0
 _TYPES = {"int": int, "float": int | float, "str": str, "bool": bool}
 Part = TypeVar("Part")
 
@@ -104,6 +108,12 @@ class Case:
     passes: str = "right"
     late_ms: float = 5.0
     quick: bool = False
+
+    @property
+    def most_others(self) -> float:
+        """The share of the machine's cores that others may take of a case that is not passed; above
+        it the case is void, because it may be their fault."""
+        return OTHERS_OF_COUNTS if self.late_ms >= COUNTS_LATE_MS else OTHERS_OF_TIMES
 
 
 def read_cases(folder: Path = SUITES) -> list[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from truth.cases import Case
 from truth.finding import LEVELS, Finding, Level, number
@@ -88,6 +88,28 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
         late_ms=log.late_p99_ms,
         doubts=result.doubts,
     )
+
+
+def beside_others(verdict: Verdict, cost: Cost | None, cores: int) -> Verdict:
+    """Void where it is not passed and others took more of the machine than the case allows. What
+    was right in spite of them is right."""
+    if cost is None or verdict.passed or not verdict.is_judged:
+        return verdict
+    share = (cost.other_cores + cost.stolen_cores) / cores
+    if share <= verdict.case.most_others:
+        return verdict
+    reason = f"{share:.0%} of the machine's cores went to others ({of_others(cost)})"
+    limit = f"above {verdict.case.most_others:.0%}"
+    return replace(verdict, void=f"{reason}, {limit}: run it on a quiet machine")
+
+
+def of_others(cost: Cost) -> str:
+    """What happened beside the client, in words."""
+    text = f"other programs used {number(cost.other_cores)} cores"
+    text += f", {number(cost.stolen_cores)} were stolen"
+    if cost.wait_ratio is not None:
+        text += f"; a program waited for a core {cost.wait_ratio:.0%} of the time"
+    return text
 
 
 def void_reason(case: Case, log: Log) -> str:

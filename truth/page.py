@@ -221,6 +221,11 @@ def _costs(case: CaseResult) -> list[str]:
     per_token = interval([float(cost["cpu_us_per_token"]) for cost in costs])
     in_all = interval([float(cost["cpu_s"]) for cost in costs])
     memory = interval([float(cost["memory_mib"]) for cost in costs])
+    others = max(
+        float(cost.get("other_cores", 0)) + float(cost.get("stolen_cores", 0))
+        for cost in costs
+    )
     return [
         f"CPU: {per_token} us per token, {in_all} s in all; memory: {memory} MiB",
+        f"others took at most {others:.2f} cores",
     ]

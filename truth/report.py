@@ -13,12 +13,14 @@ from typing import Any
 from truth import __version__
 from truth.finding import Finding, number
 from truth.foreign import markdown, printable
-from truth.judge import NOT_ASKED, VOID, Verdict
+from truth.judge import NOT_ASKED, VOID, Verdict, of_others
+from truth.usage import Cost
 
 # The last column is the server's own error, p99, ms.
 HEADINGS = ("case", "what", "verdict", "", "figure", "right", "seen", "limit", "bound")
 SCHEMA = "truth-verdicts/2"
 MOST_DOUBTS = 5
+WORTH_A_NOTE = 0.1  # cores of others
 COLOURS = {"all": "brightgreen", "some": "orange", "none": "red"}
 Row = tuple[str, ...]
 
@@ -59,9 +61,17 @@ def _notes(verdict: Verdict) -> list[str]:
         notes.append(f"failed: {one_line(verdict.failed)}")
     if verdict.missing:
         notes.append(f"not reported: {', '.join(verdict.missing)}")
+    busiest = max(verdict.costs, key=taken, default=None)
+    if busiest and taken(busiest) > WORTH_A_NOTE and not verdict.void:
+        notes.append(f"beside it: {of_others(busiest)}")
     if verdict.doubts and verdict.is_judged:
         notes.append(f"the client says: {one_line(verdict.doubts[0].text)}")
     return notes
+
+
+def taken(cost: Cost) -> float:
+    """Cores that neither client nor server had."""
+    return cost.other_cores + cost.stolen_cores
 
 
 def one_line(text: str, most: int = 160) -> str:

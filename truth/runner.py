@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from truth.cases import CLOSED, Answers, Case, Load, Machine
-from truth.judge import Verdict, judge
+from truth.judge import Verdict, beside_others, judge
 from truth.log import Log, read_log
 from truth.problem import Problem
 from truth.prompts import write_prompts
@@ -94,7 +94,8 @@ class Runner:
             reason = f"{type(error).__name__}: {error}"
             return Verdict(case, failed=f"its result cannot be judged ({reason})")
         costs = (observed.cost,) if observed.cost else ()
-        return replace(verdict, costs=costs)
+        verdict = replace(verdict, costs=costs)
+        return beside_others(verdict, observed.cost, os.cpu_count() or 1)
 
 
 def observe(client: Client, case: Case, folder: Path) -> Observed:

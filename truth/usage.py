@@ -8,6 +8,7 @@ nothing is.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -28,8 +29,9 @@ US_PER_S = 1_000_000
 KIB_PER_MIB = 1024
 # Fields of /proc/PID/stat after the name, which may have blanks and parentheses.
 PARENT, USER_TICKS, SYSTEM_TICKS = 1, 11, 12
-# user, nice, system, irq, softirq in the first line of /proc/stat.
+# user, nice, system, irq, softirq in the first line of /proc/stat, and steal.
 BUSY_FIELDS = (1, 2, 3, 6, 7)
+STEAL_FIELD = 8
 Sample = tuple[int, int]
 
 
@@ -37,23 +39,51 @@ Sample = tuple[int, int]
 class Cost:
     """Of one run. `cpu_us_per_token`: CPU time while the server had requests, divided by the tokens
     that it sent. `cpu_s`: from start to end. `memory_mib`: the most memory of all processes
-    together. `other_cores`: how many cores programs used that are neither client nor server."""
+    together. `other_cores`: how many cores programs used that are neither client nor server, nor
+    belong to the case. `stolen_cores`: how many the hypervisor gave to others. `wait_ratio`: the
+    share of the time in which at least one program of the machine, the client among them, waited
+    for a core; None where the kernel does not tell (PSI)."""
 
     cpu_us_per_token: float
     cpu_s: float
     memory_mib: float
     other_cores: float
+    stolen_cores: float = 0.0
+    wait_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Of all programs, s: CPU time used, CPU time stolen, and time in which one waited for a core
+    (None: unknown). `children_s`: CPU time of what this process has started and waited for."""
+
+    busy_s: float = 0.0
+    stolen_s: float = 0.0
+    waited_s: float | None = None
+    children_s: float = 0.0
+
+    def since(self, before: Machine) -> Machine:
+        """What was added."""
+        waited_s = None
+        if self.waited_s is not None and before.waited_s is not None:
+            waited_s = self.waited_s - before.waited_s
+        return Machine(
+            busy_s=self.busy_s - before.busy_s,
+            stolen_s=self.stolen_s - before.stolen_s,
+            waited_s=waited_s,
+            children_s=self.children_s - before.children_s,
+        )
 
 
 @dataclass
 class Usage:
     """`cpu`: samples of CPU time, (monotonic ns, CPU ns since the start). `memory_mib`: the most
     memory of all processes together, without files (RssAnon); pages that processes share after a
-    fork are counted in each. `machine_s`: CPU time of all programs of the machine."""
+    fork are counted in each. `machine`: of all programs in that time."""
 
     cpu: list[Sample] = field(default_factory=list)
     memory_mib: float = 0.0
-    machine_s: float = 0.0
+    machine: Machine = Machine()
 
     def cpu_s(self, begin_ns: int, end_ns: int) -> float:
         """CPU seconds between two instants, interpolated between samples."""
@@ -70,12 +100,18 @@ class Usage:
         first_ns = self.cpu[0][0]
         last_ns = self.cpu[-1][0]
         cpu_s = self.cpu_s(first_ns, last_ns)
-        others_s = self.machine_s - cpu_s - log.server.get("cpu_s", 0.0)
+        seconds = (last_ns - first_ns) / NS_PER_S
+        machine = self.machine
+        # Samples miss the ends of processes; children are also those that keep the machine busy.
+        own_s = max(cpu_s, machine.children_s) + log.server.get("cpu_s", 0.0)
+        waited_s = machine.waited_s
         return Cost(
             cpu_us_per_token=self.cpu_s(begin_ns, end_ns) * US_PER_S / tokens,
             cpu_s=cpu_s,
             memory_mib=self.memory_mib,
-            other_cores=max(0.0, others_s) * NS_PER_S / (last_ns - first_ns),
+            other_cores=max(0.0, machine.busy_s - own_s) / seconds,
+            stolen_cores=machine.stolen_s / seconds,
+            wait_ratio=None if waited_s is None else min(1.0, waited_s / seconds),
         )
 
 
@@ -124,14 +160,14 @@ class ProcessGroup:
         ended = threading.Event()
         arguments = (client, usage, ended)
         thread = threading.Thread(target=self._sample, args=arguments)
-        machine_s = _machine_busy_s()
+        before = machine_now()
         thread.start()
         try:
             yield usage
         finally:
             ended.set()
             thread.join()
-            usage.machine_s = _machine_busy_s() - machine_s
+            usage.machine = machine_now().since(before)
 
     def _sample(self, client: int, usage: Usage, ended: threading.Event) -> None:
         has_ended = False
@@ -236,11 +272,27 @@ def _anonymous_mib(pid: int) -> float:
     return 0.0
 
 
-def _machine_busy_s() -> float:
-    """CPU time that all programs have used since the machine started; 0 without /proc."""
+def machine_now() -> Machine:
+    """Since the machine started; without /proc only what this process has started."""
+    of_children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children_s = of_children.ru_utime + of_children.ru_stime
     try:
         words = (PROC / "stat").read_text().split()
     except OSError:
-        return 0.0
-    ticks = sum(int(words[place]) for place in BUSY_FIELDS)
-    return ticks / os.sysconf("SC_CLK_TCK")
+        return Machine(children_s=children_s)
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    return Machine(
+        busy_s=sum(int(words[place]) for place in BUSY_FIELDS) * tick_s,
+        stolen_s=int(words[STEAL_FIELD]) * tick_s,
+        waited_s=_waited_s(),
+        children_s=children_s,
+    )
+
+
+def _waited_s() -> float | None:
+    """The line `some … total=US` of the kernel's pressure stall information; None without it."""
+    try:
+        line = (PROC / "pressure" / "cpu").read_text().splitlines()[0]
+        return int(line.rpartition("total=")[2]) / US_PER_S
+    except (OSError, ValueError, IndexError):
+        return None

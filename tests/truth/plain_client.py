@@ -7,6 +7,7 @@ import argparse
 import csv
 import http.client
 import json
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -102,19 +103,40 @@ def ask(url: str, body: dict[str, Any], flaw: str) -> dict[str, Any]:
     return row
 
 
+def watch(pauses: list[float]) -> None:
+    """Note each time in which this program did not run."""
+    while True:
+        before = time.monotonic()
+        time.sleep(0.02)
+        late = time.monotonic() - before - 0.02
+        if late > 0.05:
+            pauses.append(late)
+
+
+def gap_s(given: argparse.Namespace) -> float:
+    """Until the next request of an open loop."""
+    if given.arrival == "constant":
+        return 1 / given.rate
+    return random.expovariate(given.rate)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--url", "--csv", "--flaw"):
+    for name in ("--url", "--csv", "--flaw", "--arrival"):
         parser.add_argument(name, default="")
-    for name in ("--requests", "--streams", "--tokens", "--prompt-tokens", "--choices"):
+    for name in ("--requests", "--tokens", "--prompt-tokens", "--choices"):
         parser.add_argument(name, type=int, default=1)
+    parser.add_argument("--concurrency", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=0.0)
     given = parser.parse_args()
+    pauses: list[float] = []
+    threading.Thread(target=watch, args=(pauses,), daemon=True).start()
 
     rows: list[dict[str, Any]] = []
     left = iter(range(given.requests))
     lock = threading.Lock()
 
-    def user() -> None:
+    def user(once: bool = False) -> None:
         while True:
             with lock:
                 number = next(left, None)
@@ -134,13 +156,25 @@ def main() -> None:
             if given.choices > 1:
                 body["n"] = given.choices
             rows.append(ask(given.url, body, given.flaw))
+            if once:
+                return
 
-    users = [threading.Thread(target=user) for _ in range(max(1, given.streams))]
+    users = [threading.Thread(target=user) for _ in range(given.concurrency)]
+    if given.rate:
+        users = [
+            threading.Thread(target=user, args=(True,)) for _ in range(given.requests)
+        ]
+    due = time.monotonic()
     for each in users:
+        if given.rate:
+            due += gap_s(given)
+            time.sleep(max(0.0, due - time.monotonic()))
         each.start()
     for each in users:
         each.join()
     with Path(given.csv).open("w", encoding="utf-8", newline="") as file:
+        if pauses:
+            file.write(f"# doubt = it did not run {len(pauses)} times\n")
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)

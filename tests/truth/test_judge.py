@@ -10,13 +10,14 @@ import pytest
 
 from truth.cases import Answers, Case, Load, chosen, read_cases
 from truth.finding import LEVELS, Level, judged
-from truth.judge import judge
+from truth.judge import Verdict, beside_others, judge
 from truth.log import Entry, Log
 from truth.problem import Problem
 from truth.prompts import digest, prompts_of
 from truth.result import COUNTS, LOAD, TIMES, Doubt, Result, Seen
 from truth.rules import RULES
 from truth.server.shapes import SHAPES
+from truth.usage import Cost
 
 MS = 1_000_000
 SERVER = {"late_p50_ns": 0, "late_p99_ns": 100_000, "case": "X"}
@@ -106,6 +107,34 @@ def test_tokens_are_counted_by_what_was_sent() -> None:
     assert level(COUNTING, log, Result(seen(), output_tokens=80)) == Level.RIGHT
     assert level(COUNTING, log, Result(seen(), output_tokens=16)) == Level.WRONG
     assert level(COUNTING, log, Result(seen())) == Level.SILENT
+
+
+@pytest.mark.parametrize(
+    ("level", "others", "stolen", "word"),
+    [
+        (Level.WRONG, 0.15, 0.0, "wrong"),
+        (Level.WRONG, 0.15, 0.1, "void"),
+        (Level.ADMITTED, 0.3, 0.0, "void"),
+        (Level.RIGHT, 1.9, 0.0, "right"),
+    ],
+)
+def test_what_a_neighbour_may_have_spoilt_is_void(
+    level: Level, others: float, stolen: float, word: str
+) -> None:
+    """Of two cores a tenth may go to others where times are judged; what is right stays so."""
+    cost = Cost(1.0, 1.0, 1.0, others, stolen, wait_ratio=0.4)
+    found = beside_others(Verdict(TIMING, level=level), cost, cores=2)
+    assert found.word == word
+    if word == "void":
+        assert "waited for a core 40% of the time" in found.void
+
+
+def test_counts_bear_more_of_a_neighbour_than_times() -> None:
+    cost = Cost(1.0, 1.0, 1.0, other_cores=0.9)
+    patient = replace(TIMING, late_ms=100.0)
+    assert beside_others(Verdict(patient, level=Level.WRONG), cost, 2).word == "wrong"
+    more = replace(cost, other_cores=1.1)
+    assert beside_others(Verdict(patient, level=Level.WRONG), more, 2).word == "void"
 
 
 def test_a_case_of_the_chat_api_is_not_asked_with_the_completions_api() -> None:

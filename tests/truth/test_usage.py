@@ -12,7 +12,7 @@ import pytest
 
 from truth import usage as module
 from truth.log import Entry, Log
-from truth.usage import ProcessGroup, Usage
+from truth.usage import Machine, ProcessGroup, Usage
 
 S = 1_000_000_000
 # Burns 0.3 s of CPU in itself and in a child, which leaves the session.
@@ -38,15 +38,17 @@ def test_cpu_time_between_two_instants_is_interpolated() -> None:
 
 def test_a_token_costs_what_is_used_while_the_server_has_requests() -> None:
     """From 1 to 2 s half of the second; the start before it is in all alone. Of the machine's 3 s
-    the client used 1 and the server 0.4."""
-    usage = Usage([(0, 0), (2 * S, S), (4 * S, S)], memory_mib=9.0, machine_s=3.0)
+    the client used 1, or with what no sample saw 1.2, and the server 0.4."""
+    machine = Machine(busy_s=3.0, stolen_s=0.4, waited_s=1.0, children_s=1.2)
+    usage = Usage([(0, 0), (2 * S, S), (4 * S, S)], memory_mib=9.0, machine=machine)
     request = Entry(1, received_ns=S, sent_ns=(S,) * 100, ended_ns=2 * S)
     log = Log((request,), {"cpu_s": 0.4})
     cost = usage.cost(log)
     assert cost is not None
     assert cost.cpu_us_per_token == pytest.approx(5_000)
     assert (cost.cpu_s, cost.memory_mib) == (1.0, 9.0)
-    assert cost.other_cores == pytest.approx(1.6 / 4)
+    assert cost.other_cores == pytest.approx(1.4 / 4)
+    assert (cost.stolen_cores, cost.wait_ratio) == (0.1, 0.25)
     assert usage.cost(Log((Entry(1, received_ns=S),))) is None
     assert Usage().cost(log) is None
 
