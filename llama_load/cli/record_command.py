@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 KEY = "LLAMA_LOAD_RECORD_KEY"
 DEFAULT_PORT = 8081
 LEAST_KEY_CHARS = 16
+# A server that does not take a connection as the recording begins is reported.
+LOOK_WITHIN_S = 2.0
 
 
 def add_record(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -127,6 +130,7 @@ def _record(arguments: argparse.Namespace) -> int:
     print(
         f"recording http://{host}:{relay.port} to {to.url}; Ctrl-C ends it", flush=True
     )
+    _report_absence(to)
     relay.serve()
     return _exit_code_of(process, process.stdin)
 
@@ -143,6 +147,18 @@ def _server_address(url: str) -> Address:
         raise UsageError(
             f"--to: the name in {url!r} cannot be resolved: {error.strerror}"
         ) from None
+
+
+def _report_absence(to: Address) -> None:
+    """Print a sentence where no server takes connections yet."""
+    try:
+        socket.create_connection((to.host, to.port), LOOK_WITHIN_S).close()
+    except OSError:
+        print(
+            f"nothing listens at {to.url} yet: clients get status 502 until a server does",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _key_for(host: str) -> str | None:

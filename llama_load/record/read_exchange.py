@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from llama_load.foreign_json import decode_foreign, refuse_many_values
@@ -33,6 +34,14 @@ MOST_VALUES = 2_000_000
 # Of these together, which take some ten microseconds and 500 bytes each.
 MOST_PARTS = 100_000
 MOST_NAME_CHARS = 1000
+# What ended an exchange before its end.
+_ENDS = {
+    "client": WENT_AWAY,
+    "server": "the server ended it",
+    "relay": "the server could not be reached",
+    "unread": "its answer is no HTTP",
+    "stopped": "the recording was stopped",
+}
 # Other names of the same APIs; the last part of a path decides, so that any base path works.
 _PATHS = {
     "/chat/completions": "chat",
@@ -124,7 +133,6 @@ def read_exchange(passed: PassedExchange) -> SeenRequest | None:
         return None
     if passed.not_kept:
         raise NotUnderstoodError(passed.not_kept)
-    body = _body_of(passed)
     seen = SeenRequest(
         passed.number,
         api,
@@ -132,9 +140,16 @@ def read_exchange(passed: PassedExchange) -> SeenRequest | None:
         passed.ended_ns,
         passed.started_wall_ns,
         passed.status,
-        body=body,
         delay_ms=passed.delay_ms,
+        failure=_failure_of(passed),
     )
+    try:
+        body = _body_of(passed)
+    except NotUnderstoodError:
+        if passed.end == "complete":
+            raise
+        return seen  # the request may have come in part
+    seen.body = body
     model = body.get("model")
     seen.model = model if isinstance(model, str) else ""
     if len(seen.model) > MOST_NAME_CHARS:
@@ -203,17 +218,6 @@ def _decompressed(data: bytes, encoding: str) -> bytes:
 
 
 def _read_answer(passed: PassedExchange, seen: SeenRequest) -> None:
-    if passed.end != "complete":
-        names = {
-            "client": WENT_AWAY,
-            "server": "the server ended it",
-            "relay": "the server could not be reached",
-            "unread": "its answer is no HTTP",
-            "stopped": "the recording was stopped",
-        }
-        seen.failure = names.get(passed.end, passed.end)
-    else:
-        seen.failure = _failure_of(passed.status)
     whole = b"".join(piece for _, piece in passed.pieces)
     try:
         content = _decompressed(whole, passed.content_encoding)
@@ -230,8 +234,16 @@ def _read_answer(passed: PassedExchange, seen: SeenRequest) -> None:
         _read_document(passed, content, seen)
 
 
-def _failure_of(status: int) -> str:
-    """Of an answer that came whole; empty where it is good."""
+def _failure_of(passed: PassedExchange) -> str:
+    """Why there is no complete answer; empty where there is a good one."""
+    if passed.end == "relay" and passed.status != HTTPStatus.BAD_GATEWAY:
+        return "refused by the recorder"
+    if passed.end == "complete":
+        return _failure_of_status(passed.status)
+    return _ENDS.get(passed.end, passed.end)
+
+
+def _failure_of_status(status: int) -> str:
     return "" if 200 <= status < 300 else f"HTTP {status}"
 
 
@@ -257,7 +269,7 @@ def _read_stream(
         _take_times(reader, seen)
     # The OpenAI package hangs up at [DONE], which may be before the end of the body has come.
     if reader.done and seen.failure == WENT_AWAY:
-        seen.failure = _failure_of(seen.status)
+        seen.failure = _failure_of_status(seen.status)
     if reader.error:
         seen.failure = seen.failure or "an error in the stream"
     elif not (reader.done or reader.finish_reason):

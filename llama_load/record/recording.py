@@ -372,7 +372,7 @@ def _request_line(
     """The line of a request."""
     parts = [f"#{seen.number}", seen.api, str(seen.status or "no answer")]
     if turn is not None:
-        parts.append(f"conversation {turn.conversation.number} turn {turn.number}")
+        parts.append(f"c{turn.conversation.number} turn {turn.number}")
     if seen.prompt_tokens is not None:
         cached = "" if seen.cached_tokens is None else f" ({seen.cached_tokens} cached)"
         parts.append(f"prompt {seen.prompt_tokens}{cached}")

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,9 @@ import pytest
 
 from llama_load import plain_http
 from llama_load.cli.main import main
+from llama_load.cli.record_command import _report_absence
 from llama_load.serving.launch import Server
+from llama_load.wire.address import parse_url
 from tests.conftest import (
     REPOSITORY,
     Finished,
@@ -330,6 +333,17 @@ def test_curl_passes_whole_to_a_recorder_for_other_machines(tmp_path: Path) -> N
         assert keys == {f"Bearer {KEY}"}
     assert running.lines[0]["messages"][0]["content"] == "x" * 5000
     assert key not in running.said + running.out.read_text()
+
+
+def test_a_recorder_reports_at_its_start_that_no_server_listens(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        _report_absence(parse_url(url))
+        assert capsys.readouterr().err == ""
+    _report_absence(parse_url(url))
+    assert f"nothing listens at {url} yet" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_one_sentence_and_the_traffic_goes_on(tmp_path: Path) -> None:

@@ -71,6 +71,41 @@ def test_a_client_that_hangs_up_at_the_end_of_a_stream_has_its_answer(
     assert seen.reply_text == "Hi"
 
 
+@pytest.mark.parametrize(
+    ("end", "status", "failure"),
+    [
+        ("relay", 502, "the server could not be reached"),
+        ("relay", 400, "refused by the recorder"),
+        ("client", 0, "the client went away"),
+    ],
+)
+def test_a_request_that_came_in_part_is_a_failure_by_its_cause(
+    end: str, status: int, failure: str, tmp_path: Path
+) -> None:
+    """It was "not recorded: its body is not understood"."""
+    exchange = passed(1, "/v1/chat/completions", CHAT)
+    exchange = replace(
+        exchange, request=exchange.request[:9], end=end, status=status, pieces=[]
+    )
+    said: list[str] = []
+    recording = Recording(tmp_path / "talk.jsonl", said.append, None)
+    recording.take(exchange)
+    (line,) = said
+    assert line.endswith(failure), line
+    assert recording.summary(None)[0].startswith("1 request, 1 without a complete")
+
+
+def test_a_line_names_the_conversation_as_the_file_does(tmp_path: Path) -> None:
+    said: list[str] = []
+    recording = Recording(tmp_path / "talk.jsonl", said.append, None)
+    recording.take(passed(1, "/v1/chat/completions", CHAT))
+    recording.write_conversations()
+    recording.write()
+    recording.close()
+    (line,) = (tmp_path / "talk.jsonl").read_text().splitlines()
+    assert f"  {json.loads(line)['id']} turn 1  " in said[0]
+
+
 def kept_bytes(recording: Recording, bodies: Iterable[dict[str, object]]) -> int:
     """What the recording keeps in memory of these requests."""
     tracemalloc.start()
