@@ -293,9 +293,9 @@ def _per_image(
 
 
 def valid_ratio(ok: Records) -> float | None:
-    """Answers that follow --json-schema / answers that were forced to, 0 to 1; None without such
-    answers."""
-    formed = ok.where(ok.equals("answer_form", "json_schema"))
+    """Answers that follow --json-schema / answers that were forced to and checked, 0 to 1; None
+    without such answers."""
+    formed = ok.where(ok.equals("answer_form", "json_schema") & ok.has("valid_answer"))
     return float(formed.equals("valid_answer", True).mean()) if len(formed) else None
 
 

@@ -64,7 +64,7 @@ class RequestRecord:
     recorded_calls: int | None = None  # in the recorded answer
     max_tokens: int | None = None  # requested length of the answer
     choices: int | None = None  # requested answers (`n`), where more than one
-    # "json_schema", "grammar" or "free", where the run forces some answers into a form
+    # "json_schema", "grammar" or "free"; None where neither the run nor the body forces answers
     answer_form: str | None = None
 
     # how it ended

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from llama_load.errors import UsageError
+from llama_load.targets.json_fields import fields
 
 if TYPE_CHECKING:
     from llama_load.targets.target import Target
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 JSON_SCHEMA = "json_schema"
 GRAMMAR = "grammar"
 FREE = "free"
+
+# What forces an answer into a form: fields of a body, types of its `response_format`, and fields of
+# vLLM's `structured_outputs`.
+_FORMS = {
+    **dict.fromkeys(("json_schema", "json_object", "json", "guided_json"), JSON_SCHEMA),
+    **dict.fromkeys(("grammar", "regex", "ebnf", "choice", "structural_tag"), GRAMMAR),
+    **dict.fromkeys(("guided_grammar", "guided_regex", "guided_choice"), GRAMMAR),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +51,27 @@ class AnswerForm:
         return self.text if self.kind == JSON_SCHEMA else None
 
 
+def form_of(body: Mapping[str, Any]) -> str | None:
+    """The form that a body forces its answer into, under any API's names; None: free text."""
+    asked = [name for name, value in body.items() if value is not None]
+    asked += fields(body.get("structured_outputs"))
+    for place in (body, fields(body.get("text"))):  # of the API of responses
+        for name in ("response_format", "format"):
+            asked.append(str(fields(place.get(name)).get("type")))
+    forms = [_FORMS[name] for name in asked if name in _FORMS]
+    return forms[0] if forms else None
+
+
 def form_fields(form: AnswerForm, api: str, target: Target) -> dict[str, Any]:
     """The fields of a body. UsageError: this API or this server has none."""
     if form.kind == JSON_SCHEMA:
-        fields = target.kind.schema_fields(api, msgspec.json.decode(form.text))
+        own = target.kind.schema_fields(api, msgspec.json.decode(form.text))
     else:
-        fields = target.kind.grammar_fields(api, form.text, target.facts.build)
-    if fields is None:
+        own = target.kind.grammar_fields(api, form.text, target.facts.build)
+    if own is None:
         flag = f"--{form.kind.replace('_', '-')}"
         raise UsageError(
             f"{flag} is not supported for {target.backend} with --endpoint {api}: see "
             "docs/workloads.md"
         )
-    return fields
+    return own

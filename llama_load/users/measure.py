@@ -14,7 +14,7 @@ from llama_load.foreign_text import printable, redacted
 from llama_load.metrics import latencies as metric
 from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.answer_form import FREE, AnswerForm
+from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.target import Target
@@ -60,7 +60,9 @@ class SentRequest:
     prefix_tokens: int | None = 0
     choices: int = 1  # answers to the same prompt (`n`)
     form: AnswerForm | None = None  # of the run
-    is_formed: bool = False  # whether this request has it
+    answer_form: str | None = (
+        None  # of this request; None: neither it nor the run has one
+    )
     # of the body; None with images, whose tokens it does not bound
     sent_bytes: int | None = None
     stop_bytes: int | None = None  # of the longest `stop`; None: it has none
@@ -245,7 +247,7 @@ def make_record(
         recorded_calls=turn.recorded_calls,
         max_tokens=sent.max_tokens,
         choices=sent.choices if sent.choices > 1 else None,
-        answer_form=_form_of(sent),
+        answer_form=sent.answer_form,
         # how it ended
         status=_status(exchange, failure),
         http_status=exchange.status,
@@ -388,15 +390,6 @@ def _turn_facts(sent: SentRequest) -> _TurnFacts:
         recorded_calls,
         images=len(prompt.images) or None,
     )
-
-
-def _form_of(sent: SentRequest) -> str | None:
-    """The form of the answer that was asked for; None where the run has none."""
-    if sent.form is None:
-        return None
-    if sent.is_formed:
-        return sent.form.kind
-    return FREE
 
 
 def _status(exchange: Exchange, failure: tuple[str, str] | None) -> str:

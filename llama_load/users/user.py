@@ -22,6 +22,7 @@ from llama_load.observed.common_beginnings import LONG_CHARS
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.answer_form import FREE, form_of
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import (
     Fields,
@@ -471,6 +472,10 @@ class LlamaUser(HttpUser):
         if "model" in payload:
             model = str(payload["model"])
 
+        answer_form = form_of(payload)
+        if form is not None:
+            answer_form = form.kind if is_formed else answer_form or FREE
+
         compared = ComparedPrompt()
         if planned is not None and planned.turn is not None and planned.turns != 1:
             compared = conversation.compared(comparable_text(api, content, text))
@@ -497,7 +502,7 @@ class LlamaUser(HttpUser):
             choices=asked_choices(payload),
             stop_bytes=longest_stop(payload),
             form=form,
-            is_formed=is_formed,
+            answer_form=answer_form,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
             start=conversation.start,
             compared=compared,

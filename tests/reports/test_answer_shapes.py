@@ -110,7 +110,7 @@ SHAPES = {
     "logprobs": Shape((*LOGPROBS, *chat(), LAST)),
     "no usage": Shape(chat(*WORDS)),
     "continuous usage": Shape((*(event | {"usage": USAGE} for event in chat(*WORDS)), LAST)),
-    "a JSON schema": Shape((*chat({"content": '{"a":'}, {"content": " 1}"}), LAST), asked={"form": SCHEMA, "is_formed": True}),
+    "a JSON schema": Shape((*chat({"content": '{"a":'}, {"content": " 1}"}), LAST), asked={"form": SCHEMA, "answer_form": "json_schema"}),
     "reasoning": Shape((*chat({"reasoning_content": "hm"}, {"reasoning_content": " so"}, {"content": "one"}), LAST)),
     "reasoning alone": Shape((*chat({"reasoning_content": "hm"}, reason="length"), LAST)),
     "blanks first": Shape((*chat({"content": "\n"}, {"content": "one"}), LAST)),

@@ -45,7 +45,7 @@ from locust import task
 from llama_load import LlamaUser, ShareGPT
 
 class Traffic(ShareGPT):
-    body = {"priority": 1, "seed": 3}
+    body = {"priority": 1, "seed": 3, "response_format": {"type": "json_object"}}
 
 class Mine(LlamaUser):
     workload = Traffic()
@@ -89,6 +89,7 @@ class Mine(LlamaUser):
     ]
     assert {user for _, _, user, _ in asked} <= {"local-1", "local-2"}
     assert {worker for *_, worker in asked} == {"local"}
+    assert done.records.measured().values_of("answer_form") == ["json_schema"]
     assert {(body["priority"], body["seed"], body["top_k"]) for body in bodies} == {
         (2, 3, 5)
     }

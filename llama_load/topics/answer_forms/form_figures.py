@@ -1,5 +1,5 @@
-"""Answers that are forced into a form (--json-schema, --grammar) beside free text: how many are
-valid, and what they cost."""
+"""Answers that are forced into a form (--json-schema, --grammar, a prompt's `response_format`)
+beside free text: how many are valid, and what they cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llama_load.metrics.statistics import mean, median
 from llama_load.metrics.summary import output_counts
 from llama_load.observed.records import Records
+from llama_load.targets.answer_form import FREE
 from llama_load.topics.topic import TopicInput
 
 
@@ -25,12 +26,20 @@ class FormFigures:
 
 
 def answer_forms(given: TopicInput) -> list[FormFigures] | None:
-    """The figures of each form; None where the run forces no answers into one."""
+    """The figures of each form; None where no answers are forced into one."""
     ok = given.measured.ok()
+    names = set(ok.values_of("answer_form"))
+    if not names:
+        return None
+    is_free = ~ok.has("answer_form") | ok.equals("answer_form", FREE)
+    if is_free.any():
+        names.add(FREE)
+
     forms = []
-    for form in sorted(ok.values_of("answer_form")):
-        forms.append(_figures_of_form(form, ok.where(ok.equals("answer_form", form))))
-    return forms or None
+    for form in sorted(names):
+        has_form = is_free if form == FREE else ok.equals("answer_form", form)
+        forms.append(_figures_of_form(form, ok.where(has_form)))
+    return forms
 
 
 def _figures_of_form(form: str, ok: Records) -> FormFigures:
