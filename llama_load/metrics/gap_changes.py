@@ -147,7 +147,9 @@ def _step(
     """By how much an answer's gaps differ inside and outside the part, as logarithm; of an even
     change, its last from its first."""
     if change.at_begin and change.at_end:
-        return float(logs[-1] - logs[0]) if len(logs) > 1 else np.nan
+        if len(logs) < 2:
+            return np.nan
+        return float(logs[-1] - logs[0])
     middle_ns = (pieces.from_ns[own] + pieces.to_ns[own]) // 2
     inside = (middle_ns >= change.begin_ns) & (middle_ns < change.end_ns)
     if inside.all() or not inside.any():

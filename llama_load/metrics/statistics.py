@@ -62,7 +62,9 @@ def median(values: Values) -> float | None:
 
 def total(values: Values) -> float | None:
     """The sum; None where one is unknown (a partial sum is no total), and without any."""
-    return None if not len(values) or np.isnan(values).any() else float(values.sum())
+    if not len(values) or np.isnan(values).any():
+        return None
+    return float(values.sum())
 
 
 def ratio_of_sums(parts: Values, wholes: Values) -> float | None:

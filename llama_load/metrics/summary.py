@@ -289,7 +289,9 @@ def _per_image(
 ) -> float | None:
     """Mean prompt tokens per image: sum of image tokens / sum of images, where both are known."""
     known = ~np.isnan(tokens) & (images > 0)
-    return float(tokens[known].sum() / images[known].sum()) if known.any() else None
+    if not known.any():
+        return None
+    return float(tokens[known].sum() / images[known].sum())
 
 
 def valid_ratio(ok: Records) -> float | None:
@@ -308,7 +310,9 @@ def _sum(values: NDArray[np.float64]) -> int | None:
 def _total(values: NDArray[np.float64]) -> int | None:
     """The sum of a column that every request has; None if one is unknown, because a partial sum is
     no total."""
-    return None if not len(values) or np.isnan(values).any() else int(values.sum())
+    if not len(values) or np.isnan(values).any():
+        return None
+    return int(values.sum())
 
 
 def _since_asked_ms(ok: Records, name: str) -> NDArray[np.float64]:
@@ -355,9 +359,10 @@ def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float |
     / predicted_ms.
     """
     known = (took_ms > 0) & (tokens > 0)
-    return (
-        float(tokens[known].sum() / took_ms[known].sum() * 1e3) if known.any() else None
-    )
+    if not known.any():
+        return None
+    tokens_per_ms = tokens[known].sum() / took_ms[known].sum()
+    return float(tokens_per_ms * 1e3)
 
 
 def _counts_by_value(records: Records, column: str) -> dict[str, int]:

@@ -137,7 +137,9 @@ def variance_ratio(y: Values, *, is_corrected: bool = True) -> float:
         return 1.0
     lags = np.arange(1, n - 1)
     r = np.array([ranks[lag:] @ ranks[:-lag] for lag in lags]) / total
-    first = _corrected(float(r[0]), n) if is_corrected else max(0.0, float(r[0]))
+    first = max(0.0, float(r[0]))
+    if is_corrected:
+        first = _corrected(float(r[0]), n)
     r[np.abs(r) <= 1.96 / math.sqrt(n)] = 0.0
     pairs = (n - lags) * (n - lags - 1.0) * (n - lags - 2)
     weights = pairs * 2 / (n * (n - 1) * (n - 2))

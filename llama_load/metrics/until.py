@@ -228,7 +228,9 @@ class UntilRule:
         percentile = self.until.percentile
         if not self.until.latency:
             gaps = np.diff(np.sort(requests.ends_s)[self._first :])
-            value = 1 / float(gaps.mean()) if len(gaps) and gaps.mean() > 0 else None
+            value = None
+            if len(gaps) and gaps.mean() > 0:
+                value = 1 / float(gaps.mean())
             within = mean_within(gaps)
         elif percentile is None:
             value = float(values.mean()) if len(values) else None

@@ -166,4 +166,6 @@ def certain(shared: Mapping[str, Any], key: str) -> float | None:
 
 def duration(ms: float) -> str:
     """A time as people write it: 12.3 ms, 1.84 s."""
-    return f"{short(ms)} ms" if ms < MS_A_SECOND else f"{short(ms / MS_A_SECOND)} s"
+    if ms < MS_A_SECOND:
+        return f"{short(ms)} ms"
+    return f"{short(ms / MS_A_SECOND)} s"

@@ -55,11 +55,15 @@ def form_of(body: Mapping[str, Any]) -> str | None:
     """The form that a body forces its answer into, under any API's names; None: free text."""
     asked = [name for name, value in body.items() if value is not None]
     asked += fields(body.get("structured_outputs"))
-    for place in (body, fields(body.get("text"))):  # of the API of responses
-        for name in ("response_format", "format"):
-            asked.append(str(fields(place.get(name)).get("type")))
-    forms = [_FORMS[name] for name in asked if name in _FORMS]
-    return forms[0] if forms else None
+    of_responses = fields(body.get("text")).get("format")
+    for asked_format in (body.get("response_format"), of_responses):
+        kind = fields(asked_format).get("type")
+        asked.append(str(kind))
+
+    for name in asked:
+        if name in _FORMS:
+            return _FORMS[name]
+    return None
 
 
 def form_fields(form: AnswerForm, api: str, target: Target) -> dict[str, Any]:

@@ -60,8 +60,11 @@ def _text_of(source: Source) -> str:
 
 
 def _exposed_line(value: Value) -> str:
-    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in value.labels)
-    return f"{PREFIX}{value.metric}{{{labels}}} {value.value!r}\n"
+    labels = []
+    for name, text in value.labels:
+        labels.append(f'{name}="{_escaped(text)}"')
+    series = f"{PREFIX}{value.metric}{{{','.join(labels)}}}"
+    return f"{series} {value.value!r}\n"
 
 
 def _escaped(text: str) -> str:

@@ -158,10 +158,9 @@ class PageToken:
 
     def _new_cookie(self) -> tuple[str, str]:
         end = str(int(time.monotonic()) + COOKIE_S)
-        cookie = (
-            f"{self._cookie}={end}.{self._mark(end)}; Max-Age={COOKIE_S}; {self._scope}"
-        )
-        return ("Set-Cookie", cookie)
+        value = f"{end}.{self._mark(end)}"
+        pair = f"{self._cookie}={value}"
+        return ("Set-Cookie", f"{pair}; Max-Age={COOKIE_S}; {self._scope}")
 
     def _old_cookies(self, environ: dict[str, Any]) -> Headers:
         """Headers that remove what earlier runs at this port have left in the browser."""

@@ -253,7 +253,9 @@ def _sentence(looked: Looked, values_ms: NDArray[np.float64], what: str) -> str:
     factor = float(
         np.median(looked.quotients[~smaller]) / np.median(looked.quotients[smaller])
     )
-    than = f"{factor:.1f} x as fast" if factor > 1 else f"{1 / factor:.1f} x as slow"
+    than = f"{factor:.1f} x as fast"
+    if factor <= 1:
+        than = f"{1 / factor:.1f} x as slow"
     return f"{text}; at equal prompt length and load they are {than}, with none between: two sources answer"
 
 

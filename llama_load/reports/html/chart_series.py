@@ -175,7 +175,8 @@ def percentiles_by_bin(
     The middles of these bins, and a curve per percentile.
     """
     known = ~np.isnan(values)
-    place = np.clip((at_s[known] / axis.width_s).astype(np.int64), 0, axis.bins - 1)
+    place = (at_s[known] / axis.width_s).astype(np.int64)
+    place = np.clip(place, 0, axis.bins - 1)
     order = np.argsort(place, kind="stable")
     values = values[known][order]
     bins, firsts = np.unique(place[order], return_index=True)

@@ -272,7 +272,10 @@ def over_time_chart(
             lines += _draw_over_time(
                 plot, over_time.middles, curve, breaks_s, colour(role)
             )
-            keys.append(Key(role, t("median") if p == 50 else f"p{p:g}"))
+            name = f"p{p:g}"
+            if p == 50:
+                name = t("median")
+            keys.append(Key(role, name))
 
     plot.hover(lines, [(t("time (s)"), "@x{0,0.00}"), (latency.name, "@y{0,0.00} ms")])
     if len(failed):
