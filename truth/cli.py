@@ -18,8 +18,9 @@ from truth.cases import SUITES, Case, chosen, read_cases
 from truth.columns import columns_of
 from truth.convert import PROGRAMS, convert
 from truth.finding import LEVELS
-from truth.foreign import escaped_json, printable, text_of, value_of
+from truth.foreign import escaped_json, markdown, printable, text_of, value_of
 from truth.judge import Verdict, judge
+from truth.junit import junit
 from truth.log import read_log
 from truth.page import page
 from truth.problem import Problem
@@ -29,8 +30,13 @@ from truth.runner import Client, Runner
 from truth.server.serving import start, stop
 from truth.table import table
 from truth.tools import NAMES, READING_FAILED, as_read, tool_named
+from truth.worst import worst
 
 PASSED, BELOW, WRONG_USAGE, VOID = 0, 1, 2, 3
+KEPT = Path("truth-kept")
+GITHUB_SUMMARY = (
+    "GITHUB_STEP_SUMMARY"  # names a file, to which the job's summary is added
+)
 NOT_READ = 128 + 13  # as a shell says it of SIGPIPE
 RUN_EXAMPLES = """examples:
   A client that is known:
@@ -103,6 +109,7 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--suite",
+        "--case",
         nargs="+",
         default=["quick"],
         metavar="NAME",
@@ -125,6 +132,9 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--badge", type=Path, metavar="FILE", help="write a badge for shields.io"
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write JUnit XML for CI"
     )
     parser.add_argument("--client-name", default="", help="for the report")
     parser.add_argument("--client-version", default="", help="for the report")
@@ -184,7 +194,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--bin", type=Path, metavar="FOLDER", help="where its program lies"
     )
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep logs and results here"
+        "--keep",
+        type=Path,
+        nargs="?",
+        const=KEPT,
+        metavar="FOLDER",
+        help=f"keep logs and results here (without a folder: {KEPT})",
     )
     parser.add_argument(
         "--timeout", type=float, default=180.0, help="seconds of a case"
@@ -197,7 +212,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="run each case so often, and give medians with the lowest and highest value",
     )
     _add_outputs(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, defaults=parser.get_default)
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
@@ -311,8 +326,9 @@ def _run_aloud(
     """The first run lies in `folder` itself, each repeat in a folder in it."""
     runner = Runner(client, folder / f"repeat-{repeat}" if repeat else folder)
     verdicts: list[Verdict] = []
-    for case in cases:
-        print(f"{case.id} {case.title} … ", end="", file=sys.stderr, flush=True)
+    for place, case in enumerate(cases, 1):
+        where = f"{place}/{len(cases)} {case.id} {case.title}"
+        print(f"{where} … ", end="", file=sys.stderr, flush=True)
         verdict = runner.verdict(case)
         print(verdict.word, file=sys.stderr, flush=True)
         verdicts.append(verdict)
@@ -332,15 +348,46 @@ def conclude(
         print(as_markdown(verdicts), end="")
     else:
         print(as_text(verdicts), end="")
+        print(*worst_lines(verdicts, arguments), sep="\n", end="")
     if arguments.save:
         arguments.save.write_text(text, encoding="utf-8")
     if arguments.badge:
         arguments.badge.write_text(badge(verdicts), encoding="utf-8")
+    if arguments.junit:
+        arguments.junit.write_text(junit(verdicts, name), encoding="utf-8")
+    if os.environ.get(GITHUB_SUMMARY):
+        with Path(os.environ[GITHUB_SUMMARY]).open("a", encoding="utf-8") as file:
+            file.write(f"### truth: {markdown(name)}\n\n{as_markdown(verdicts)}\n")
 
     judged = [verdict for verdict in verdicts if verdict.is_judged]
     if not judged:
         return VOID
     return PASSED if all(_enough(each, arguments.level) for each in judged) else BELOW
+
+
+def worst_lines(
+    verdicts: Sequence[Verdict], arguments: argparse.Namespace
+) -> list[str]:
+    """The worst findings, each with the command that shows it alone; none where all passed."""
+    lines: list[str] = []
+    for number, sentence in worst(verdicts):
+        lines += [sentence, f"  alone: {alone(number, arguments)}"]
+    return ["", "The worst:", *lines, ""] if lines else []
+
+
+def alone(number: str, arguments: argparse.Namespace) -> str:
+    """The command that runs this case alone and keeps what it leaves; without the client's command
+    if it was judged by hand."""
+    words = ["truth", "run", "--case", number, "--keep"]
+    if arguments.run is not run:
+        return shlex.join(words)
+    for name in ("tool", "closed", "open", "result", "bin", "cases"):
+        value = getattr(arguments, name)
+        if value and value != arguments.defaults(name):
+            words += [f"--{name}", str(value)]
+    return shlex.join(
+        [*words, "--", *arguments.command] if arguments.command else words
+    )
 
 
 def _enough(verdict: Verdict, level: str) -> bool:

@@ -54,7 +54,7 @@ def _notes(verdict: Verdict) -> list[str]:
         notes.append(f"void: {verdict.void}")
     if verdict.not_asked:
         notes.append(f"not asked: {verdict.not_asked}")
-    if verdict.void_runs and not verdict.void:
+    if verdict.void_runs and verdict.is_judged:
         runs = verdict.runs + verdict.void_runs
         notes.append(f"void: {verdict.void_runs} of {runs} runs")
     if verdict.failed:

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from scripts.truth_file import write
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "truth"
@@ -30,8 +31,9 @@ def test_it_imports_the_standard_library_and_itself_only() -> None:
         assert imported(path) <= allowed, path
 
 
-def test_it_runs_without_any_package_installed(tmp_path: Path) -> None:
-    """Python without site-packages lists the cases and serves one of them."""
+def test_as_one_file_it_runs_without_any_package_installed(tmp_path: Path) -> None:
+    """Python without site-packages lists the cases and serves two of them, by each server."""
+    write(tmp_path / "truth.pyz")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
@@ -39,7 +41,8 @@ def test_it_runs_without_any_package_installed(tmp_path: Path) -> None:
         "from truth.cli import main\n"
         "from truth.server.serving import serving\n"
         "main(['suites'])\n"
-        "with serving(Answers(shape='merged'), Path(sys.argv[2])) as url: print(url)\n"
+        "for shape in ('merged', 'plain'):\n"
+        "    with serving(Answers(shape=shape), Path(sys.argv[2])) as url: print(url)\n"
     )
     command = [
         sys.executable,
@@ -47,14 +50,14 @@ def test_it_runs_without_any_package_installed(tmp_path: Path) -> None:
         "-S",
         "-c",
         code,
-        str(REPOSITORY),
+        str(tmp_path / "truth.pyz"),
         str(tmp_path / "log"),
     ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "T1" in done.stdout and "http://127.0.0.1:" in done.stdout
+    assert "T1" in done.stdout and done.stdout.count("http://127.0.0.1:") == 2
 
 
 def test_its_wheel_has_suites_and_the_server(tmp_path: Path) -> None:

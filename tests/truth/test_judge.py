@@ -130,10 +130,10 @@ def test_what_a_neighbour_may_have_spoilt_is_void(
 
 
 def test_counts_bear_more_of_a_neighbour_than_times() -> None:
-    cost = Cost(1.0, 1.0, 1.0, other_cores=0.9)
+    cost = Cost(1.0, 1.0, 1.0, other_cores=1.4)
     patient = replace(TIMING, late_ms=100.0)
     assert beside_others(Verdict(patient, level=Level.WRONG), cost, 2).word == "wrong"
-    more = replace(cost, other_cores=1.1)
+    more = replace(cost, other_cores=1.6)
     assert beside_others(Verdict(patient, level=Level.WRONG), more, 2).word == "void"
 
 

@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from truth.cases import Answers
 from truth.problem import Problem
 
-SOURCE = Path(__file__).resolve().parent / "server.c"
-ROOT = Path(__file__).resolve().parents[2]  # the folder in which the package lies
+SOURCE = files("truth.server") / "server.c"
+ROOT = (
+    Path(__file__).resolve().parents[2]
+)  # the folder or zip file in which the package lies
 STOPS_WITHIN_S = 60.0  # it writes its log at the end
 # Without it Python imports from the folder in which it is started, which may hold files of others.
 NOT_FROM_HERE = "-P"
@@ -36,7 +39,9 @@ def compiled() -> Path | None:
     folder = tempfile.mkdtemp(prefix="truth-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = Path(folder) / "server"
-    command = [found[0], "-O2", "-o", str(program), str(SOURCE)]
+    source = Path(folder) / "server.c"
+    source.write_bytes(SOURCE.read_bytes())
+    command = [found[0], "-O2", "-o", str(program), str(source)]
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
         return None
