@@ -27,6 +27,7 @@ from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, L
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
+from llama_load.options.load_programs import PROGRAMS
 from llama_load.options.others_flags import SYNONYMS
 from llama_load.options.vllm_options import (
     DATA_SETS,
@@ -64,6 +65,14 @@ VLLM = """
 one that has no equal is refused before any request, with what to write. Names are not completed from their beginnings.
 
 """
+PROGRAMS_HEAD = """
+## Other load generators
+
+`llama-load run -- aiperf profile …` does the same with the lines of these programs, of genai-perf and of llmperf. Words
+before them do not matter (`docker run …`, `python3 -m …`). A flag that changes a request and is in no table is
+refused by name.
+
+"""
 
 
 def flags_page() -> str:
@@ -95,7 +104,7 @@ def flags_page() -> str:
 
 
 def _others_flags() -> str:
-    """Two tables: names of other tools, and the options of vLLM's benchmark."""
+    """Three tables: names of other tools, the options of vLLM's benchmark, and those of others."""
     synonyms: dict[str, list[str]] = {}
     for name, ours in SYNONYMS.items():
         synonyms.setdefault(ours, []).append(f"`{name}`")
@@ -111,6 +120,22 @@ def _others_flags() -> str:
         lines.append(f"| `--dataset-name {name}` | `-f {workload}` |")
     for name, instead in OTHER_DATA_SETS.items():
         lines.append(f"| `--dataset-name {name}` | refused: {instead} |")
+    lines += [
+        PROGRAMS_HEAD.rstrip("\n"),
+        "",
+        "| program | there | here |",
+        "|---|---|---|",
+    ]
+    for program in PROGRAMS:
+        there: dict[str, list[str]] = {}
+        for name, ours in {
+            **program.equal,
+            **program.switches,
+            **program.instead,
+        }.items():
+            there.setdefault(ours, []).append(f"`{name}`")
+        for ours, names in there.items():
+            lines.append(f"| {program.name} | {', '.join(names)} | {_code(ours)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -54,6 +54,7 @@ from llama_load.lab.sweep.rows import SEARCH_JSON, Row, _add_search
 from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.observed.record import to_batch
 from llama_load.options.options import read_options
+from llama_load.options.program_command import run_of_command
 from llama_load.options.secret_flags import redact_json, redact_options
 from llama_load.options.vllm_command import our_run
 from llama_load.plain_http import NoAnswerError, Session
@@ -555,6 +556,13 @@ def vllm_body(data: bytes) -> object:
     return our_run(["--extra-body", text])
 
 
+def program_body(data: bytes) -> object:
+    text = data.decode("utf-8", "replace")
+    run_of_command(["aiperf", "profile", "--extra-inputs", f"key:{text}", text])
+    run_of_command(["guidellm", "run", "--profile", text, "--data", text])
+    return run_of_command(["sglang.bench_serving", "--extra-request-body", text])
+
+
 def finished_run(folder: Path) -> None:
     """What a run leaves beside the file."""
     writer = RunWriter(folder / "made", manifest())
@@ -893,6 +901,7 @@ READERS: dict[str, Reader] = {
     # flags
     "Locust's configuration": Reader(b"host = http://x\n", "locust.conf", _sets_host),
     "body of vllm bench": of_bytes(b'{"a": 1}', vllm_body),
+    "parts of others' commands": of_bytes(b'{"kind": "synchronous"}', program_body),
     # whatever has no reader of its own
     "any JSON": Reader(json.dumps({"a": [1]}).encode(), "a.json", read_foreign_json),
     "any file": Reader(b"a", "a", read_foreign),

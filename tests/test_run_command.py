@@ -101,7 +101,7 @@ def test_a_value_that_is_none_is_named(options: str, message: str) -> None:
 
 def test_what_is_no_vllm_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--", "-u", "8"]) == 2
-    assert "must be a command of vllm bench serve" in capsys.readouterr().err
+    assert "must be a command of a load generator" in capsys.readouterr().err
 
 
 def test_a_workload_that_does_not_exist_names_those_that_do(

@@ -94,6 +94,7 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
     UsageError: what stands after -- is no command of `vllm bench serve`, or has no equal.
     """
+    from llama_load.command_secrets import redact_words
     from llama_load.options.others_flags import in_our_flags
 
     own = list(words)
@@ -101,10 +102,10 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
     workload = DEFAULT_WORKLOAD
     if "--" in own:
         place = own.index("--")
-        ours = _of_vllm(own[place + 1 :])
+        ours = _of_program(own[place + 1 :])
         own = own[:place]
     elif own and not own[0].startswith(("-", *URLS)):
-        ours = _vllm_without_dashes(own)
+        ours = _without_dashes(own)
         own = [] if ours else own
 
     urls, own = _without_urls(in_our_flags(own))
@@ -122,7 +123,8 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
             _withhold_keys(url, flags)
     workload = given or ours.workload
     flags = [*_api_of(url, flags), *flags]
-    say(shlex.join(["llama-load", "run", url, "-f", workload, *flags]))
+    shown = redact_words(["llama-load", "run", url, "-f", workload, *flags])
+    say(shlex.join(shown))
     for note in ours.notes:
         say(note)
     return url, workload, flags
@@ -152,23 +154,22 @@ def _withhold_keys(url: str, flags: Sequence[str]) -> None:
     withhold_keys(url, "llama-load run", flags)
 
 
-def _vllm_without_dashes(words: Sequence[str]) -> OurRun | None:
-    from llama_load.options.vllm_command import options_of, our_run
+def _without_dashes(words: Sequence[str]) -> OurRun | None:
+    from llama_load.options.program_command import run_of_command
 
-    options = options_of(words)
-    return None if options is None else our_run(options)
+    return run_of_command(words)
 
 
-def _of_vllm(words: Sequence[str]) -> OurRun:
-    from llama_load.options.vllm_command import PROGRAM, options_of, our_run
+def _of_program(words: Sequence[str]) -> OurRun:
+    from llama_load.options.program_command import known_programs, run_of_command
 
-    options = options_of(words)
-    if options is None:
+    ours = run_of_command(words)
+    if ours is None:
         raise UsageError(
-            f"what stands after -- must be a command of {' '.join(PROGRAM)}, got "
-            f"{shlex.join(words)[:100]!r}; flags of the run stand before it, without --"
+            f"what stands after -- must be a command of a load generator ({known_programs()}), "
+            f"got {shlex.join(words)[:100]!r}; flags of the run stand before it, without --"
         )
-    return our_run(options)
+    return ours
 
 
 def _without_urls(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -77,12 +77,25 @@ def in_our_words(message: str) -> str | None:
             known.append(f"{flag} of other tools: write {SYNONYMS[flag]}")
         elif option is not None:
             known.append(f"{flag} of vllm bench serve: write {option.instead}")
+        else:
+            known += _of_programs(flag)
 
     for name, api in BACKENDS.items():
         if f"argument --backend: invalid choice: '{name}'" in message:
             ours = f"--endpoint {api}" if api else "-f embeddings or rerank"
             known.append(f"--backend {name} of vllm bench serve: write {ours}")
     return "; ".join(known) or None
+
+
+def _of_programs(flag: str) -> list[str]:
+    """What to write for a flag of one of the other load generators."""
+    from llama_load.options.load_programs import PROGRAMS
+
+    for program in PROGRAMS:
+        ours = program.equal.get(flag) or program.instead.get(flag)
+        if ours:
+            return [f"{flag} of {program.name}: write {ours}"]
+    return []
 
 
 def explain(parser: Any) -> None:

@@ -36,8 +36,6 @@ from llama_load.targets.apis import APIS
 PROGRAM = ("vllm", "bench", "serve")
 # Its name before 0.10, a script that people keep.
 SCRIPT = "benchmark_serving.py"
-# Words before the program's: a container, an environment, a launcher.
-MOST_WORDS_BEFORE = 12
 # Defaults of vLLM where ours differ.
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = "8000"
@@ -118,12 +116,15 @@ class _Given:
 def options_of(words: Sequence[str]) -> list[str] | None:
     """What follows `vllm bench serve`, or the script of that name, in a command line; None: it is
     not such a command."""
-    for place, word in enumerate(words[:MOST_WORDS_BEFORE]):
+    program, *command = PROGRAM
+    for place, word in enumerate(words):
         name = PurePath(word).name
         if name == SCRIPT:
             return list(words[place + 1 :])
-        if (name, *words[place + 1 : place + 3]) == PROGRAM:
-            return list(words[place + 3 :])
+        end = place + 1 + len(command)
+        following = list(words[place + 1 : end])
+        if program in name and following == command:
+            return list(words[end:])
     return None
 
 
@@ -180,7 +181,9 @@ def _given(left: list[str]) -> _Given:
     while left:
         name = left.pop(0)
         if not name.startswith("--"):
-            given.faults.append(f"{name!r} stands where an option is expected")
+            given.faults.append(_stray(name))
+            if f"-{name}" in OPTIONS:
+                _taken(left)
             continue
         name = EARLIER.get(name, name)
         option = OPTIONS.get(name)
@@ -203,6 +206,12 @@ def _given(left: list[str]) -> _Given:
         if not (text.isascii() and text.isdigit()):
             given.faults.append(f"{name} must be a whole number, got {text!r}")
     return given
+
+
+def _stray(word: str) -> str:
+    if f"-{word}" in OPTIONS:
+        return f"{word} has one dash: write -{word}"
+    return f"{word!r} stands where an option is expected"
 
 
 def _switch(given: _Given, name: str) -> None:
@@ -362,7 +371,8 @@ def _url(values: dict[str, str]) -> str:
         host = values.get("--host", DEFAULT_HOST)
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
-        base = f"http://{host}:{values.get('--port', DEFAULT_PORT)}"
+        port = values.get("--port", DEFAULT_PORT)
+        base = f"http://{host}:{port}"
     path = values.get("--endpoint", "")
     if path.startswith("/v1/") or not path:
         return base
@@ -414,9 +424,14 @@ def _tokenizer(values: dict[str, str], notes: list[str]) -> list[str]:
 
 def _percentile_metrics(values: dict[str, str], notes: list[str]) -> list[str]:
     """The latencies to report. Those that are not measured are named, and change no request."""
-    given = [name.strip() for name in values.get("--percentile-metrics", "").split(",")]
-    known = [name for name in given if name in SECTION_KEYS]
-    others = [name for name in given if name and name not in SECTION_KEYS]
+    known = []
+    others = []
+    for name in values.get("--percentile-metrics", "").split(","):
+        bare = name.strip()
+        if bare in SECTION_KEYS:
+            known.append(bare)
+        elif bare:
+            others.append(bare)
     if others:
         notes.append(f"--percentile-metrics: {', '.join(others)} are not reported")
     return ["--percentile-metrics", ",".join(known)] if known else []

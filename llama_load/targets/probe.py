@@ -313,9 +313,11 @@ class Probe:
             why = ""
             if AUTHORIZATION.lower() not in names:
                 why = ": no key was given"
+            page = self.address.url_of(path)
+            said = _in_words(words)
             raise UsageError(
-                f"{self.address.url_of(path)} refuses the key (HTTP {status}{_in_words(words)})"
-                f"{why}; set --api-key or LLAMA_LOAD_API_KEY"
+                f"{page} refuses the key (HTTP {status}{said}){why}; set --api-key or "
+                "LLAMA_LOAD_API_KEY"
             )
         signs = Signs(
             _fields_of(props_status, props),
@@ -367,7 +369,10 @@ class Probe:
         return None
 
     def _refuse_unready(self, said: object) -> None:
-        words = f" ({describe_error(msgspec.json.encode(said))})" if said else ""
+        words = ""
+        if said:
+            words = describe_error(msgspec.json.encode(said))
+            words = f" ({words})"
         raise UsageError(
             f"{self.address.url} is not ready{words}; wait until it has loaded its model"
         )
@@ -437,9 +442,12 @@ class Probe:
             raise UsageError(
                 f"{url} refuses the key{_in_words(said.words)}; set --api-key or LLAMA_LOAD_API_KEY"
             )
-        answers = f"answers HTTP {status}{_in_words(own_words(status, listed))}"
-        lists = f"{self.address.path_of(MODELS)} {answers}"
-        asks = f"{self.address.path_of(CHAT.path)} answers HTTP {said.status}"
+        words = own_words(status, listed)
+        answers = f"answers HTTP {status}{_in_words(words)}"
+        models_path = self.address.path_of(MODELS)
+        lists = f"{models_path} {answers}"
+        api_path = self.address.path_of(CHAT.path)
+        asks = f"{api_path} answers HTTP {said.status}"
         asks += _in_words(said.words)
         if said.needs_a_model and not self.settings.models:
             both = lists if said.status in NO_REQUEST else f"{lists}, {asks}"

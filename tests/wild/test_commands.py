@@ -1,4 +1,4 @@
-"""Lines of `vllm bench serve` as people write them in public: each becomes the same load, or is refused
+"""Lines of load generators as people write them in public: each becomes the same load, or is refused
 before any request with what to write. A file of commands/ is one of them: `run` is what is written
 after `llama-load run`, `refused` the words of the sentence."""
 
@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from llama_load.bundled import find_bundled
 from llama_load.errors import UsageError
 from llama_load.options.flags import FLAGS
-from llama_load.options.vllm_command import options_of, our_run
+from llama_load.options.load_programs import OTHERS, PROGRAMS
+from llama_load.options.program_command import run_of_command
+from llama_load.options.vllm_command import our_run
 from llama_load.options.vllm_options import DATA_SETS, OPTIONS, OTHER_DATA_SETS
+from llama_load.targets.apis import APIS
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "commands").glob("*.json"))
@@ -25,15 +29,15 @@ RELEASED = json.loads((HERE / "vllm-bench-serve.json").read_text(encoding="utf-8
 def test_a_line_is_the_same_load_or_is_refused_with_what_to_write(file: Path) -> None:
     case = json.loads(file.read_text(encoding="utf-8"))
     right = case["right"]
-    options = options_of(shlex.split(case["line"]))
-    assert options is not None
+    line = shlex.split(case["line"])
     if "refused" in right:
         with pytest.raises(UsageError) as raised:
-            our_run(options)
+            run_of_command(line)
         said = str(raised.value)
         assert [word for word in right["refused"] if word not in said] == [], said
         return
-    ours = our_run(options)
+    ours = run_of_command(line)
+    assert ours is not None
     words = [ours.url, "-f", ours.workload, *ours.flags]
     assert shlex.join(words) == shlex.join(shlex.split(right["run"]))
     for note in right.get("notes", []):
@@ -47,17 +51,28 @@ def test_every_option_of_the_released_parser_has_a_row() -> None:
 
 def test_what_is_written_instead_exists() -> None:
     """A flag that a row names is one of ours, or Locust's."""
-    ours = {flag.name for flag in FLAGS} | {"--host", "-f"}
+    ours = {flag.name for flag in FLAGS} | {"--host", "-f", "-u", "-n", "-t"}
     # what the advice says of vLLM's own line
-    ours |= {"--backend", "--dataset-name"}
+    ours |= {"--backend", "--dataset-name", "--rate"}
     texts = [option.ours for option in OPTIONS.values()] + [*OTHER_DATA_SETS.values()]
+    for program in PROGRAMS:
+        texts += [*program.equal.values(), *program.switches.values(), *program.adds]
+        texts += [*program.instead.values(), *program.other_data_sets.values()]
+    texts += OTHERS.values()
     named = {
-        word.strip(",'")
+        word.strip(",:'").partition("=")[0]
         for text in texts
         for word in text.split()
         if word.startswith("-")
     }
     assert named - ours == set()
+
+
+def test_data_sets_of_all_programs_have_a_locustfile() -> None:
+    for program in PROGRAMS:
+        for workload in program.data_sets.values():
+            assert find_bundled(f"locustfiles/{workload}.py"), workload
+        assert set(program.apis.values()) <= {*APIS, ""}
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
