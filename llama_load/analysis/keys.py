@@ -246,6 +246,18 @@ def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[C
     return failed
 
 
+def with_checks_of_run(
+    stages: Iterable[StageFigures], checks: Sequence[Check]
+) -> list[StageFigures]:
+    """The stages with all failed checks about them: what spoils the whole run spoils each of them,
+    wherever it is shown."""
+    judged = []
+    for stage in stages:
+        failed = failed_checks(checks, stage)
+        judged.append(replace(stage, bad=failed))
+    return judged
+
+
 def _was_the_same(stage: StageFigures) -> bool:
     """Whether a stage shows that the server was the same in all of it."""
     return all(check.passed for check in stage.main if check.name == CHANGED)

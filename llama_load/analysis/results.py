@@ -15,7 +15,7 @@ from llama_load.analysis.gather_evidence import (
     evidence_of_stage,
     probes_of,
 )
-from llama_load.analysis.keys import bounds, flat_result, spoiled
+from llama_load.analysis.keys import bounds, flat_result, spoiled, with_checks_of_run
 from llama_load.analysis.own_counters import without_probes
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
@@ -247,6 +247,7 @@ def analyze(run: Run) -> Results:
     )
     sampled = [gpu.others for gpu in telemetry.gpus if gpu.source != LOG]
     verdict = judge(replace(evidence, gpu_others=sampled), stages)
+    stages = with_checks_of_run(stages, verdict.checks)
     agent_turns = turns(of_agents=True)
     topics = found_in(
         TopicInput(

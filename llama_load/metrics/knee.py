@@ -30,7 +30,7 @@ def power(stage: StageFigures) -> float | None:
     return total * per_user if total and per_user else None
 
 
-def _has_power(stage: StageFigures) -> bool:
+def has_power(stage: StageFigures) -> bool:
     """Whether neither its rates nor its TPOT are spoiled."""
     return stage.is_comparable and stage.is_usable(RATES, TPOT)
 
@@ -45,7 +45,7 @@ def knee(stages: Sequence[StageFigures]) -> StageFigures | None:
     known = [
         (value, stage)
         for stage in stages
-        if _has_power(stage) and (value := power(stage)) is not None
+        if has_power(stage) and (value := power(stage)) is not None
     ]
     if len(known) < LEAST_STAGES:
         return None

@@ -55,6 +55,10 @@ _LASTING = frozenset(
 )
 
 
+# A check of the run about stages that did not end: the others have their figures.
+OF_MISSING_STAGES = "missing_stages"
+
+
 class Judged(Protocol):
     """A check: its name, whether it is good, and its stage, None for the whole run."""
 
@@ -127,6 +131,7 @@ def failed_in(checks: Iterable[C], stage: str) -> list[C]:
     """
     failed = [check for check in checks if not check.ok]
     of_stages = {check.name for check in failed if check.stage is not None}
+    of_stages.add(OF_MISSING_STAGES)
     about = []
     for check in failed:
         is_of_run = check.stage is None and check.name not in of_stages

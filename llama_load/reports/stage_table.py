@@ -211,25 +211,36 @@ def describe_prompts(repeated: int, *, same: bool) -> str:
 
 
 def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
-    """A sentence for each stage whose figures need one."""
+    """A sentence for each stage whose figures need one; what is true of several is said once."""
+    stages_of: dict[tuple[str, str], list[str]] = {}
     for stage in stages:
-        if reason := _why_not_ranked(stage):
-            yield f"{FAILED} {stage.name}: {reason}"
-        elif stage.bad:
-            for check in stage.bad:
-                names = ", ".join(named(check.spoils, stage.figures.distributions))
-                yield f"{SPOILED_MARK} {stage.name}: {names} spoiled: {check.text}"
+        for mark, text in _marks(stage):
+            stages_of.setdefault((mark, text), []).append(stage.name)
+    for (mark, text), names in stages_of.items():
+        yield f"{mark}{', '.join(names)}: {text}"
 
-        if stage.crossing:
-            requests = quantity(stage.crossing, "request")
-            are = "is" if stage.crossing == 1 else "are"
-            what = f"{requests} that ended after the stage {are}"
-            yield f"{stage.name}: {what} left out of its latencies"
+    for stage in stages:
         if stage.unsettled_s > 0:
             yield _unsettled(stage)
 
     if not are_alike(stages):
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
+
+
+def _marks(stage: StageFigures) -> Iterable[tuple[str, str]]:
+    """What a stage's row or figures are marked for: the mark, and why."""
+    if reason := _why_not_ranked(stage):
+        yield f"{FAILED} ", reason
+    else:
+        for check in stage.bad:
+            names = ", ".join(named(check.spoils, stage.figures.distributions))
+            yield f"{SPOILED_MARK} ", f"{names} spoiled: {check.text}"
+
+    if stage.crossing:
+        requests = quantity(stage.crossing, "request")
+        are = "is" if stage.crossing == 1 else "are"
+        what = f"{requests} that ended after the stage {are}"
+        yield "", f"{what} left out of its latencies"
 
 
 def _why_not_ranked(stage: StageFigures) -> str:
@@ -247,11 +258,13 @@ def _why_not_ranked(stage: StageFigures) -> str:
         return ""
 
     reasons = []
-    if missing := _missing_requests(stage):
+    missing = _missing_requests(stage)
+    if missing:
         reasons.append(missing)
 
     for check in stage.bad:
-        if check.name not in ("failure_ratio", "unanswered_ratio"):
+        is_said = check.name in ("failure_ratio", "unanswered_ratio") and missing
+        if not is_said:
             reasons.append(check.text)
 
     return "; ".join(reasons)

@@ -10,21 +10,27 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.analysis.keys import spoiled
+from llama_load.analysis.keys import spoiled, with_checks_of_run
 from llama_load.analysis.results import Results, analyze
-from llama_load.analysis.run_summary import read_summary
+from llama_load.analysis.run_summary import read_summary, summary_of
+from llama_load.comparison.foreign_results import run_of as run_of_result
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import LATENCIES
-from llama_load.metrics.spoiled import are_whole
+from llama_load.metrics.level import levels_of
+from llama_load.metrics.spoiled import OF_MISSING_STAGES, are_whole
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict import Verdict
+from llama_load.metrics.verdict_words import BLURRED
 from llama_load.observed.record import RequestRecord
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.first_screen import first_screen
+from llama_load.reports.html.charts_stages import stage_chart
+from llama_load.reports.html.html_tables import cards
 from llama_load.reports.html.page import html_page
 from llama_load.reports.picture import as_svg
+from llama_load.reports.result_json import result_json
 from llama_load.reports.run_list import run_row
 from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.reports.write import markdown, write_reports
@@ -207,34 +213,123 @@ def test_figures_have_keys_that_exist() -> None:
 PARTIAL = [name for name, row in LIMITS.items() if not are_whole(row.spoils)]
 
 
-@pytest.mark.parametrize("name", PARTIAL)
-def test_the_first_screen_and_the_block_mark_the_same_figures(
-    name: str, tmp_path: Path
-) -> None:
-    """Of a run in which this check failed: those that summary.json calls uncertain."""
-    about = manifest(num_prompts=3, percentile_metrics=["ttft", "tpot", "itl", "e2el"])
+WHOLE = [
+    name
+    for name, row in LIMITS.items()
+    if are_whole(row.spoils) and name != OF_MISSING_STAGES
+]
+SHOWN = ["ttft", "tpot", "itl", "e2el"]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Three answers, before any check fails."""
+    about = manifest(num_prompts=3, percentile_metrics=SHOWN)
     rows = [record(i, start_ms=1000 * i) for i in range(3)]
-    judged = run_of(*rows, path=tmp_path, about=about)
+    return run_of(*rows, path=tmp_path_factory.mktemp("clean"), about=about)
+
+
+def with_failed(results: Results, name: str) -> Results:
+    """These results where this check failed."""
     failed = limited(name, 1e9, "it failed")
     verdict = Verdict(failed.word, [failed], [failed.word], failed.word)
-    results = replace(judged, verdict=verdict)
-    doubts = set(spoiled(about, [failed]))
+    return replace(results, verdict=verdict)
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_every_surface_marks_the_figures_that_the_first_screen_marks(
+    name: str, clean: Results
+) -> None:
+    """Of a run in which this check failed: those that summary.json calls uncertain."""
+    results = with_failed(clean, name)
+    doubts = set(spoiled(results.run.manifest, results.verdict.checks))
     marked = {line for line in block(results).splitlines() if line.endswith(" !")}
     in_block = {line.partition(":")[0] for line in marked}
     screen = [line.text for line in first_screen(results)]
+    tiles = {card.name for card in cards(results, str) if card.why}
+    summary = summary_of(result_json(results))
+    shared = shared_run(results)["llama_load"]["uncertain"]
+    compared = run_of_result(result_json(results), name)
 
-    for key, label, words in (
-        ("mean_ttft_ms", "TTFT (ms)", "Mean TTFT (ms)"),
-        ("mean_itl_ms", "ITL (ms)", "Mean ITL (ms)"),
-        ("mean_e2el_ms", "E2EL (ms)", "Mean E2EL (ms)"),
-    ):
-        assert (words in in_block) is (key in doubts)
-        is_marked = any(line.startswith(f"{label} !") for line in screen)
-        assert is_marked is (key in doubts)
+    def agree(key: str, *surfaces: bool) -> None:
+        assert {*surfaces} == {key in doubts}, key
+        # `runs`, the page's results and the pytest plugin leave it out, a sweep marks it.
+        assert (key in summary.spoiled()) is (key in doubts)
+        assert (key in summary.numbers(key)) is (key not in doubts)
+        assert (key in shared) is (key in doubts)
 
-    for key, unit, words in (
-        ("output_throughput", "tok/s all", "Output token throughput (tok/s)"),
-        ("request_throughput", "req/s", "Request throughput (req/s)"),
+    for key, latency in (("ttft", "TTFT"), ("itl", "ITL"), ("e2el", "E2EL")):
+        marks = [
+            f"Mean {latency} (ms)" in in_block,
+            any(line.startswith(f"{latency} (ms) !") for line in screen),
+        ]
+        if key != "itl":
+            marks.append(f"{latency} median" in tiles)
+        agree(f"mean_{key}_ms", *marks)
+        # A comparison marks the latency, or refuses the run by its word.
+        is_refused = bool(set(compared.words) - {BLURRED})
+        is_marked = key in compared.spoiled or is_refused
+        assert is_marked >= (f"mean_{key}_ms" in doubts)
+
+    for key, unit, words, tile in (
+        ("output_throughput", "tok/s all", "Output token throughput (tok/s)", "Output"),
+        ("request_throughput", "req/s", "Request throughput (req/s)", "Requests"),
     ):
-        assert (words in in_block) is (key in doubts)
-        assert any(f" {unit} !" in line for line in screen) is (key in doubts)
+        agree(
+            key,
+            words in in_block,
+            any(f" {unit} !" in line for line in screen),
+            tile in tiles,
+        )
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Three stages with different rates, without a failed check."""
+    stages = [
+        StageRecord(
+            str(n), n, begun_mono_ns=(n - 1) * 5000 * MS, ended_mono_ns=n * 5000 * MS
+        )
+        for n in (1, 2, 3)
+    ]
+    rows = [
+        record(
+            10 * n + i,
+            start_ms=5000 * (n - 1) + 400 * i // n,
+            stage=n - 1,
+            gaps_ms=(280.0,),
+        )
+        for n in (1, 2, 3)
+        for i in range(8)
+    ]
+    about = manifest(num_prompts=len(rows), stages=stages)
+    return run_of(*rows, path=tmp_path_factory.mktemp("staged"), about=about)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_spoils_the_whole_run_spoils_its_stages_on_every_surface(
+    name: str, staged: Results
+) -> None:
+    failed = limited(name, 1e9, "it failed")
+    results = replace(
+        with_failed(staged, name), stages=with_checks_of_run(staged.stages, [failed])
+    )
+    chart = stage_chart(results.stages, str)
+    assert chart is not None
+    assert [key.text for key in chart.keys] == ["not comparable"]
+    lines = [line.text for line in first_screen(results)]
+    assert sum("†" in line for line in lines) == 3 + 1
+    assert "† 1, 2, 3: it failed" in lines
+    assert all(card.why for card in cards(results, str))
+    assert not any(level.is_rate_sure for level in levels_of(results.stages))
+
+
+def test_a_run_is_analyzed_with_what_spoils_it_as_a_whole_in_its_stages(
+    staged: Results,
+) -> None:
+    """A request of the plan has no record: no stage of such a run is ranked."""
+    run = staged.run
+    more = replace(run.manifest, num_prompts=len(run.records) + 1)
+    found = analyze(replace(run, manifest=more))
+    assert found.verdict.word == "INCOMPLETE"
+    assert not any(stage.is_comparable for stage in found.stages)

@@ -248,8 +248,7 @@ def test_a_stage_that_never_ended_is_not_whole(tmp_path: Path) -> None:
     assert [stage.is_whole for stage in found.stages] == [True, False, False]
     assert [stage.figures.completed for stage in found.stages] == [2, 2, 1]
     assert list(notes(found.stages)) == [
-        "† 2: the stage did not run to its end",
-        "† 8: the stage did not run to its end",
+        "† 2, 8: the stage did not run to its end",
     ]
     assert found.exit_code == 3
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llama_load.foreign_text import printable
 from llama_load.languages import Translate
-from llama_load.metrics.knee import knee
+from llama_load.metrics.knee import has_power, knee
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.reports.html.charts import FONT, Chart, Figure, Key, colour
 from llama_load.reports.html.plot import Model, annotation, source
@@ -66,7 +66,7 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     comparable = []
     others = []
     for point in points:
-        if point.stage.is_comparable:
+        if has_power(point.stage):
             comparable.append(point)
         else:
             others.append(point)

@@ -188,7 +188,7 @@ def _stage_cards(stages: Sequence[StageFigures], t: Translate) -> list[Card]:
 
         name = printable(stage_name(stage))
         spoiling = stage.spoiling(RATES)
-        why = f"{name}: {spoiling[0].text}" if spoiling else ""
+        why = spoiling[0].text if spoiling else ""
         cards.append(
             Card(
                 name,
