@@ -40,6 +40,7 @@ from llama_load.comparison.llama_bench import bench_tests
 from llama_load.comparison.run_folder import _server_flags
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_files import read_foreign, read_foreign_json
+from llama_load.lab.bench.bench_block import read_block_file
 from llama_load.lab.dataset_tools.catalogue import _splits
 from llama_load.lab.dataset_tools.inspection import inspect
 from llama_load.lab.sweep.comparison import _memory
@@ -625,7 +626,14 @@ def parquet_file() -> bytes:
 
 ZSTD = bytes(pa.compress(MESSAGES, "zstd"))
 
+BENCH_BLOCK = """<!-- llama-load bench 1 -->
+**m**
+| test | tok/s |
+|---|---:|
+| pp2048 | 1408 ± 39 |
+""".encode()
 READERS: dict[str, Reader] = {
+    "block of a bench": Reader(BENCH_BLOCK, "a.md", read_block_file),
     # data sets
     "conversations": Reader(
         MESSAGES, "a.jsonl", lambda file: read_talks(file, REQUEST)

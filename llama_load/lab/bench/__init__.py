@@ -1,0 +1,1 @@
+"""`llama-load bench`: speed alone and with several users, at several depths, in one block."""
