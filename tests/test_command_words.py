@@ -46,7 +46,8 @@ def flags_of(action: argparse.Action) -> list[str]:
     name = action.option_strings[-1]
     if action.nargs == 0:
         return [name]
-    return [name, value_of(action)]
+    count = action.nargs if isinstance(action.nargs, int) else 1
+    return [name, *[value_of(action)] * count]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
+from llama_load.cli.bench_command import add_bench
 from llama_load.cli.compare_command import add_compare
 from llama_load.cli.datasets_command import add_datasets
 from llama_load.cli.files_command import add_files
@@ -287,9 +288,9 @@ def command_parser() -> Parser:
     add_compare(commands)
     add_share(commands)
     add_search(commands)
+    add_bench(commands)
     add_sweep(commands)
     add_tune(commands)
-    add_server_bench(commands)
     add_datasets(commands)
     add_record(commands)
     add_files(commands)

@@ -13,7 +13,7 @@ from llama_load.errors import did_you_mean
 N = TypeVar("N", int, float)
 
 # Commands whose words after -- are those of another program, wherever -- stands.
-WITH_OTHERS_WORDS = ("serve", "capacity", "search", "sweep")
+WITH_OTHERS_WORDS = ("serve", "capacity", "bench", "search", "sweep")
 
 MOST_TOKENS = 10**7
 MOST_REQUESTS = 10**7

@@ -1,0 +1,288 @@
+"""A whole bench: a short run that shows the speed, the tests of one user, then several users."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from llama_load.analysis.results import Results
+from llama_load.errors import LlamaLoadError, RunError
+from llama_load.lab.bench.bench_block import BenchResult, text_of_estimate
+from llama_load.lab.bench.bench_figures import (
+    AloneFigure,
+    UsersFigure,
+    alone_figure,
+    users_figure,
+)
+from llama_load.lab.bench.bench_runs import (
+    ALONE_SHARE,
+    GENERATE,
+    LEVELS,
+    MOST_ROUNDS,
+    MOST_USERS,
+    PROCESS,
+    USERS,
+    USERS_ANSWER,
+    BenchRun,
+    Speed,
+    alone_runs,
+    chosen_lengths,
+    levels_s,
+    users_run,
+)
+from llama_load.lab.bench.bench_session import (
+    MARGIN,
+    BenchSession,
+    BenchSettings,
+    Say,
+    bench_plan,
+    requests_s,
+)
+from llama_load.lab.bench.beside import (
+    bench_command,
+    decode_sentence,
+    run_llama_bench,
+    speeds,
+)
+from llama_load.lab.bench.served import served, share_met
+from llama_load.lab.sweep.cells import expand
+from llama_load.lab.sweep.folder import open_folder
+from llama_load.lab.sweep.runner import CellRunner
+from llama_load.metrics.verdict_words import VALID, WORDS
+from llama_load.tables.numbers import duration
+from llama_load.units import quantity
+from llama_load.version import __version__
+
+LEAST_LEFT_S = 5.0  # no run begins in less
+NOT_BESIDE_S = 30.0  # llama-bench gets no less
+
+
+def run_bench(settings: BenchSettings, out: Path, say: Say) -> BenchResult:
+    """Run a bench within its time. UsageError, RunError: nothing could be measured."""
+    plan, text = bench_plan(settings)
+    with (
+        closing(open_folder(out, expand(plan), text, __version__)) as folder,
+        closing(CellRunner(plan, folder)) as cells,
+    ):
+        bench = BenchSession(settings, plan, folder, cells, say)
+        say("a short run, which shows how long the others take")
+        speed = bench.pilot()
+        alone, decode = _one_user(bench, speed)
+        alone_s = settings.time_s - bench.left_s
+        users = _several_users(bench, speed)
+        if decode is not None:
+            _run_llama_bench_beside(bench, decode, alone_s)
+
+    if not alone and not users:
+        raise RunError("no run of the bench could be used; " + "; ".join(bench.notes))
+    assert bench.head is not None
+    return BenchResult(
+        head=bench.head,
+        alone=alone,
+        users=users,
+        served=served(users, settings.objective),
+        objective=settings.objective,
+        notes=_notes_of_bench(bench),
+        verdict=_gravest_words(bench.words),
+        date=time.strftime("%Y-%m-%d"),
+        version=__version__,
+        command=settings.command,
+        beside=bench.beside,
+    )
+
+
+def _one_user(
+    bench: BenchSession, speed: Speed
+) -> tuple[list[AloneFigure], Results | None]:
+    """The tests of one user, and the results of the first test of tg."""
+    total_s = bench.settings.time_s
+    lengths = chosen_lengths(speed, total_s)
+    depths = bench.depths(sum(lengths) + MARGIN)
+    limit_s = min(ALONE_SHARE * total_s, bench.left_s)
+    runs, left_out = alone_runs(depths, lengths, speed, limit_s)
+    planned_s = sum(map(speed.seconds, runs))
+    bench.say(f"one user: {quantity(len(runs), 'run')}, about {duration(planned_s)}")
+    if left_out:
+        bench.left_out.append(f"one user at {_first_few(left_out)}")
+
+    figures = []
+    decode: Results | None = None
+    for run in runs:
+        try:
+            results, took_s = bench.results(run)
+        except RunError as error:
+            bench.notes.append(str(error))
+            continue
+        if run.kind == PROCESS and not run.depth:
+            speed.prefill_tok_per_s = _measured_rate(results, speed.prefill_tok_per_s)
+        speed.correct(run, took_s, requests_s(results))
+        bench.judge(run.name, results)
+        bench.tests.append(run)
+        if run.kind == GENERATE and decode is None:
+            decode = results
+
+        figure = alone_figure(results.run.records.measured(), run)
+        if figure is None:
+            bench.notes.append(f"{run.name}: no answer shows it")
+            continue
+        figures.append(figure)
+        bench.say(f"{figure.name}: {text_of_estimate(figure.rate)} tok/s")
+    return figures, decode
+
+
+def _measured_rate(results: Results, before: float) -> float:
+    """Prompt tokens per second of a run of one user; `before`, where it shows none."""
+    ok = results.run.records.measured().ok()
+    seconds = ok.numbers("ttft_ms").sum() / 1e3
+    tokens = ok.numbers("prompt_tokens").sum()
+    rate = float(tokens / seconds) if seconds > 0 else 0.0
+    return rate if rate > 0 else before
+
+
+def _several_users(bench: BenchSession, speed: Speed) -> list[UsersFigure]:
+    """What several users get, at each depth."""
+    depths = bench.depths(USERS_ANSWER + MARGIN)
+    wanted_s = 0.0
+    for depth in depths:
+        wanted_s += levels_s(depth, 1, USERS_ANSWER, MOST_ROUNDS, speed)
+    bench.say(
+        f"several users at {_first_few(depths)} tokens: about "
+        f"{duration(min(wanted_s, bench.left_s))}"
+    )
+    found: list[UsersFigure] = []
+    for place, depth in enumerate(depths):
+        left_s = bench.left_s / (len(depths) - place)
+        found += _levels_at(bench, speed, depth, left_s)
+    return found
+
+
+def _levels_at(
+    bench: BenchSession, speed: Speed, depth: int, limit_s: float
+) -> list[UsersFigure]:
+    """What users get at a depth: all levels, and more while the objective is met."""
+    ends_s = time.monotonic() + limit_s
+    found: list[UsersFigure] = []
+    context = BenchRun(USERS, depth, USERS_ANSWER).context
+    users = 1
+    while users <= MOST_USERS:
+        left_s = ends_s - time.monotonic()
+        run = users_run(depth, users, USERS_ANSWER, speed, left_s)
+        if run is None or left_s < LEAST_LEFT_S:
+            bench.left_out.append(f"{users} users and more at {context}")
+            break
+        try:
+            results, took_s = bench.results(run)
+        except RunError as error:
+            bench.notes.append(str(error))
+            break
+        speed.correct(run, took_s, requests_s(results))
+        bench.judge(run.name, results)
+
+        figure = users_figure(results.run.records.measured(), run)
+        if figure is None:
+            bench.notes.append(f"{run.name}: no round was answered whole")
+            break
+        found.append(figure)
+        _say_figure(bench, figure)
+        if users >= LEVELS[-1] and share_met(figure, bench.settings.objective) == 0:
+            break
+        users *= 2
+    return found
+
+
+def _say_figure(bench: BenchSession, figure: UsersFigure) -> None:
+    ttft = text_of_estimate(figure.ttft_ms)
+    each = text_of_estimate(figure.one)
+    together = text_of_estimate(figure.together)
+    bench.say(
+        f"{quantity(figure.users, 'user')} at {figure.context}: TTFT {ttft} ms, "
+        f"{each} tok/s each, {together} tok/s all"
+    )
+
+
+def _run_llama_bench_beside(
+    bench: BenchSession, decode: Results, alone_s: float
+) -> None:
+    """What llama-bench measures, where it can be run; at all depths if there is time.
+
+    `alone_s`: how long the tests of one user took.
+    """
+    manifest = decode.run.manifest
+    tests = [run for run in bench.tests if not run.depth]
+    depths = sorted({run.depth for run in bench.tests})
+    if not manifest.servers or not manifest.targets:
+        return
+    if bench.left_s < alone_s:
+        depths = [0]
+    model = manifest.targets[0].get("model_path")
+    command = bench_command(
+        manifest.servers[0], model if isinstance(model, str) else None, tests, depths
+    )
+    if command is None:
+        return
+
+    limit_s = max(bench.left_s, NOT_BESIDE_S)
+    bench.say(f"llama-bench beside it, {duration(limit_s)} at most")
+    try:
+        theirs = run_llama_bench(command, limit_s)
+    except LlamaLoadError as error:
+        bench.notes.append(f"not compared with llama-bench: {error}")
+        return
+
+    ok = decode.run.records.measured().ok()
+    tpot_ms = ok.numbers("tpot_ms")
+    steps = ok.numbers("output_tokens") - 1
+    server_ms = ok.numbers("server_predict_ms") / steps
+    bench.beside = speeds(theirs)
+    sentence = decode_sentence(
+        theirs, _mean_of_known(tpot_ms.tolist()), _mean_of_known(server_ms.tolist())
+    )
+    if sentence is not None:
+        bench.notes.append(sentence)
+
+
+def _mean_of_known(values: Sequence[float]) -> float | None:
+    """The mean of those that are known."""
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else None
+
+
+def _notes_of_bench(bench: BenchSession) -> list[str]:
+    """What was left out, and why; then what else was noted."""
+    notes = []
+    wanted = bench.settings.depths
+    if bench.context is not None and wanted[-1] > bench.context:
+        too_deep = [depth for depth in wanted if depth > bench.context]
+        notes.append(
+            f"no depth of {_first_few(too_deep)}: a slot has {bench.context} tokens of context"
+        )
+    if bench.left_out:
+        notes.append(
+            f"left out for the time, --max-time has them: {'; '.join(bench.left_out)}"
+        )
+    return notes + bench.notes
+
+
+def _gravest_words(words: dict[str, list[str]]) -> str:
+    """`VALID: all 20 runs`, or the gravest words with the runs that have them."""
+    total = sum(map(len, words.values()))
+    parts = []
+    for word in WORDS:
+        names = words.get(word, [])
+        if not names or word == VALID:
+            continue
+        parts.append(f"{word}: {_first_few(names)}")
+    if not parts:
+        return f"{VALID}: all {quantity(total, 'run')}"
+    valid = len(words.get(VALID, []))
+    return f"{'; '.join(parts)}; {VALID}: the other {valid} of {total}"
+
+
+def _first_few(items: Sequence[object], most: int = 4) -> str:
+    texts = [str(item) for item in items[:most]]
+    if len(items) > most:
+        texts.append(f"{len(items) - most} more")
+    return ", ".join(texts)
