@@ -28,7 +28,6 @@ from llama_load.cli.record_command import add_record
 from llama_load.cli.run_command import add_run, split_run_words
 from llama_load.cli.search_command import add_search
 from llama_load.cli.serve_command import add_serve
-from llama_load.cli.server_bench_command import add_server_bench
 from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry

@@ -65,7 +65,6 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("lab/python_run.py", "file"): (1, OURS),
     ("lab/run_forker.py", "json"): (1, PEER),
     ("lab/run_forker.py", "file"): (1, PEER),
-    ("lab/server_bench/server_bench.py", "file"): (1, BUNDLED),
     ("lab/sweep/located.py", "yaml"): (
         1,
         "the one reader of plans, with limits of its own",

@@ -19,6 +19,7 @@ OTHERS = {
     "record/exchange_copies.py": "what passed, for the recording process, which redacts what it writes",
     "run_folder/journal.py": "records, whose foreign texts are printable",
     "telemetry/sampler.py": "signs for its parent",
+    "lab/bench/beside.py": "the output of llama-bench, not kept",
     "lab/perplexity/binary.py": "the output of a program, not kept",
     "telemetry/sample_file.py": "samples, whose foreign texts are printable",
     "lab/sweep/folder.py": "redacted bytes, appended",
@@ -36,8 +37,6 @@ OTHERS = {
     "workloads/file_forms.py": "rows of a data set, in a file without a name, for this process",
     "lab/dataset_tools/generator.py": "made texts",
     "lab/dataset_tools/inspection.py": "an image of a data set for the person",
-    "lab/server_bench/server_bench.py": "questions of a benchmark",
-    "lab/server_bench/bench_run.py": "a locustfile with flags of the benchmark",
     "swarm/signals.py": "a control sequence",
 }
 WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}

@@ -14,7 +14,6 @@ HOME = PACKAGE / "targets" / "servers"
 NAMES = {*KINDS, *STARTS} - {"openai"}
 # Names that are not of the server under test, with the reason.
 ALLOWED = {
-    "cli/server_bench_command.py": "the program that is started unless --path_server names another",
     "comparison/foreign_results.py": "vllm is a client of vLLM's benchmark there",
     "record/recorded_server.py": "whose log has causes; that of another server has none of its lines",
     "options/vllm_command.py": "the program whose commands it reads",
