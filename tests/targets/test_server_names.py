@@ -18,6 +18,8 @@ ALLOWED = {
     "record/recorded_server.py": "whose log has causes; that of another server has none of its lines",
     "options/vllm_command.py": "the program whose commands it reads",
     "options/vllm_options.py": "the same",
+    "options/load_programs.py": "programs of others, named as people type them",
+    "options/program_command.py": "the same",
     "comparison/warnings.py": "searched in labels that people or other tools wrote",
 }
 
