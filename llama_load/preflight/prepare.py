@@ -46,7 +46,7 @@ from llama_load.preflight.servers import (
     generates_texts,
     hosts_of,
     probe_targets,
-    refuse_unserved,
+    text_rows,
     token_counter,
 )
 from llama_load.preflight.slot_budget import Budget
@@ -167,7 +167,6 @@ def check(
             "with recorded waits"
         )
     refuse_probes(options, plans.values())
-    refuse_unserved(probes, plans.values())
     rows = _preflight_rows(
         options,
         load,
@@ -179,6 +178,7 @@ def check(
     )
     if renews:
         rows += cache_rows(plans.values())
+    rows += text_rows(probes, targets, plans.values(), options.body_options())
     rows += server_rows(local_servers, descriptions)
     manifest = make_manifest(
         environment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +13,19 @@ from llama_load.options.flag import TEXTS
 from llama_load.options.options import RunOptions
 from llama_load.options.server_keys import KEYS_FOR, headers_for, may_have_keys
 from llama_load.preflight.slot_budget import Budget, slot_budget
+from llama_load.run_folder import PreflightRow
 from llama_load.targets.adapters import adapter_fields, check_adapters
 from llama_load.targets.api_location import Location
 from llama_load.targets.apis import APIS, CHAT, EMBEDDINGS, RERANK
-from llama_load.targets.apis.api import Api, GeneratingApi
-from llama_load.targets.body import asked_tokens
+from llama_load.targets.apis.api import GeneratingApi
+from llama_load.targets.body import BodyOptions, asked_tokens
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
 from llama_load.wire.address import shown_url, split_hosts
 from llama_load.workloads.counting import LocalCounter, TokenCounter
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt import Plan, Prompt
 
 
 def hosts_of(environment: Any) -> list[str]:
@@ -85,18 +87,42 @@ def probe_targets(
     return probes, targets
 
 
-def refuse_unserved(probes: Sequence[Probe], plans: Iterable[Plan]) -> None:
-    """UsageError: texts to embed or to rank go to a server that was started without that API."""
-    first = [plan.measured[0] for plan in plans if plan.measured]
-    apis: list[Api] = []
-    if any(prompt.inputs and not prompt.text for prompt in first):
-        apis.append(EMBEDDINGS)
-    if any(prompt.inputs and prompt.text for prompt in first):
-        apis.append(RERANK)
+def text_rows(
+    probes: Sequence[Probe],
+    targets: Sequence[Target],
+    plans: Iterable[Plan],
+    options: BodyOptions,
+) -> list[PreflightRow]:
+    """Whether each server takes the longest of the texts that it is to embed or to rank: it must
+    fit a micro-batch of llama-server, the context of others. UsageError: a server was started
+    without that API."""
+    rows = []
+    for plan in plans:
+        if not plan.measured or not plan.measured[0].inputs:
+            continue
+        longest = _longest_text(plan)
+        api = RERANK if longest.text else EMBEDDINGS
+        content = api.content(longest, (), "")
+        for probe, target in zip(probes, targets, strict=True):
+            body = api.build(content, target, options)
+            doubt = probe.doubt_about_texts(api, body)
+            if doubt:
+                text = f"{target.address.url}: the longest is {doubt}"
+                rows.append(PreflightRow("texts", text, "warning"))
+    return rows
 
-    for probe in probes:
-        for api in apis:
-            probe.refuse_unserved(api)
+
+def _longest_text(plan: Plan) -> Prompt:
+    """A request with the longest text of all, and its query where there is one."""
+    longest = plan.measured[0]
+    most = 0
+    for prompt in plan.measured:
+        text = max(prompt.inputs, key=len)
+        size = len(prompt.text) + len(text)
+        if size > most:
+            most = size
+            longest = replace(prompt, inputs=(text,))
+    return longest
 
 
 def _probe_settings(

@@ -103,7 +103,12 @@ def _slot_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRo
     known = []
     notes: dict[str, PreflightRow] = {}
     for target in targets:
-        if target.slots is not None:
+        of_models = target.slots_by_model
+        if len(of_models) > 1:
+            known += [f"{slots} of {model}" for model, slots in of_models.items()]
+            per_model = math.ceil(per_target / len(of_models))
+            waiting += sum(max(0, per_model - slots) for slots in of_models.values())
+        elif target.slots is not None:
             known.append(str(target.slots))
             waiting += max(0, per_target - target.slots)
 

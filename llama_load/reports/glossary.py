@@ -32,8 +32,7 @@ VERDICTS = {
 }
 OTHERS = {
     "p99": "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000",
-    "c=8": "8 requests in flight at any time: "
-    "each user sends the next one when the last one is answered",
+    "c=8": "8 users: each sends its next request when the last one is answered, or after its wait",
 }
 
 

@@ -29,6 +29,7 @@ from llama_load.metrics.verdict import Verdict
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, WORDS
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.shared_sentences import (
+    CLOSED_LOOP,
     figures_sentence,
     hardware_sentence,
     load_sentence,
@@ -354,7 +355,7 @@ def _shared_load(results: Results) -> dict[str, Any]:
         "requests_per_s": _finite_number(rate),
         "arrivals": _word(_ARRIVALS, manifest.arrival)
         if manifest.arrival
-        else "closed loop",
+        else CLOSED_LOOP,
         "stages": len(manifest.stages) or None,
         "workload": _word(_WORKLOADS, manifest.workload),
         "endpoint": _word(tuple(APIS), manifest.endpoint),

@@ -8,6 +8,8 @@ from typing import Any
 from llama_load.tables.numbers import short
 from llama_load.units import quantity
 
+# What sends by its users, each of them one request at a time.
+CLOSED_LOOP = "closed loop"
 # From so many milliseconds on, a time is written in seconds.
 MS_A_SECOND = 1000
 
@@ -54,8 +56,11 @@ def load_sentence(shared: Mapping[str, Any]) -> str:
         parts.append(quantity(load["stages"], "stage"))
     elif load["requests_per_s"] is not None:
         parts.append(f"{load['requests_per_s']:g} requests/s, {load['arrivals']}")
+    elif load["concurrency"] is not None and load["arrivals"] == CLOSED_LOOP:
+        # Users that wait between turns have nothing in flight meanwhile.
+        parts.append(_users(load["concurrency"]))
     elif load["concurrency"] is not None:
-        parts.append(f"{load['concurrency']:g} in flight")
+        parts.append(f"at most {load['concurrency']:g} in flight")
 
     parts.append(f"workload {load['workload']}")
     prompt = load["mean_prompt_tokens"]
@@ -146,8 +151,13 @@ def load_name(level: Mapping[str, Any]) -> str:
     """The load of a stage: `with 8 users`, `at 2.5 requests/s`."""
     if level["requests_per_s"] is not None:
         return f"at {level['requests_per_s']:g} requests/s"
-    users = level["users"]
-    return f"with {users:g} {'user' if users == 1 else 'users'}"
+    return f"with {_users(level['users'])}"
+
+
+def _users(count: float) -> str:
+    if count == 1:
+        return "1 user"
+    return f"{count:g} users"
 
 
 def _from_to(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +23,7 @@ from llama_load.bound_headers import AUTHORIZATION, NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.plain_http import (
+    Answer,
     LateError,
     NoAnswerError,
     Session,
@@ -41,7 +42,14 @@ from llama_load.targets.empty_body import (
     json_or_none,
     own_words,
 )
-from llama_load.targets.json_fields import abilities, count, fields, settings, text
+from llama_load.targets.json_fields import (
+    abilities,
+    count,
+    fields,
+    objects,
+    settings,
+    text,
+)
 from llama_load.targets.model_list import (
     ListedModel,
     candidates,
@@ -222,6 +230,7 @@ class Probe:
             name for name, kind in KINDS.items() if kind.is_shown_by(signs)
         )
         context = kind_named(backend).context(signs) or own.context
+        slots = [count(each.get("total_slots")) or 0 for each in all_props]
         target = Target(
             address=self.address,
             backend=backend,
@@ -233,7 +242,8 @@ class Probe:
             takes_tools=(abilities(props.get("chat_template_caps")) or {}).get(
                 "supports_tools"
             ),
-            slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
+            slots=sum(slots) or None,
+            slots_by_model=dict(zip(load_s, slots, strict=False)),
             ctx_per_slot=min(filter(None, map(_context, all_props)), default=context),
             template_tokens=template,
             can_sleep=any("is_sleeping" in each for each in all_props),
@@ -418,18 +428,25 @@ class Probe:
         said = self._answer_to_nothing()
         return said.is_there and not said.refuses_the_key
 
-    def refuse_unserved(self, api: Api) -> None:
-        """UsageError: the server refuses an empty body because it was started without this API.
+    def doubt_about_texts(self, api: Api, body: Mapping[str, Any]) -> str:
+        """Why the server cannot embed or rank the texts of this body as they are meant; "" where
+        it can, or does not answer in time. UsageError: it was started without this API.
 
-        llama-server answers HTTP 501 and names the flag. Nothing is computed.
+        llama-server answers HTTP 501 and names the flag.
         """
         url = self.address.url_of(api.path)
         try:
-            answer = self.session.post(url, {}, within_s=TIMEOUT_S)
+            answer = self.session.post(url, body, within_s=TIMEOUT_S)
         except NoAnswerError:
-            return
+            return ""
+        words = describe_error(answer.content)
         if answer.status == 501:
-            raise UsageError(f"{self.address.url}: {describe_error(answer.content)}")
+            raise UsageError(f"{self.address.url}: {words}")
+        if not answer.ok:
+            return f"refused: {words}"
+        if _has_vectors_of_tokens(answer):
+            return "embedded by a vector for each of its tokens: the model does not pool them"
+        return ""
 
     def _refuse_unlisted(self, status: int, listed: object, *, known: bool) -> None:
         """Raises UsageError where /v1/models is missing, or says this, and nothing else shows a
@@ -570,3 +587,14 @@ def _reason_of_silence(error: NoAnswerError) -> str:
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()
     return f"it {error}"
+
+
+def _has_vectors_of_tokens(answer: Answer) -> bool:
+    """Whether an answer has a list of vectors, one for each token, in place of a text's vector, as
+    llama-cpp-python's has for models that do not pool."""
+    try:
+        entries = objects(fields(answer.json()).get("data"))
+    except ValueError:
+        return False
+    vector = entries[0].get("embedding") if entries else None
+    return isinstance(vector, list) and bool(vector) and isinstance(vector[0], list)

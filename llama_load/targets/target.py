@@ -67,7 +67,8 @@ class Target:
     `ctx_per_slot`: in tokens; `template_tokens`: tokens that the chat template adds to a prompt;
     None where not reported. `reuse`: connections are reused; `has_counters`: it has counters at
     /metrics. `load_s`: llama-server's router has loaded these models for the run, in so many
-    seconds (0: it was loaded before); their `slots` are added, `ctx_per_slot` is the smallest.
+    seconds (0: it was loaded before); their `slots`, by model in `slots_by_model`, are added,
+    `ctx_per_slot` is the smallest.
     `alternatives`: how many other models it lists of which none was chosen.
     """
 
@@ -91,6 +92,7 @@ class Target:
     # its build can unload the model while it is idle; whether it does, its flags say
     can_sleep: bool = False
     load_s: Mapping[str, float] = field(default_factory=dict)
+    slots_by_model: Mapping[str, int] = field(default_factory=dict)
     alternatives: int = 0
     facts: ServerFacts = field(default_factory=ServerFacts)
     dialect: Dialect = field(default_factory=Dialect, compare=False)

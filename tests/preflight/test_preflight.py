@@ -239,6 +239,11 @@ def test_one_is_one() -> None:
     ):
         assert values(plan, open_ended=True)["repeats"] == again
     one = replace(SERVER, slots=1)
+    router = replace(one, slots=5, slots_by_model={"a": 4, "b": 1})
+    (row,) = [row for row in target_rows([router], 4) if row.name == "slots"]
+    assert row.value.startswith(
+        "4 of a + 1 of b for 4 concurrent requests: up to 1 wait"
+    )
     assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
         "1 for 2 concurrent requests: up to 1 waits in the server's queue"
     ]

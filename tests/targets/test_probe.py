@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from hypothesis import strategies as st
 
 from llama_load.bound_headers import bound
 from llama_load.errors import UsageError
+from llama_load.preflight.servers import text_rows
 from llama_load.targets import probe as probe_module
 from llama_load.targets.apis import EMBEDDINGS, RERANK
+from llama_load.targets.body import BodyOptions
 from llama_load.targets.model_list import listed_models
 from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.workloads.prompt import Prompt
 from tests.conftest import REPOSITORY, Finished
 from tests.json_server import json_server, streamed
 from tests.scripted_server import ScriptedServer
@@ -385,8 +389,8 @@ def test_a_gateway_that_hides_props_of_a_llama_server_accepts_the_key() -> None:
 
 
 def test_an_api_that_the_server_lacks_is_refused_in_its_words() -> None:
-    """Transcript of llama-server b0: the flag is named. Other refusals of an empty body are no
-    sign."""
+    """Transcript of llama-server b0: the flag is named. Other refusals are a doubt, and so are
+    vectors of tokens in place of one of the text."""
     error = {
         "code": 501,
         "message": "This server does not support embeddings. Start it with `--embeddings`",
@@ -394,13 +398,41 @@ def test_an_api_that_the_server_lacks_is_refused_in_its_words() -> None:
     }
     answers = {
         "/v1/embeddings": (501, {"error": error}, {}),
-        "/v1/rerank": (400, {"error": "query must be provided"}, {}),
+        "/v1/rerank": (500, {"error": {"message": TOO_LARGE}}, {}),
+        "/v1/a": {"data": [{"embedding": [[0.5], [0.25]]}]},
+        "/v1/b": {"data": [{"embedding": [0.5, 0.25]}]},
     }
     with json_server(answers) as server:
         probe = Probe(ProbeSettings(server.url))
-        probe.refuse_unserved(RERANK)
+        assert probe.doubt_about_texts(RERANK, {}) == f"refused: {TOO_LARGE}"
+        of_tokens = probe.doubt_about_texts(SimpleNamespace(path="/v1/a"), {})
+        assert "a vector for each of its tokens" in of_tokens
+        assert not probe.doubt_about_texts(SimpleNamespace(path="/v1/b"), {})
         with pytest.raises(UsageError, match="Start it with `--embeddings`"):
-            probe.refuse_unserved(EMBEDDINGS)
+            probe.doubt_about_texts(EMBEDDINGS, {})
+
+
+def test_the_longest_text_of_a_plan_is_tried_on_each_server() -> None:
+    prompts = [
+        Prompt("", None, inputs=("a", "bb")),
+        Prompt("", None, inputs=("dddd", "c")),
+    ]
+    plan = SimpleNamespace(measured=prompts)
+    answers = {
+        "/v1/models": {"data": [LLAMA]},
+        "/v1/embeddings": (500, {"error": {"message": TOO_LARGE}}, {}),
+    }
+    with json_server(answers) as server:
+        probe = Probe(ProbeSettings(server.url))
+        target = probe.ask()
+        server.bodies.clear()
+        (row,) = text_rows([probe], [target], [plan], BodyOptions())
+        assert server.bodies[-1][1]["input"] == ["dddd"]
+    assert (row.name, row.level) == ("texts", "warning")
+    assert TOO_LARGE in row.value
+
+
+TOO_LARGE = "input (900 tokens) is too large to process. increase the physical batch size (current batch size: 512)"
 
 
 STREAMS_WITHOUT_USAGE = {
