@@ -27,6 +27,13 @@ from llama_load.topics.same_answers.same_answers import DifferingAnswer
 from llama_load.topics.switching.switch_figures import SwitchFigures
 
 
+class Bound(TypedDict):
+    """By how much a failed check makes latencies too large, at most (ms), and rates too low."""
+
+    ms: float
+    ratio: float
+
+
 class Check(TypedDict):
     """A check of the verdict, with what follows from it."""
 
@@ -38,6 +45,7 @@ class Check(TypedDict):
     stage: str | None
     detects: float | None
     spoils: list[str]
+    bound: Bound | None
     mark: str
     statement: str | None
     is_main: bool

@@ -113,6 +113,38 @@ def test_a_figure_of_a_run_that_is_not_valid_fails(tmp_path: Path) -> None:
     )
 
 
+def busy(tmp_path: Path, **bound: float) -> LlmRun:
+    """A run beside other programs, which make the server slower by at most this."""
+    check = {
+        "name": "other_programs_ratio",
+        "ok": False,
+        "text": "others",
+        "spoils": ["all figures"],
+    }
+    if bound:
+        check["bound"] = bound
+    verdict = {
+        "words": ["NOT COMPARABLE"],
+        "headline": "NOT COMPARABLE: others",
+        "checks": [check],
+    }
+    figures = {"median_ttft_ms": 20.0, "output_throughput": 102.0, "completed": 9}
+    summary = summary_of(figures | {"llama_load": {"verdict": verdict}})
+    return LlmRun(tmp_path, summary, (), [])
+
+
+def test_what_no_doubt_within_its_bound_could_turn_is_judged(tmp_path: Path) -> None:
+    """Other programs make a server slower, never faster: 20 ms is at most 20, 102 tok/s at least
+    102."""
+    run = busy(tmp_path, ms=1e12, ratio=1e12)
+    assert run.median_ttft_ms < 5000
+    assert not run.output_throughput < 10
+    with pytest.raises(AssertionError, match="cannot be used: NOT COMPARABLE: others"):
+        assert run.median_ttft_ms < 10
+    with pytest.raises(AssertionError, match="median_ttft_ms"):
+        _ = busy(tmp_path).median_ttft_ms
+
+
 def test_blurred_spoils_gaps_alone(tmp_path: Path) -> None:
     run = run_of(tmp_path, "BLURRED", mean_ttft_ms=5.0, mean_itl_ms=2.0)
     assert run.mean_ttft_ms == 5 and run.verdict == "BLURRED"

@@ -5,18 +5,18 @@ For summary.json and for thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from llama_load.metrics.check import Bound, Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
+from llama_load.metrics.goodput_doubt import goodput_doubt
 from llama_load.metrics.spoiled import (
     OF_SPEED,
     failed_in,
     spoiled_keys,
-    spoiled_latencies,
 )
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import (
@@ -172,7 +172,7 @@ def uncertain(
     Figures that failed ones of these `checks` spoil; rates over the whole of a run in stages;
     percentiles of too few values.
     """
-    reasons = spoiled(manifest, checks, stage)
+    reasons = spoiled(manifest, checks, figures, stage)
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it"
         if is_part:
@@ -191,16 +191,23 @@ def uncertain(
 
 
 def spoiled(
-    manifest: Manifest, checks: Iterable[Check], stage: StageFigures | None = None
+    manifest: Manifest,
+    checks: Iterable[Check],
+    figures: Summary,
+    stage: StageFigures | None = None,
 ) -> dict[str, str]:
-    """The keys whose figures failed checks spoil, and why."""
+    """The keys whose figures failed checks spoil, and why. `figures`: those of the run, or of the
+    stage."""
     reasons: dict[str, str] = {}
-    for check in failed_checks(checks, stage):
-        keys = spoiled_keys(check.spoils, manifest.percentiles)
-        if _is_goodput_spoiled(manifest, check.spoils):
-            keys.append(GOODPUT)
-        for key in keys:
+    failed = failed_checks(checks, stage)
+    for check in failed:
+        for key in spoiled_keys(check.spoils, manifest.percentiles):
             reasons.setdefault(key, check.text)
+
+    objectives = {term.partition(":")[0] for term in manifest.goodput}
+    doubt = goodput_doubt(failed, objectives, figures)
+    if doubt is not None:
+        reasons.setdefault(GOODPUT, doubt.text)
     return reasons
 
 
@@ -219,12 +226,6 @@ def bounds(
             else:
                 found[key] = found.get(key, Bound()) + check.bound
     return {key: bound for key, bound in found.items() if key not in unbounded}
-
-
-def _is_goodput_spoiled(manifest: Manifest, spoils: Collection[str]) -> bool:
-    """Whether a latency that --goodput limits is spoiled."""
-    limited = {term.partition(":")[0] for term in manifest.goodput}
-    return bool(limited & set(spoiled_latencies(spoils)))
 
 
 def failed_checks(checks: Iterable[Check], stage: StageFigures | None) -> list[Check]:

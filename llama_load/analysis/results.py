@@ -393,7 +393,8 @@ def _thresholds(
     for text in manifest.fail_if:
         threshold = parse_threshold(text)
         of_stage = _stage_of(threshold, stages)
-        doubts = spoiled(manifest, verdict.checks, of_stage)
+        figures = total if of_stage is None else of_stage.figures
+        doubts = spoiled(manifest, verdict.checks, figures, of_stage)
         known = bounds(manifest, verdict.checks, of_stage)
         results.append(
             evaluate(

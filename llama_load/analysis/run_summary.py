@@ -18,10 +18,11 @@ import msgspec
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable, printable_json
-from llama_load.metrics.check import word_of
+from llama_load.metrics.check import Bound, word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
-from llama_load.metrics.spoiled import failed_in
+from llama_load.metrics.spoiled import ALL, are_whole, failed_in, spoiled_keys
+from llama_load.metrics.thresholds import percentile_of
 from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 SUMMARY = "summary.json"
@@ -39,6 +40,7 @@ class SummaryCheck(msgspec.Struct):
     text: str = ""
     stage: str | None = None
     spoils: list[str] = []
+    bound: Bound | None = None
 
     @property
     def word(self) -> str | None:
@@ -170,6 +172,28 @@ class RunSummary:
                 spoiled[key] = value
 
         return spoiled
+
+    def bound(self, key: str) -> Bound | None:
+        """By how much this figure of the run is off at most, by all failed checks that spoil it;
+        None where one of them does not know it."""
+        failed = []
+        if self.verdict is not None:
+            failed = [check for check in self.verdict.checks if not check.ok]
+        if not {*self.words} <= {VALID, *(check.word for check in failed)}:
+            return None  # its checks are not those that made the words
+
+        percentile = percentile_of(key)
+        percentiles = [] if percentile is None else [percentile[1]]
+        bound = Bound()
+        for check in failed:
+            spoils = check.spoils or (ALL,)
+            if not are_whole(spoils) and key not in spoiled_keys(spoils, percentiles):
+                continue
+            if check.bound is None:
+                return None
+            bound += check.bound
+
+        return bound
 
     def certain(self, stage: str = "") -> dict[str, Any]:
         """All figures of the run or of a stage, flat; those that are uncertain are None."""

@@ -9,10 +9,11 @@ pytest imports this module at every start, so that it imports nothing of llama-l
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ FOLDER = "runs/pytest"
 USED = pytest.StashKey[list["LlmRun"]]()
 
 
+# Of a figure with a limit.
+Compare = Callable[[float, float], bool]
 # pytest leaves out the middle of a value's text beyond 240 characters; the verdict is in a section
 # of its own, whole.
 MOST_ABOUT = 220
@@ -54,6 +57,43 @@ class Figure(float):
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ({self._about})"
+
+
+class DoubtfulFigure:
+    """A figure that failed checks spoil by at most so much: it can be compared with a limit that no
+    doubt within its bound could turn, and used for nothing else."""
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        doubt: str,
+    ) -> None:
+        self._low = low
+        self._high = high
+        self._doubt = doubt
+
+    def __lt__(self, limit: float) -> bool:
+        return self._judged(operator.lt, limit)
+
+    def __le__(self, limit: float) -> bool:
+        return self._judged(operator.le, limit)
+
+    def __gt__(self, limit: float) -> bool:
+        return self._judged(operator.gt, limit)
+
+    def __ge__(self, limit: float) -> bool:
+        return self._judged(operator.ge, limit)
+
+    def __repr__(self) -> str:
+        return f"{self._low:.6g} to {self._high:.6g} ({self._doubt[:MOST_ABOUT]})"
+
+    def _judged(self, compare: Compare, limit: float) -> bool:
+        __tracebackhide__ = True  # a failure shows the test's line alone
+        of_low = compare(self._low, limit)
+        if of_low is not compare(self._high, limit):
+            raise AssertionError(self._doubt)
+        return of_low
 
 
 class LlmRun:
@@ -86,7 +126,7 @@ class LlmRun:
         """The block, as it was printed."""
         return (self.folder / "summary.txt").read_text(encoding="utf-8")
 
-    def __getattr__(self, name: str) -> Figure:
+    def __getattr__(self, name: str) -> Figure | DoubtfulFigure:
         __tracebackhide__ = True  # a failure shows the test's line alone
         figures = {} if name.startswith("_") else self._summary.figures
         if name not in figures:
@@ -101,20 +141,28 @@ class LlmRun:
             raise AssertionError(
                 f"{name} of {self.folder} is no number but {value!r}; {self.headline}"
             )
+        doubt = self._doubt(name)
+        if not doubt:
+            return Figure(value, name, self)
+
+        bound = self._summary.bound(name)
+        is_few = name in self._summary.doubts() and name not in self._summary.spoiled()
+        if bound is None or is_few:
+            raise AssertionError(doubt)
+        return DoubtfulFigure(*bound.around(name, value), doubt)
+
+    def _doubt(self, name: str) -> str:
+        """Why this figure is not certain, or cannot be used; empty where it can."""
         why = self._summary.doubts().get(name)
         if why is not None:
-            raise AssertionError(
-                f"{name} of {self.folder} is not certain: {why}; {self.headline}"
-            )
+            return f"{name} of {self.folder} is not certain: {why}; {self.headline}"
 
         accepted = [VALID, *self._accept]
         if LATENCY_OF_GAPS not in name:
             accepted.append(BLURRED)
-        if not set(self.words) <= set(accepted):
-            raise AssertionError(
-                f"{name} of {self.folder} cannot be used: {self.headline}"
-            )
-        return Figure(value, name, self)
+        if set(self.words) <= set(accepted):
+            return ""
+        return f"{name} of {self.folder} cannot be used: {self.headline}"
 
     def _note_use(self) -> None:
         if self not in self._used:

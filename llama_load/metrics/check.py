@@ -36,6 +36,11 @@ class Bound:
         return value, value * (1 + self.ratio)
 
 
+# What makes the server slower by nobody knows how much: latencies are too large, rates too low, never
+# the reverse. (JSON has no infinity.)
+SLOWER = Bound(ms=1e12, ratio=1e12)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A value, the limit it must not exceed, and a sentence.

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.carried_share import CARRIED_SHARE
-from llama_load.metrics.spoiled import RATES, TPOT, figure_of
+from llama_load.metrics.goodput_doubt import goodput_doubt
+from llama_load.metrics.spoiled import RATES, TPOT
 from llama_load.metrics.stage_figures import StageFigures
 
 LEAST_STAGES = 3
@@ -99,10 +100,10 @@ def _not_judged(stage: StageFigures, metrics: Collection[str]) -> str | None:
         return "it did not run to its end"
     if not stage.is_measured:
         return "its load was not reached"
-    figures = [name for metric in metrics if (name := figure_of(metric)) is not None]
-    spoiling = stage.spoiling(*figures)
-    if spoiling:
-        return f"{spoiling[0].word}: {spoiling[0].text}"
-    return (
-        "an objective was not measured" if stage.figures.good_requests is None else None
-    )
+    whole = stage.spoiling()
+    doubt = whole[0] if whole else goodput_doubt(stage.bad, metrics, stage.figures)
+    if doubt is not None:
+        return f"{doubt.word}: {doubt.text}"
+    if stage.figures.good_requests is None:
+        return "an objective was not measured"
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +49,23 @@ def met(ok: Records, slo: Slo) -> NDArray[np.bool_] | None:
     if (np.isnan(values) & ~needless).any():
         return None
     return np.asarray(needless | (values <= slo.limit_ms))
+
+
+def margin_ms(ok: Records, slos: tuple[Slo, ...]) -> float | None:
+    """The least by which the latencies of all requests would have to be lower for one more of them
+    to meet every objective, in ms; infinite where all meet them, None if a metric was not measured.
+
+    Objectives ttft:500 and e2el:2000; one request with 510 and 2030 ms misses them: 30.
+    """
+    excess_ms = np.full(len(ok), -math.inf)
+    for slo in slos:
+        if met(ok, slo) is None:
+            return None
+        values = BY_KEY[slo.metric].of_each(ok)
+        excess_ms = np.fmax(excess_ms, values - slo.limit_ms)
+
+    missed = excess_ms[excess_ms > 0]
+    return float(missed.min(initial=math.inf))
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:

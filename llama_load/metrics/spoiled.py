@@ -78,11 +78,6 @@ def are_whole(spoils: Collection[str]) -> bool:
     return ALL in spoils or COMPARISON in spoils
 
 
-def figure_of(latency: str) -> str | None:
-    """The figure that has this latency, by its key: e2el: E2EL; None where no check spoils it."""
-    return next((name for name, keys in _KEYS.items() if latency in keys), None)
-
-
 def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:
     """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft,
     answer_ttft."""

@@ -19,7 +19,7 @@ from llama_load.metrics.rates import (
     vllm_peak_in_flight,
     vllm_peak_output,
 )
-from llama_load.metrics.slo import Slo, meets
+from llama_load.metrics.slo import Slo, margin_ms, meets
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.token_counts import tokens_per_event
 from llama_load.observed.record import ABORTED, OK
@@ -46,6 +46,7 @@ class Rates:
     request_throughput: float | None = None
     request_goodput: float | None = None
     good_requests: int | None = None
+    goodput_margin_ms: float | None = None  # see `slo.margin_ms`
     output_throughput: float | None = None
     total_token_throughput: float | None = None
     output_chars_per_s: float | None = None
@@ -207,6 +208,7 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
         ok.where(window.holds(ok.instants("ended_mono_ns"))) if window.is_cut else ok
     )
     good = meets(ended, slos) if slos else None
+    margin = margin_ms(ended, slos) if slos else None
     output: float | None = (
         _output_within(answered, window) if window.is_cut else _total(output_counts(ok))
     )
@@ -226,6 +228,7 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
         request_throughput=len(ended) / seconds,
         request_goodput=None if good is None else good / seconds,
         good_requests=good,
+        goodput_margin_ms=margin,
         output_throughput=None if output is None else output / seconds,
         total_token_throughput=None
         if output is None or input_tokens is None

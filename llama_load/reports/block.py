@@ -62,7 +62,7 @@ MOST_ERRORS = 10
 def block(results: Results) -> str:
     """The whole text: failures, vLLM's block, llama-load's sections. Ends with a newline."""
     manifest = results.run.manifest
-    doubts = spoiled(manifest, results.verdict.checks)
+    doubts = spoiled(manifest, results.verdict.checks, results.total)
     lines = error_lines(results.total)
     for stage in results.stages:
         lines += _stage_block(results, stage)
@@ -100,7 +100,7 @@ def _stage_block(results: Results, stage: StageFigures) -> list[str]:
         return [title, "nothing was measured in this stage", "=" * WIDTH]
 
     manifest = results.run.manifest
-    doubts = spoiled(manifest, results.verdict.checks, stage)
+    doubts = spoiled(manifest, results.verdict.checks, stage.figures, stage)
 
     return [
         title,

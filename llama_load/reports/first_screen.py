@@ -228,7 +228,7 @@ def _figure_lines(results: Results) -> Iterator[Line]:
     if helped := cache_help(results.verdict.checks):
         yield Line(f"({helped})")
     head = "Output     " if figures.total_output_tokens else "Requests   "
-    doubts = spoiled(manifest, results.verdict.checks)
+    doubts = spoiled(manifest, results.verdict.checks, figures)
     yield from _packed(_rates(figures, doubts), head=head)
     if manifest.goodput:
         mark = f" {SPOILED_MARK}" if GOODPUT in doubts else ""
@@ -244,7 +244,7 @@ def _latency_table(results: Results) -> Table:
         "median",
         *map(percentile_word, percentiles),
     )
-    doubts = spoiled(manifest, results.verdict.checks)
+    doubts = spoiled(manifest, results.verdict.checks, results.total)
 
     rows = []
     for key in shown_latencies(manifest.percentile_metrics, results.total):

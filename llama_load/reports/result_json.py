@@ -169,7 +169,6 @@ def _check(check: Check) -> dict[str, Any]:
     fields["is_main"] = check.is_main
     fields["remedy"] = check.remedy
     del fields["advice"]
-    del fields["bound"]  # of the thresholds, which have their numbers
 
     return fields
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.check import limited
+from llama_load.metrics.check import Bound, limited
 from llama_load.metrics.knee import Carried, carried, knee, power
+from llama_load.metrics.slo import Slo
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import summarize
 from tests.make_records import failed, record, table
@@ -103,3 +104,19 @@ def test_a_blurred_stage_may_be_the_knee() -> None:
     assert knee([stages[0], blurred, stages[2]]) is blurred
     late = replace(stages[1], bad=[limited("core_wait_ratio", 0.5, "")])
     assert knee([stages[0], late, stages[2]]) is None
+
+
+def test_a_doubt_that_could_turn_no_request_does_not_stop_a_goal() -> None:
+    """TTFT of 100 ms, of which up to 40 may be the client's: within 5000 whatever the doubt, and over
+    50; with 90 a request may have met it."""
+    lag = limited("loop_lag_p99_ms", 50.0, "lag", bound=Bound(ms=40.0))
+
+    def judged(limit_ms: float) -> Carried:
+        rows = table(record(0), record(1, start_ms=200))
+        figures = summarize(rows, slos=(Slo("ttft", limit_ms),))
+        one = StageFigures("1", 1, None, figures, peak=1, bad=[lag])
+        return carried([one], ["ttft"])
+
+    assert judged(5000).best is not None
+    assert (judged(50).best, judged(50).why) == (None, None)
+    assert judged(90).why == "CLIENT-BOUND: lag"

@@ -242,7 +242,7 @@ def test_every_surface_marks_the_figures_that_the_first_screen_marks(
 ) -> None:
     """Of a run in which this check failed: those that summary.json calls uncertain."""
     results = with_failed(clean, name)
-    doubts = set(spoiled(results.run.manifest, results.verdict.checks))
+    doubts = set(spoiled(results.run.manifest, results.verdict.checks, results.total))
     marked = {line for line in block(results).splitlines() if line.endswith(" !")}
     in_block = {line.partition(":")[0] for line in marked}
     screen = [line.text for line in first_screen(results)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.check import SLOWER, Check, information, limited
 from llama_load.metrics.check_limits import LIMITS, OTHERS_WAY_ON
 from llama_load.metrics.cpu_shares import CpuShares, machines
 from llama_load.metrics.evidence import Evidence
@@ -69,6 +69,7 @@ def other_programs(evidence: Evidence) -> Iterator[Check]:
         text,
         limit=limit,
         advice=advice,
+        bound=SLOWER,
     )
 
 
@@ -93,7 +94,7 @@ def server_waits(evidence: Evidence) -> Iterator[Check]:
     if evidence.shared_machine:
         yield information(WAITS, worst.ratio, text)
         return
-    yield limited(WAITS, worst.ratio, text)
+    yield limited(WAITS, worst.ratio, text, bound=SLOWER)
 
 
 def others_on_gpus(evidence: Evidence) -> Iterator[Check]:
@@ -116,7 +117,7 @@ def others_on_gpus(evidence: Evidence) -> Iterator[Check]:
     if evidence.shared_machine:
         yield information(ON_GPUS, max(known), text)
         return
-    yield limited(ON_GPUS, max(known), text)
+    yield limited(ON_GPUS, max(known), text, bound=SLOWER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def _run_cards(results: Results, t: Translate) -> Iterator[Card]:
     figures = results.total
     manifest = results.run.manifest
     flat = flat_result(manifest, figures)
-    doubts = spoiled(manifest, results.verdict.checks)
+    doubts = spoiled(manifest, results.verdict.checks, figures)
     yield _success_card(figures, t)
 
     if flat["output_throughput"]:
@@ -284,7 +284,7 @@ def latency_table(
     """
     rows = []
     lacking = set()
-    doubts = spoiled(results.run.manifest, results.verdict.checks)
+    doubts = spoiled(results.run.manifest, results.verdict.checks, results.total)
     for latency in of_group(EVERY):
         curve = curves.get(latency.key)
         if curve is None:
