@@ -86,7 +86,8 @@ class DoubtfulFigure:
         return self._judged(operator.ge, limit)
 
     def __repr__(self) -> str:
-        return f"{self._low:.6g} to {self._high:.6g} ({self._doubt[:MOST_ABOUT]})"
+        about = self._doubt[:MOST_ABOUT]
+        return f"{self._low:.6g} to {self._high:.6g} ({about})"
 
     def _judged(self, compare: Compare, limit: float) -> bool:
         __tracebackhide__ = True  # a failure shows the test's line alone

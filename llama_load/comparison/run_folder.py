@@ -25,7 +25,7 @@ from llama_load.comparison.request_answers import (
     Answers,
     answers_in,
 )
-from llama_load.comparison.setup import SERVER_PREFIX
+from llama_load.comparison.setup import LOGGED, REPORTED, SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_files import begin_of
@@ -160,6 +160,16 @@ def _setup(manifest: Manifest) -> dict[str, str]:
 
         if values:
             settings[name] = ", ".join(values)
+
+    for fact in LOGGED:
+        of_servers: dict[str, None] = {}
+        for server in manifest.servers:
+            value = getattr(server, fact)
+            if value is not None:
+                of_servers[_shown_value(value)] = None
+
+        if of_servers:
+            settings[REPORTED[fact]] = ", ".join(of_servers)
 
     settings |= dict(_data(manifest.prompts))
     if manifest.run_time_s is not None:

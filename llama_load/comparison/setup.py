@@ -6,8 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llama_load.comparison.side import LLAMA_LOAD, MeasuredRun, Side, runs_of
+from llama_load.targets.servers import KINDS
 
 UNKNOWN = "unknown"
+# What the flags of servers set (`ServerKind.flags`), and the part of the set-up in which servers
+# report it: see `TRAITS`, and their logs.
+REPORTED = {
+    "model": "model file",
+    "slots": "slots",
+    "context": "context",
+    "threads": "server's threads",
+    "threads_batch": "server's threads for prompts",
+    "batch": "server's batch",
+    "micro_batch": "server's micro-batch",
+}
+# Those that a server's log reports, by their names in a description.
+LOGGED = ("threads", "threads_batch", "batch", "micro_batch")
 SERVER_PREFIX = "server "  # of the names of a server's flags
 
 
@@ -23,7 +37,8 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     """The parts that differ, in the order in which they are first named.
 
     What only some sides report is a difference only where those differ among themselves; an
-    argument of ours (`--flag`) is either given or not.
+    argument of ours (`--flag`) is either given or not. A server's flag is none where all servers
+    report what it sets: -np 4 is what a server without -np may have.
     """
     names: dict[str, None] = {}
     for run in runs_of(sides):
@@ -31,12 +46,35 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
 
     found = []
     for name in names:
+        fact = reported_by(name)
+        if fact is not None and _is_known(sides, fact):
+            continue
+
         values = tuple(_value(side, name) for side in sides)
         known = set(values) - {UNKNOWN}
         if len(known) > 1:
             found.append(Difference(name, values))
 
     return found
+
+
+def reported_by(name: str) -> str | None:
+    """The name of the fact that a server with this flag (`server -np`) reports; None where it
+    reports none."""
+    if not name.startswith(SERVER_PREFIX):
+        return None
+
+    flag = name.rsplit(maxsplit=1)[-1]
+    for kind in KINDS.values():
+        for fact, flags in kind.flags.items():
+            if flag in flags:
+                return REPORTED.get(fact)
+
+    return None
+
+
+def _is_known(sides: Sequence[Side], name: str) -> bool:
+    return all(name in run.setup for run in runs_of(sides))
 
 
 def _value(side: Side, name: str) -> str:

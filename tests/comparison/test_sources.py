@@ -176,6 +176,30 @@ def test_flags_of_the_server_are_part_of_the_set_up(tmp_path: Path) -> None:
     }
 
 
+def test_what_servers_report_is_compared_and_not_how_they_were_told(
+    tmp_path: Path,
+) -> None:
+    """A server without -np has four slots, as one with -np 4; their contexts differ, whatever -c."""
+    sides = []
+    for name, command, context in (
+        ("a", "llama-server --mlock", 4096),
+        ("b", "llama-server --mlock -np 4 -c 32768", 8192),
+    ):
+        target = {
+            "url": "http://h",
+            "backend": "llama-server",
+            "slots": 4,
+            "ctx_per_slot": context,
+        }
+        about = manifest(label=name, targets=[target])
+        folder = write_run(tmp_path / name, *requests(100, 110), about=about)
+        (folder / "server").mkdir()
+        (folder / "server" / "command").write_text(command)
+        sides.append(only([str(folder)]).sides[0])
+    found = {each.name: each.values for each in differences(sides)}
+    assert found == {"context": ("4096", "8192")}
+
+
 def test_the_command_of_a_run_is_kept_whole_and_quoted(tmp_path: Path) -> None:
     words = [
         "locust",
