@@ -16,7 +16,7 @@ from truth.problem import Problem
 from truth.prompts import digest, prompts_of
 from truth.result import COUNTS, LOAD, TIMES, Doubt, Result, Seen
 from truth.rules import RULES
-from truth.server.shapes import SHAPES
+from truth.server.dialects import FORMS
 from truth.usage import Cost
 
 MS = 1_000_000
@@ -317,16 +317,16 @@ def test_percentiles_of_few_values_and_of_means() -> None:
 def test_every_case_names_a_rule_a_shape_and_a_level() -> None:
     """And has a norm and a reason in sentences."""
     for each in CASES.values():
-        assert each.rule in RULES and each.server.shape in SHAPES, each.id
+        assert each.rule in RULES and each.server.shape in FORMS, each.id
         assert LEVELS[each.passes] in (Level.ADMITTED, Level.RIGHT)
         assert each.norm.endswith(".") and each.reason.endswith(".")
         assert (each.load.streams > 0) != (each.load.rate_rps > 0), each.id
 
 
 def test_letters_and_suites() -> None:
-    """T, A, Q, W, C, F, S, R and P, each in one suite; the quick cases are of all of them."""
+    """Each letter is of one suite; the quick cases are of all but the dialects."""
     suites = {each.id[0]: each.suite for each in CASES.values()}
-    assert set(suites) == set("TAQWCFSRP") and len(set(suites.values())) == 9
+    assert set(suites) == set("TAQWCGFSRP") and len(set(suites.values())) == 10
     assert {each.id[0] for each in CASES.values() if each.quick} == set("TAQWCFSRP")
     assert [
         each.id for each in chosen(list(CASES.values()), ["T1", "percentiles"])

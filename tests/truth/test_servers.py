@@ -349,6 +349,35 @@ def test_a_fault_hits_every_second_request_and_is_in_the_log(
         assert answer is not None and "[DONE]" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("answers", "end"),
+    [
+        (
+            Answers(first_token_ms=1, interval_ms=1, shape="end_unended"),
+            b"[DONE]\n\n\r\n",
+        ),
+        (Answers(fault="page", fault_every=1), b"</html>"),
+        (
+            Answers(first_token_ms=1, interval_ms=1, fault="error_bare", fault_every=1),
+            b"503}}\n\r\n0\r\n\r\n",
+        ),
+    ],
+)
+def test_how_a_dialect_ends_the_body(answers: Answers, end: bytes) -> None:
+    """Without a last chunk, as a page, and with an error that is in no event."""
+    server = plain.Server(answers, 0)
+    threading.Thread(target=server.serve, daemon=True).start()
+    body = json.dumps({"messages": [], "max_tokens": 6, "stream": True}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+    head += b"Content-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+        connection.sendall(head + body)
+        found = b""
+        while data := connection.recv(1 << 16):
+            found += data
+    assert found.endswith(end)
+
+
 def test_connections_beyond_the_most_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,8 +27,9 @@ from typing import Any
 from truth.cases import Answers
 from truth.log import Entry, write_log
 from truth.prompts import digest
+from truth.server.dialects import FORMS, TAILS, UNENDED
 from truth.server.http import Reader, Request, prompt_texts, prompt_tokens, whole_answer
-from truth.server.shapes import MODEL, SHAPES, Asked, Step, cut
+from truth.server.shapes import MODEL, Asked, Step, cut
 from truth.server.stamps import ask_for_stamps, send_stamped
 from truth.units import NS_PER_MS, NS_PER_S, percentile
 
@@ -50,7 +51,11 @@ GRACE_S = 0.5
 # between the parts of an event, so that each is a segment of its own
 PIECE_PAUSE_S = 0.0002
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
-STATUS = {"rate_limited": 429, "refused": 500}
+STATUS = {"rate_limited": 429, "refused": 500, "page": 200}
+PAGE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 32\r\n\r\n"
+    b"<html>the upstream is out</html>"
+)
 # The fault "in_turn" is another of these for each request that has one; no refusal after which a
 # client may send the request again.
 FAULTS_IN_TURN = (
@@ -193,7 +198,8 @@ class Server:
             raise Closed from error
         finally:
             self.entries[number] = answer.finished(outcome)
-        if outcome != "ok" and fault not in STATUS:
+        is_broken = outcome != "ok" and fault not in STATUS
+        if is_broken or self.answers.shape in UNENDED:
             raise Closed
 
     def _fault_of(self, number: int) -> str:
@@ -237,7 +243,7 @@ class Server:
             time.sleep(SLOW_HEADERS_S)
         connection.sendall(STREAM_HEAD)
 
-        steps = SHAPES[self.answers.shape](asked)
+        steps = FORMS[self.answers.shape](asked)
         base_ns = self._base_ns(answer.entry.received_ns)
         events = 0
         for step in steps:
@@ -248,7 +254,8 @@ class Server:
                 base_ns += round(STALL_S * NS_PER_S)
             self._send_step(connection, answer, step, base_ns, events)
             events += step.tokens > 0
-        connection.sendall(STREAM_END)
+        if self.answers.shape not in UNENDED:
+            connection.sendall(STREAM_END)
         return "ok"
 
     def _base_ns(self, received_ns: int) -> int:
@@ -321,7 +328,9 @@ def _refuse(connection: socket.socket, answer: Answer, fault: str) -> str:
     """An answer without a stream: an error at once."""
     status = STATUS[fault]
     answer.entry = replace(answer.entry, status=status)
-    if status == 429:
+    if status == 200:
+        connection.sendall(PAGE)
+    elif status == 429:
         value = _error("too many requests")
         connection.sendall(
             whole_answer("429 Too Many Requests", value, "Retry-After: 1")
@@ -339,11 +348,10 @@ def _fails(connection: socket.socket, fault: str) -> bool:
         return True
     if fault == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    elif fault == "error_event":
-        event = b"data: " + json.dumps(_error("out of memory")).encode() + b"\n\n"
-        connection.sendall(b"%x\r\n%b\r\n" % (len(event), event) + STREAM_END)
-    elif fault == "no_finish":
-        connection.sendall(STREAM_END)
+    elif fault in TAILS:
+        tail = TAILS[fault]
+        last = b"%x\r\n%b\r\n" % (len(tail), tail) if tail else b""
+        connection.sendall(last + STREAM_END)
     return False
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 MODEL = "simulated"
 # What the completions API cannot send: it has texts only.
-CHAT_ONLY = ("role_first", "reasoning", "reasoning_field", "tool_call")
+CHAT_ONLY = (
+    "role_first",
+    "reasoning",
+    "reasoning_field",
+    "tool_call",
+    "thoughts_beside",
+    "content_parts",
+)
 # All whose events have a token each and whose usage is right. No server merges the tokens of some
 # requests only, and a client may take that for wrong usage.
 IN_TURN = (

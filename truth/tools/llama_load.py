@@ -155,8 +155,9 @@ def _reported(summary: dict[str, Any]) -> dict[str, float]:
 
 
 def _seen(row: dict[str, Any]) -> Seen:
-    """Latencies from the instant at which the client began, as every client's are judged, and as
-    vLLM's keys of summary.json have them."""
+    """Latencies from the instant at which the client began, as every client's are judged, and TPOT
+    by all tokens but one, also where the first event has several: as vLLM's keys of summary.json
+    have them."""
     own_delay_ms = 0.0
     if row.get("asked_mono_ns") is not None:
         own_delay_ms = row["own_delay_ms"]
@@ -164,13 +165,21 @@ def _seen(row: dict[str, Any]) -> Seen:
     return Seen(
         request_id=row["request_id"],
         ttft_ms=_with(own_delay_ms, row["ttft_ms"]),
-        tpot_ms=row["tpot_ms"],
+        tpot_ms=_tpot_ms(row),
         e2el_ms=_with(own_delay_ms, row["e2el_ms"]),
         itl_ms=row["itl_ms"] or (),
         output_tokens=row["output_tokens"],
         prompt_tokens=row["prompt_tokens"],
         late_ms=row["late_ms"],
     )
+
+
+def _tpot_ms(row: dict[str, Any]) -> float | None:
+    tokens = row["output_tokens"]
+    if row["tpot_ms"] is None or not tokens or tokens < 2:
+        return None
+    after_first_ms = float(row["e2el_ms"] - row["ttft_ms"])
+    return after_first_ms / (int(tokens) - 1)
 
 
 def _with(own_delay_ms: float, latency_ms: float | None) -> float | None:
