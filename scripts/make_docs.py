@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llama_load.analysis.keys import threshold_keys
 from llama_load.lab.sweep.grammar import (
     COLUMN,
     KINDS,
@@ -25,6 +24,7 @@ from llama_load.lab.sweep.values import FIGURES as OWN
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
+from llama_load.metrics.threshold_keys import threshold_keys
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
 from llama_load.options.load_programs import PROGRAMS

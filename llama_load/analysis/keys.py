@@ -9,21 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llama_load.metrics.check import Bound, Check
+from llama_load.metrics.bound import Bound
+from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.goodput_doubt import goodput_doubt
+from llama_load.metrics.percentiles import least_count, percentile_word
 from llama_load.metrics.spoiled import (
     OF_SPEED,
     failed_in,
     spoiled_keys,
 )
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import (
-    Distribution,
-    least_count,
-    percentile_word,
-)
+from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
@@ -31,24 +29,6 @@ from llama_load.targets.apis import APIS
 from llama_load.units import quantity
 
 GOODPUT = "request_goodput"
-
-
-def threshold_keys(percentiles: Sequence[float]) -> list[str]:
-    """The keys of `flat_result` that hold numbers, the most usual ones first.
-
-    `percentiles`: those that are reported.
-    """
-    words = [*map(percentile_word, percentiles), "median", "mean", "std"]
-    of_latencies = []
-    counts = []
-    for latency in of_group(EVERY, SCHEDULED):
-        counts.append(f"count_{latency.key}")
-        for word in words:
-            of_latencies.append(f"{word}_{latency.key}_ms")
-
-    others = [figure.key for figure in FIGURES]
-
-    return [*of_latencies, *others, "dropped", *counts]
 
 
 def _statistics(key: str, sample: Distribution) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import msgspec
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable, printable_json
-from llama_load.metrics.check import Bound, word_of
+from llama_load.metrics.bound import Bound
+from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.spoiled import ALL, are_whole, failed_in, spoiled_keys

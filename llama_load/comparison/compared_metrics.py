@@ -16,7 +16,7 @@ from llama_load.metrics.definitions import (
     SCHEDULED,
     of_group,
 )
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.percentiles import least_count
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.tables.numbers import decimals_of
 

@@ -15,7 +15,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.percentiles import least_count
 from llama_load.metrics.thresholds import (
     Threshold,
     ThresholdResult,

@@ -19,8 +19,9 @@ from llama_load.metrics.changes import (
 from llama_load.metrics.cold_requests import ColdStart, cold_start
 from llama_load.metrics.constant_load import Flags, Observed
 from llama_load.metrics.detection import least_change
-from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
+from llama_load.metrics.equal_load import at_equal_load, mean_in_flight
 from llama_load.metrics.failure_change import failure_change
+from llama_load.metrics.in_flight import in_flight_at
 from llama_load.metrics.slices import Instants, Slices, Values
 from llama_load.metrics.statistics import log_chosen
 

@@ -3,10 +3,7 @@ a server that stays the same."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from llama_load.metrics.slices import Instants, Values
 
@@ -14,22 +11,6 @@ from llama_load.metrics.slices import Instants, Values
 # many requests.
 MOST_GROUPS = 40
 REQUESTS_A_GROUP = 10
-
-
-def in_flight_at(
-    started: NDArray[Any], ended: NDArray[Any], at: NDArray[Any]
-) -> Values:
-    """How many requests had started before each instant and not ended by it. Three of 2 s, at their
-    starts 0, 1 and 5: 0, 1, 0."""
-    begun = np.searchsorted(np.sort(started), at)
-    return (
-        begun
-        - np.searchsorted(
-            np.sort(ended),
-            at,
-            side="right",
-        )
-    ).astype(np.float64)
 
 
 def mean_in_flight(

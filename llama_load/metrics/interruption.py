@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.percentiles import is_enough
 from llama_load.metrics.slices import Instants, Values
 from llama_load.metrics.spoiled import (
     E2EL,
@@ -26,7 +27,6 @@ from llama_load.metrics.spoiled import (
     TTFT,
     UPPER,
 )
-from llama_load.metrics.statistics import is_enough
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.percentiles import is_enough
+
 CONFIDENCE = 0.95
 Values = NDArray[np.floating[Any]]
 _Float = TypeVar("_Float", bound=np.floating[Any])
@@ -116,20 +118,6 @@ def _rising_root(chance: Callable[[float], float]) -> float:
     return low
 
 
-def least_count(p: float) -> int:
-    """How many values a percentile needs so that at least one is beyond it: 100 / (100 - p). p99:
-    100, p90: 10, p50: 2.
-
-    With fewer values p99 is close to their maximum.
-    """
-    return math.ceil(round(100 / min(p, 100 - p), 9))
-
-
-def is_enough(count: int, p: float) -> bool:
-    """Whether `count` values are enough for this percentile."""
-    return count >= least_count(p)
-
-
 def describe(values: Values, percentiles: Sequence[float]) -> Distribution:
     """Statistics as vLLM computes them: numpy mean, median, std (ddof 0), linear percentiles. NaN
     values are left out."""
@@ -230,11 +218,6 @@ def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:
     up = np.cumprod((n - above) / (above + 1) * odds)
     pmf = np.concatenate((down[::-1], [1.0], up))
     return mode - len(below), pmf / pmf.sum()
-
-
-def percentile_word(p: float) -> str:
-    """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
-    return f"p{p:g}"
 
 
 def log_chosen(count: int, number: int) -> float:

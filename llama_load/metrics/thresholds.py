@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from llama_load.metrics.check import Bound
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.bound import Bound
+from llama_load.metrics.percentiles import least_count
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.units import quantity
 

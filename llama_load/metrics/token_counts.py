@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.statistics import is_enough
+from llama_load.metrics.percentiles import is_enough
 from llama_load.metrics.text_density import usual_chars
 from llama_load.metrics.token_span import (
     AS_LONG,

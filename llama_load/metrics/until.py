@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.equal_load import in_flight_at
+from llama_load.metrics.in_flight import in_flight_at
 from llama_load.metrics.student_t import t_quantile
 
 FIRST_LOOK = 300

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import did_you_mean
 from llama_load.load.segments import LoadModel
 from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
+from llama_load.metrics.percentiles import least_count
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.threshold_keys import threshold_keys
 from llama_load.metrics.thresholds import (
     DEFAULT,
     VERDICT,

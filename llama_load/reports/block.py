@@ -21,10 +21,10 @@ from llama_load.metrics.definitions import (
     SERVER,
     of_group,
 )
+from llama_load.metrics.percentiles import least_count, percentile_word
 from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK, named, spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import least_count, percentile_word
 from llama_load.metrics.summary import Summary
 from llama_load.reports.check_lines import check_lines, where
 from llama_load.reports.failure_lines import end_lines

@@ -16,9 +16,10 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
+from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK
-from llama_load.metrics.statistics import Distribution, percentile_word
+from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
 from llama_load.metrics.verdict import Verdict

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.cpu_shares import cpu_shares
-from llama_load.metrics.statistics import least_count
+from llama_load.metrics.percentiles import least_count
 from llama_load.metrics.verdict_words import (
     BLURRED,
     CLIENT_BOUND,

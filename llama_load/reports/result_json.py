@@ -23,8 +23,9 @@ from llama_load.analysis.results import Results
 from llama_load.metrics.check import Check
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.definitions import DETAILS, of_group
+from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import Distribution, percentile_word
+from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict

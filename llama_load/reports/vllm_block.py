@@ -17,9 +17,9 @@ from llama_load.metrics.definitions import (
     Latency,
     of_group,
 )
+from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import percentile_word
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.reports.layout import WIDTH, headline, number, whole
 from llama_load.run_folder import Manifest

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.check import Bound, limited
+from llama_load.metrics.bound import Bound
+from llama_load.metrics.check import limited
 from llama_load.metrics.knee import Carried, carried, knee, power
 from llama_load.metrics.slo import Slo
 from llama_load.metrics.stage_figures import StageFigures

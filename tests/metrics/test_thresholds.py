@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import Bound, Check
+from llama_load.metrics.bound import Bound
+from llama_load.metrics.check import Check
 from llama_load.metrics.thresholds import (
     GROUPS,
     ThresholdResult,

@@ -8,7 +8,7 @@ import pytest
 from pytest import approx
 
 from benchmarks.search import closed_queue, independent_runs, open_queue, until_runs
-from llama_load.metrics.equal_load import in_flight_at
+from llama_load.metrics.in_flight import in_flight_at
 from llama_load.metrics.until import (
     Requests,
     UntilRule,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import did_you_mean
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.languages import CHINESE
+from llama_load.metrics.threshold_keys import threshold_keys
 
 HIGHER = "max"
 LOWER = "min"

@@ -13,9 +13,10 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.interruption import moved_at_the_end
+from llama_load.metrics.percentiles import is_enough, least_count
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.spoiled import E2EL, TPOT, TTFT
-from llama_load.metrics.statistics import describe, is_enough, least_count
+from llama_load.metrics.statistics import describe
 from llama_load.metrics.together import Together, together
 from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of

@@ -12,7 +12,8 @@ from typing import Any
 
 from llama_load.analysis.results import Results
 from llama_load.metrics.definitions import EVERY, of_group
-from llama_load.metrics.statistics import Distribution, percentile_word
+from llama_load.metrics.percentiles import percentile_word
+from llama_load.metrics.statistics import Distribution
 
 # Rates: attribute of the summary, name, unit.
 _RATES = (

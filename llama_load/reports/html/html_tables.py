@@ -14,9 +14,10 @@ from llama_load.foreign_text import printable
 from llama_load.languages import Translate
 from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
+from llama_load.metrics.percentiles import is_enough, least_count
 from llama_load.metrics.spoiled import RATES, SPOILED_MARK
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import Distribution, is_enough, least_count
+from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
 from llama_load.reports.stage_table import stage_name

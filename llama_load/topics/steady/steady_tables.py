@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_load.languages import Translate
 from llama_load.metrics.definitions import EVERY, of_group
-from llama_load.metrics.statistics import percentile_word
+from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.summary import Summary
 from llama_load.tables import Cell, Table, columns, figure
 from llama_load.topics.steady.steady_figures import SteadyFigures
