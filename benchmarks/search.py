@@ -39,7 +39,7 @@ from llama_load.lab.search.open_loop import LATENCY, search_rate
 from llama_load.lab.search.search_probe import Capacity, Goal, ProbePlan, ProbeResult
 from llama_load.lab.tune.race import NoScore, race
 from llama_load.metrics.statistics import percentile_interval
-from llama_load.metrics.until import Requests, Until, UntilRule
+from llama_load.run_folder.vocabulary.until import Requests, Until, UntilRule
 
 SEARCHES, RUNS = 50, 200
 SHARE = 0.9

@@ -15,8 +15,8 @@ os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 
 import llama_load
 from llama_load.lab import python_run
-from llama_load.metrics.definitions import LATENCIES
 from llama_load.observed.record import RequestRecord
+from llama_load.run_folder.vocabulary.definitions import LATENCIES
 from llama_load.workloads.prompt import Image, Message
 
 HEAD = """\

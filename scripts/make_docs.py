@@ -22,10 +22,7 @@ from llama_load.lab.sweep.shapes import Key, Object
 from llama_load.lab.sweep.values import FACTS, OF_REQUESTS
 from llama_load.lab.sweep.values import FIGURES as OWN
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
-from llama_load.metrics.threshold_keys import threshold_keys
-from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import grouped
 from llama_load.options.load_programs import PROGRAMS
 from llama_load.options.others_flags import SYNONYMS
@@ -35,6 +32,15 @@ from llama_load.options.vllm_options import (
     OTHER_DATA_SETS,
     VERSION,
 )
+from llama_load.run_folder.vocabulary.definitions import (
+    DETAILS,
+    EVERY,
+    FIGURES,
+    LATENCIES,
+    Latency,
+)
+from llama_load.run_folder.vocabulary.threshold_keys import threshold_keys
+from llama_load.run_folder.vocabulary.verdict_words import WORDS
 from scripts.api_page import api_page
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -25,8 +25,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from llama_load.metrics.verdict_words import CLIENT_BOUND, INCOMPLETE
 from llama_load.run_folder import load_run
+from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, INCOMPLETE
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
 from llama_load.units import NS_PER_S

@@ -18,7 +18,11 @@ import msgspec
 
 from llama_load import result_schemas
 from llama_load.metrics import telemetry_figures
-from llama_load.metrics.definitions import (
+from llama_load.observed.record import RequestRecord
+from llama_load.reports.shared_run import COUNTS
+from llama_load.result_schemas import VERSIONS, file_name
+from llama_load.run_folder import Manifest
+from llama_load.run_folder.vocabulary.definitions import (
     DETAILS,
     EVERY,
     FIGURES,
@@ -26,10 +30,6 @@ from llama_load.metrics.definitions import (
     Latency,
     of_group,
 )
-from llama_load.observed.record import RequestRecord
-from llama_load.reports.shared_run import COUNTS
-from llama_load.result_schemas import VERSIONS, file_name
-from llama_load.run_folder import Manifest
 from scripts import result_types as types
 
 FOLDER = Path(result_schemas.__file__).parent

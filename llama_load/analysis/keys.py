@@ -9,12 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import CHANGED
-from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.goodput_doubt import goodput_doubt
-from llama_load.metrics.percentiles import least_count, percentile_word
 from llama_load.metrics.spoiled import (
     OF_SPEED,
     failed_in,
@@ -25,6 +22,15 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
+from llama_load.run_folder.arithmetic.percentiles import least_count, percentile_word
+from llama_load.run_folder.vocabulary.bound import Bound
+from llama_load.run_folder.vocabulary.definitions import (
+    EVERY,
+    FIGURES,
+    RATES,
+    SCHEDULED,
+    of_group,
+)
 from llama_load.targets.apis import APIS
 from llama_load.units import quantity
 
@@ -123,7 +129,7 @@ def by_vllm(figures: Summary, *latencies: str) -> dict[str, Any]:
 
     Its TTFT and E2EL begin when the client begins to send, with its own delay; its TPOT is (E2EL -
     TTFT) / (output tokens - 1). The figures' own TTFT and E2EL are without that delay, and their
-    TPOT leaves out tokens that did not come in that time (see `metrics.token_span`).
+    TPOT leaves out tokens that did not come in that time (see `run_folder.arithmetic.token_span`).
     """
     keys: dict[str, Any] = {}
     for latency in latencies or figures.by_vllm:

@@ -23,11 +23,9 @@ from llama_load.errors import RunError
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import conversation_figures, peak_begun
-from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.rates import imbalance
-from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.stage_figures import (
     StageFigures,
     completed_within,
@@ -37,22 +35,24 @@ from llama_load.metrics.stage_figures import (
 )
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
-from llama_load.metrics.thresholds import (
+from llama_load.metrics.time_sums import TimeParts
+from llama_load.metrics.token_counts import as_seen, token_counts
+from llama_load.metrics.verdict import Verdict, judge, judge_stage
+from llama_load.observed.other_requests import OtherTraffic
+from llama_load.observed.records import Records
+from llama_load.observed.telemetry_names import LOG
+from llama_load.observed.window import Window, window_of
+from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.run_folder.vocabulary.definitions import SECTION_KEYS
+from llama_load.run_folder.vocabulary.slo import Slo, parse_slo
+from llama_load.run_folder.vocabulary.thresholds import (
     VERDICT,
     Threshold,
     ThresholdResult,
     evaluate,
     parse_threshold,
 )
-from llama_load.metrics.time_sums import TimeParts
-from llama_load.metrics.token_counts import as_seen, token_counts
-from llama_load.metrics.verdict import Verdict, judge, judge_stage
-from llama_load.metrics.verdict_words import INCOMPLETE
-from llama_load.observed.other_requests import OtherTraffic
-from llama_load.observed.records import Records
-from llama_load.observed.telemetry_names import LOG
-from llama_load.observed.window import Window, window_of
-from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.run_folder.vocabulary.verdict_words import INCOMPLETE
 from llama_load.topics import Found, TopicInput, found_in
 
 # Stages, servers, models, adapters, workloads: of each the figures take 20 ms or more.

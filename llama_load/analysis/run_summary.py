@@ -18,13 +18,13 @@ import msgspec
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable, printable_json
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check import word_of
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.spoiled import ALL, are_whole, failed_in, spoiled_keys
-from llama_load.metrics.thresholds import percentile_of
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
+from llama_load.run_folder.vocabulary.bound import Bound
+from llama_load.run_folder.vocabulary.thresholds import percentile_of
+from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 SUMMARY = "summary.json"
 OURS = "llama_load"

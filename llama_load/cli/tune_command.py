@@ -64,7 +64,7 @@ def add_tune(commands: argparse._SubParsersAction[Parser]) -> None:
 def _tune(arguments: argparse.Namespace) -> int:
     from llama_load.lab.sweep.read_plan import plan_file, read_plan
     from llama_load.lab.tune.run_tune import HTML, MARKDOWN, tune, write_tuned
-    from llama_load.metrics.slo import parse_slo
+    from llama_load.run_folder.vocabulary.slo import parse_slo
 
     try:
         objectives = [parse_slo(word) for word in arguments.goodput.split()]

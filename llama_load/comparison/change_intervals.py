@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.statistics import CONFIDENCE
-from llama_load.metrics.student_t import t_quantile, t_tail
+from llama_load.run_folder.arithmetic.student_t import t_quantile, t_tail
 
 # Least relative standard deviation between runs that is believed: identical values are copies or
 # rounded, not exact.

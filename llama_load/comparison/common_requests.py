@@ -19,7 +19,7 @@ from llama_load.comparison.compared_metrics import metric_of
 from llama_load.comparison.request_answers import LATENCIES, Answer
 from llama_load.comparison.side import MeasuredRun
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.verdict_words import BLURRED, FAILED
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED, FAILED
 from llama_load.units import quantity
 
 MOST_FAILED = LIMITS["failure_ratio"].limit

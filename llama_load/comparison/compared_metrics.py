@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from llama_load.metrics.definitions import (
+from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
+from llama_load.run_folder.arithmetic.percentiles import least_count
+from llama_load.run_folder.vocabulary.definitions import (
     BY_KEY,
     EVERY,
     FIGURE_BY_KEY,
@@ -16,8 +18,6 @@ from llama_load.metrics.definitions import (
     SCHEDULED,
     of_group,
 )
-from llama_load.metrics.percentiles import least_count
-from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.tables.numbers import decimals_of
 
 _STATISTIC = re.compile(

@@ -25,7 +25,7 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.level import Level
 from llama_load.metrics.spoiled import spoiled_latencies
-from llama_load.metrics.verdict_words import BLURRED, VALID, WORDS
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED, VALID, WORDS
 from llama_load.targets.apis import APIS, COMPLETIONS
 
 MOST_BYTES = 256 * 1024 * 1024  # of a result with the times of every token

@@ -18,8 +18,8 @@ from llama_load.comparison.reasons import Reason, is_against
 from llama_load.comparison.side import Side, is_thin, ratio_between
 from llama_load.errors import UsageError, did_you_mean
 from llama_load.exit_codes import GOOD, INCOMPLETE, THRESHOLD_FAILED
-from llama_load.metrics.definitions import EVERY, RATES, of_group
 from llama_load.metrics.statistics import CONFIDENCE
+from llama_load.run_folder.vocabulary.definitions import EVERY, RATES, of_group
 from llama_load.tables.numbers import change as percent_change
 from llama_load.tables.numbers import change_between
 

@@ -12,7 +12,7 @@ from itertools import combinations
 from llama_load.comparison.common_requests import is_partial
 from llama_load.comparison.compared_metrics import Metric
 from llama_load.comparison.side import MeasuredRun, Side
-from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED, CLIENT_BOUND
 from llama_load.units import quantity
 
 # Longer prompts and answers take longer: sides are not ranked if their mean lengths differ by more.

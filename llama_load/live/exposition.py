@@ -16,7 +16,7 @@ from llama_load.live.figures import LiveFigures
 from llama_load.live.groups import LATENCIES, Group, GroupKey
 from llama_load.live.sketch import HISTOGRAM_BUCKETS, bounds_ms
 from llama_load.live.view import stage_name
-from llama_load.metrics.definitions import BY_KEY
+from llama_load.run_folder.vocabulary.definitions import BY_KEY
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from llama_load.live.sketch import BUCKETS, Integers, quantiles_ms
-from llama_load.metrics.percentiles import is_enough
+from llama_load.run_folder.arithmetic.percentiles import is_enough
 from llama_load.units import NS_PER_S
 
 # The latencies of each group: of a request, and its gaps.

@@ -13,7 +13,7 @@ from llama_load.foreign_text import printable
 from llama_load.live.figures import LiveFigures
 from llama_load.live.groups import LATENCIES, PERCENTILES, Group, GroupKey, added
 from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
-from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED
+from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, FAILED
 
 # Gauges of what the client feels: title of the chart with its unit, and the name of the line (see
 # `llama_load.run.live_meters`).

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.percentiles import is_enough
+from llama_load.run_folder.arithmetic.percentiles import is_enough
 
 
 class ProductLimit:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.spoiled import are_whole
-from llama_load.metrics.verdict_words import BLURRED, NOT_COMPARABLE
+from llama_load.run_folder.vocabulary.bound import Bound
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED, NOT_COMPARABLE
 from llama_load.units import plain_number
 
 PASSED = "✓"

@@ -16,7 +16,7 @@ from llama_load.metrics.spoiled import (
     TTFT,
     UPPER,
 )
-from llama_load.metrics.verdict_words import (
+from llama_load.run_folder.vocabulary.verdict_words import (
     ALIVE,
     ALONE,
     ASKED,

@@ -21,9 +21,9 @@ from llama_load.metrics.constant_load import Flags, Observed
 from llama_load.metrics.detection import least_change
 from llama_load.metrics.equal_load import at_equal_load, mean_in_flight
 from llama_load.metrics.failure_change import failure_change
-from llama_load.metrics.in_flight import in_flight_at
 from llama_load.metrics.slices import Instants, Slices, Values
 from llama_load.metrics.statistics import log_chosen
+from llama_load.run_folder.arithmetic.in_flight import in_flight_at
 
 TTFT = "TTFT"
 TPOT = "TPOT"

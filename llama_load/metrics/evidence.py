@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
@@ -18,6 +17,7 @@ from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.run_folder.vocabulary.definitions import SECTION_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

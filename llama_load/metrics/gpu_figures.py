@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
 from llama_load.metrics.measured_telemetry import (
     Measured,
     area,
@@ -15,6 +14,7 @@ from llama_load.metrics.measured_telemetry import (
     ratio,
     total_if_known,
 )
+from llama_load.observed.gpu_identity import Place, gpus_in_use, vram_series
 from llama_load.observed.telemetry_names import LOG, UUID
 from llama_load.observed.telemetry_series import Series
 from llama_load.units import MIB

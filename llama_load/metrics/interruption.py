@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.percentiles import is_enough
 from llama_load.metrics.slices import Instants, Values
 from llama_load.metrics.spoiled import (
     E2EL,
@@ -29,6 +28,7 @@ from llama_load.metrics.spoiled import (
 )
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.percentiles import is_enough
 from llama_load.units import NS_PER_MS
 
 Flags = NDArray[np.bool_]

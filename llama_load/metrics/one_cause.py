@@ -12,7 +12,7 @@ from llama_load.metrics.checks.machine import NAME as OTHERS_RATIO
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.cpu_shares import OTHERS, cpu_shares
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.verdict_words import ALONE, SEEN
+from llama_load.run_folder.vocabulary.verdict_words import ALONE, SEEN
 
 # Of the statements Seen and Alone, what a busy machine does not cause: missing records, other
 # clients, failed requests.

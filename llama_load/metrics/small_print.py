@@ -8,7 +8,7 @@ from llama_load.languages import Translate
 from llama_load.metrics.check import Check
 from llama_load.metrics.check_limits import CHANGED
 from llama_load.metrics.statements import arranged
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID
+from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN, VALID
 
 # Up to this detection limit of a change a run is VALID, with the limit beside the word: three times
 # as slow for a third of the time shows in every chart.

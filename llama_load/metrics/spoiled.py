@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from llama_load.metrics.definitions import LATENCIES
-from llama_load.metrics.definitions import RATES as RATE_KEYS
 from llama_load.metrics.statistics import Distribution
+from llama_load.run_folder.vocabulary.definitions import LATENCIES
+from llama_load.run_folder.vocabulary.definitions import RATES as RATE_KEYS
 
 TTFT = "TTFT"
 TPOT = "TPOT"

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check
 from llama_load.metrics.conversation_figures import ConversationFigures
-from llama_load.metrics.slo import Slo
 from llama_load.metrics.spoiled import are_whole
 from llama_load.metrics.summary import Summary, window_rates
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.window import Window
+from llama_load.run_folder.vocabulary.slo import Slo
 
 
 @dataclass(frozen=True, slots=True)

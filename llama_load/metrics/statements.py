@@ -1,5 +1,5 @@
 """A verdict's checks, arranged by the six statements that make a run valid (see
-`metrics.verdict_words.STATEMENTS`)."""
+`run_folder.vocabulary.verdict_words.STATEMENTS`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.check import NOT_PASSED, PASSED, UNKNOWN, Check
-from llama_load.metrics.verdict_words import STATEMENTS
+from llama_load.run_folder.vocabulary.verdict_words import STATEMENTS
 
 
 @dataclass(frozen=True, slots=True)

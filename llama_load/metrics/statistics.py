@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.percentiles import is_enough
+from llama_load.run_folder.arithmetic.percentiles import is_enough
 
 CONFIDENCE = 0.95
 Values = NDArray[np.floating[Any]]

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.definitions import LATENCIES, Latency
 from llama_load.metrics.large_sample import describe_pieces
 from llama_load.metrics.rates import (
     peak_in_flight,
@@ -19,13 +18,14 @@ from llama_load.metrics.rates import (
     vllm_peak_in_flight,
     vllm_peak_output,
 )
-from llama_load.metrics.slo import Slo, margin_ms, meets
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.token_counts import tokens_per_event
 from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.speculation import Speculation
 from llama_load.observed.window import Window, window_of
+from llama_load.run_folder.vocabulary.definitions import LATENCIES, Latency
+from llama_load.run_folder.vocabulary.slo import Slo, margin_ms, meets
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.gpu_figures import GpuFigures, boards_joules, gpus_of
-from llama_load.metrics.gpu_identity import gpus_in_use
 from llama_load.metrics.measured_telemetry import (
     Measured,
     area,
@@ -18,7 +17,8 @@ from llama_load.metrics.measured_telemetry import (
     ratio,
     total_if_known,
 )
-from llama_load.metrics.server_identity import series_of_servers
+from llama_load.observed.gpu_identity import gpus_in_use
+from llama_load.observed.server_identity import series_of_servers
 from llama_load.observed.telemetry_names import HOST, OWN, UP
 from llama_load.observed.telemetry_series import Series
 from llama_load.tables.numbers import decimals_of

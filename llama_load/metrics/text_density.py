@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.token_span import CHARS_PER_TOKEN, LONG_EVENT
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.token_span import CHARS_PER_TOKEN, LONG_EVENT
 
 # Prompts of this many tokens together give their characters per token.
 LEAST_TOKENS = 200

@@ -3,7 +3,7 @@ stream.
 
 Each event carries one token or more, so a stream's events bound its tokens from below, except
 events that arrived together (a gateway may cut a token into pieces). More tokens than events are
-possible where tokens have no event or share one (`metrics.token_span`): the end of the answer,
+possible where tokens have no event or share one (`run_folder.arithmetic.token_span`): the end of the answer,
 blanks before its first token, hidden reasoning, accepted draft tokens, characters of several
 tokens, events with the text of several. Markup, forced forms and stop strings explain a few more.
 What is left is a disagreement. Where no other count (timings, the server's counters) confirms the
@@ -22,9 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.percentiles import is_enough
 from llama_load.metrics.text_density import usual_chars
-from llama_load.metrics.token_span import (
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.run_folder.arithmetic.percentiles import is_enough
+from llama_load.run_folder.arithmetic.token_span import (
     AS_LONG,
     AnswerCounts,
     TokenSpan,
@@ -34,9 +37,6 @@ from llama_load.metrics.token_span import (
     is_call,
     tokens_between,
 )
-from llama_load.observed.record import OK
-from llama_load.observed.records import Records
-from llama_load.observed.server_counters import ServerCounters
 from llama_load.targets.answer_form import FREE
 
 # A disagreement from this share of all tokens on makes counts, rates and TPOT wrong.

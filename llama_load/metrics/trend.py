@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.student_t import t_quantile
+from llama_load.run_folder.arithmetic.student_t import t_quantile
 
 Values = NDArray[np.float64]
 

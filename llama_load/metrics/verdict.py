@@ -32,7 +32,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.one_cause import causes_first, with_one_remedy
 from llama_load.metrics.small_print import small_print
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
+from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN, VALID, WORDS
 
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (

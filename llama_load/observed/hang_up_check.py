@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeingTimes:
     """How soon a server stopped working on requests whose users hung up, see
-    `metrics.freeing_times`."""
+    `run_folder.arithmetic.freeing_times`."""
 
     freed: int = 0  # how many were seen free
     median_ms: float | None = None  # after their users hung up, an upper bound

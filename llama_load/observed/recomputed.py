@@ -51,7 +51,7 @@ def recomputed(records: Records) -> tuple[Records, list[str]]:
 
 def _latencies(records: Records) -> Iterator[tuple[str, Floats]]:
     """Each latency that two instants give, ms, for the records that have it; NaN elsewhere. The
-    formulas are those of `metrics.latencies`."""
+    formulas are those of `run_folder.arithmetic.latencies`."""
     is_ok = records.equals("status", OK)
     is_streamed = records.has("first_token_mono_ns")
     last = np.where(

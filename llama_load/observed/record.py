@@ -2,7 +2,7 @@
 
 Instants are integer ns of the worker machine's monotonic clock (`…_mono_ns`; in a swarm, shifted to
 the master's), except `started_wall_ns`. Latencies are float ms, computed once when the request
-ends, by the functions in `llama_load.metrics.latencies`. What was not measured is None, never 0.
+ends, by the functions in `run_folder.arithmetic.latencies`. What was not measured is None, never 0.
 """
 
 from __future__ import annotations

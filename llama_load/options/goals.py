@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from llama_load.errors import did_you_mean
 from llama_load.load.segments import LoadModel
-from llama_load.metrics.abort import parse_abort
-from llama_load.metrics.definitions import RATES, SECTION_KEYS
-from llama_load.metrics.percentiles import least_count
-from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.threshold_keys import threshold_keys
-from llama_load.metrics.thresholds import (
+from llama_load.options.flag_reader import FlagReader
+from llama_load.run_folder.arithmetic.percentiles import least_count
+from llama_load.run_folder.manifest import MOST_PERCENTILES
+from llama_load.run_folder.vocabulary.abort import parse_abort
+from llama_load.run_folder.vocabulary.definitions import RATES, SECTION_KEYS
+from llama_load.run_folder.vocabulary.slo import Slo, parse_slo
+from llama_load.run_folder.vocabulary.threshold_keys import threshold_keys
+from llama_load.run_folder.vocabulary.thresholds import (
     DEFAULT,
     VERDICT,
     Threshold,
     parse_threshold,
     percentile_of,
 )
-from llama_load.metrics.until import Until, parse_until
-from llama_load.options.flag_reader import FlagReader
-from llama_load.run_folder.manifest import MOST_PERCENTILES
+from llama_load.run_folder.vocabulary.until import Until, parse_until
 
 # Percentiles to judge instead of one that too few requests have.
 FITTING = (99.0, 95.0, 90.0, 75.0)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.errors import UsageError
-from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.slo import Slo, met, parse_slo
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
+from llama_load.run_folder.vocabulary.definitions import BY_KEY
+from llama_load.run_folder.vocabulary.slo import Slo, met, parse_slo
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 from llama_load.errors import UsageError, did_you_mean
 from llama_load.foreign_json import decode_foreign
-from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.options.flags import FLAGS
 from llama_load.options.vllm_options import (
     BACKENDS,
@@ -31,6 +30,7 @@ from llama_load.options.vllm_options import (
     SWITCHES,
     VERSION,
 )
+from llama_load.run_folder.vocabulary.definitions import SECTION_KEYS
 from llama_load.targets.apis import APIS
 
 PROGRAM = ("vllm", "bench", "serve")

@@ -12,16 +12,6 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.languages import IN_ENGLISH
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.definitions import (
-    ANSWER,
-    CONNECTION,
-    EVERY,
-    SCHEDULED,
-    SECTION_KEYS,
-    SERVER,
-    of_group,
-)
-from llama_load.metrics.percentiles import least_count, percentile_word
 from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK, named, spoiled_keys
 from llama_load.metrics.stage_figures import StageFigures
@@ -51,6 +41,16 @@ from llama_load.reports.telemetry_section import telemetry_lines
 from llama_load.reports.time_table import side_lines, time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.run_folder import Manifest
+from llama_load.run_folder.arithmetic.percentiles import least_count, percentile_word
+from llama_load.run_folder.vocabulary.definitions import (
+    ANSWER,
+    CONNECTION,
+    EVERY,
+    SCHEDULED,
+    SECTION_KEYS,
+    SERVER,
+    of_group,
+)
 from llama_load.tables import LEFT, Column, Row, Table, figure, text_lines
 from llama_load.tables.numbers import NONE, count
 from llama_load.tables.text_width import wrapped

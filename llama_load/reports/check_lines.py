@@ -8,9 +8,9 @@ from llama_load.languages import Translate
 from llama_load.metrics.check import UNKNOWN, Check
 from llama_load.metrics.small_print import unseen_flaws
 from llama_load.metrics.statements import Statement, arranged, remarks
-from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.run_folder import PreflightRow
+from llama_load.run_folder.vocabulary.thresholds import ThresholdResult
 from llama_load.tables import LEFT, Cell, Column, Row, Table
 from llama_load.tables.text_width import wrapped
 

@@ -15,15 +15,11 @@ from llama_load.analysis.keys import GOODPUT, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.prompt_cache import cache_help
 from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
-from llama_load.metrics.thresholds import DEFAULT
 from llama_load.metrics.verdict import Verdict
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.check_lines import where
 from llama_load.reports.layout import TEXT_WIDTH
@@ -31,6 +27,10 @@ from llama_load.reports.next_step import next_step
 from llama_load.reports.sentences import carries, unseen
 from llama_load.reports.stage_table import notes, stage_lines, stage_table
 from llama_load.run_folder import Manifest
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import BY_KEY
+from llama_load.run_folder.vocabulary.thresholds import DEFAULT
+from llama_load.run_folder.vocabulary.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.tables import Table, columns, text_lines
 from llama_load.tables.numbers import NONE, percent, percent_of, short
 from llama_load.units import quantity

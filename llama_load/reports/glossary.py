@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.metrics.verdict_words import (
+from llama_load.run_folder.vocabulary.verdict_words import (
     BLURRED,
     CLIENT_BOUND,
     FAILED,

@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import Check
-from llama_load.metrics.thresholds import Threshold, ThresholdResult
-from llama_load.metrics.verdict_words import INCOMPLETE
+from llama_load.run_folder.vocabulary.thresholds import Threshold, ThresholdResult
+from llama_load.run_folder.vocabulary.verdict_words import INCOMPLETE
 
 if TYPE_CHECKING:
     from llama_load.analysis.results import Results

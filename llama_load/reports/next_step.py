@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.cpu_shares import cpu_shares
-from llama_load.metrics.percentiles import least_count
-from llama_load.metrics.verdict_words import (
+from llama_load.run_folder import Manifest
+from llama_load.run_folder.arithmetic.percentiles import least_count
+from llama_load.run_folder.vocabulary.verdict_words import (
     BLURRED,
     CLIENT_BOUND,
     FAILED,
     INCOMPLETE,
     NOT_COMPARABLE,
 )
-from llama_load.run_folder import Manifest
 from llama_load.units import quantity
 
 # Stages suggested to see how a server scales: powers of two up to twice the load of the run, at

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from llama_load.languages import Translate
-from llama_load.metrics.latencies import predict_per_s, prompt_per_s, tokens_per_s
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.latencies import (
+    predict_per_s,
+    prompt_per_s,
+    tokens_per_s,
+)
 from llama_load.tables import LEFT, Cell, Column, Row, Table, figure
 
 COLUMNS = (

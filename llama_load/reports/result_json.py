@@ -22,12 +22,9 @@ from llama_load.analysis.keys import (
 from llama_load.analysis.results import Results
 from llama_load.metrics.check import Check
 from llama_load.metrics.client_server import SidePair
-from llama_load.metrics.definitions import DETAILS, of_group
-from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.observed.other_requests import OtherRequests
 from llama_load.observed.records import Records
@@ -35,6 +32,9 @@ from llama_load.reports.check_lines import statements_json
 from llama_load.reports.sentences import sentences
 from llama_load.reports.telemetry_section import telemetry_json
 from llama_load.result_schemas import VERSIONS
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import DETAILS, of_group
+from llama_load.run_folder.vocabulary.thresholds import ThresholdResult
 from llama_load.topics import topics
 from llama_load.units import plain_number
 

@@ -13,12 +13,12 @@ from llama_load.foreign_text import printable
 from llama_load.languages import Translate
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.knee import carried
-from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.small_print import small_print
-from llama_load.metrics.verdict_words import VALID
 from llama_load.reports.about_run import server_parts
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
+from llama_load.run_folder.vocabulary.slo import parse_slo
+from llama_load.run_folder.vocabulary.verdict_words import VALID
 from llama_load.tables.numbers import percent
 
 MOST_WHY = 160

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from llama_load.image_package import need_pillow
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.reports.shared_sentences import (
     certain,
     duration,
@@ -25,6 +24,7 @@ from llama_load.reports.shared_sentences import (
     load_sentence,
     server_sentence,
 )
+from llama_load.run_folder.vocabulary.verdict_words import FAILED, INCOMPLETE, VALID
 from llama_load.tables.numbers import short
 
 # Pixels: the size that sites show of a link, and the border.

@@ -22,11 +22,9 @@ from llama_load.analysis.results import Results
 from llama_load.analysis.run_summary import is_number
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.definitions import EVERY, FIGURES, of_group
 from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.metrics.level import Level, levels_of
 from llama_load.metrics.verdict import Verdict
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, WORDS
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.shared_sentences import (
     CLOSED_LOOP,
@@ -39,6 +37,8 @@ from llama_load.result_schemas import VERSIONS
 from llama_load.run_folder import TABLE, Manifest
 from llama_load.run_folder.probe_file import PROBES
 from llama_load.run_folder.telemetry_file import TELEMETRY
+from llama_load.run_folder.vocabulary.definitions import EVERY, FIGURES, of_group
+from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN, WORDS
 from llama_load.targets.apis import APIS
 from llama_load.targets.servers import KINDS
 from llama_load.version import __version__

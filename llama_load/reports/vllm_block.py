@@ -1,6 +1,6 @@
 """The block of `vllm bench serve` 0.33, line by line.
 
-From the figures and latencies in `llama_load.metrics.definitions`.
+From the figures and latencies in `llama_load.run_folder.vocabulary.definitions`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from llama_load.analysis.keys import configured_load, speculation_of
-from llama_load.metrics.definitions import (
+from llama_load.metrics.spoiled import SPOILED_MARK
+from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.reports.layout import WIDTH, headline, number, whole
+from llama_load.run_folder import Manifest
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import (
     BY_KEY,
     EVERY,
     FIGURE_BY_KEY,
@@ -17,12 +23,6 @@ from llama_load.metrics.definitions import (
     Latency,
     of_group,
 )
-from llama_load.metrics.percentiles import percentile_word
-from llama_load.metrics.spoiled import SPOILED_MARK
-from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.summary import Summary, shown_latencies
-from llama_load.reports.layout import WIDTH, headline, number, whole
-from llama_load.run_folder import Manifest
 from llama_load.tables.numbers import count
 
 TOO_FEW = "*"

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.slo import Slo
 from llama_load.observed.record import OK, UNFINISHED
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.watcher import RunUnderWay, Watcher, report_end
 from llama_load.run_folder import RunWriter
+from llama_load.run_folder.vocabulary.definitions import BY_KEY
+from llama_load.run_folder.vocabulary.slo import Slo
 
 
 class EndBelowWatcher(Watcher):
@@ -63,7 +63,7 @@ class EndBelowWatcher(Watcher):
 
     def _misses(self, record: dict[str, Any]) -> bool:
         """A failed request misses; a latency that a request does not have (TPOT of one token) is
-        met, as in `metrics.slo`."""
+        met, as in `run_folder.vocabulary.slo`."""
         if record["warmup"] or record["status"] in UNFINISHED:
             return False
         if record["status"] != OK:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from llama_load.metrics.abort import LATENCIES, RunningFigures
-from llama_load.metrics.thresholds import Threshold
 from llama_load.observed.record import CANCELLED, UNFINISHED
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import Aborted
+from llama_load.run_folder.vocabulary.abort import LATENCIES, RunningFigures
+from llama_load.run_folder.vocabulary.thresholds import Threshold
 
 # A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this
 # long after the run time.

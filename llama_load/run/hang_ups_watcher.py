@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.metrics.freeing_times import Look, Spans, freeing_times
 from llama_load.observed.hang_up_check import FreeingTimes, HangUpCheck
 from llama_load.observed.record import ABORTED
 from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay
 from llama_load.run_folder import RunWriter
+from llama_load.run_folder.arithmetic.freeing_times import Look, Spans, freeing_times
 from llama_load.targets.target import Target
 from llama_load.targets.work_counts import WorkCount, is_healthy, working_on
 from llama_load.units import NS_PER_S

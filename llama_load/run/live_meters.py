@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from llama_load.metrics.gpu_identity import Place, distinct
-from llama_load.metrics.server_identity import INFO, OF_PROCESSES, repeating
+from llama_load.observed.gpu_identity import Place, distinct
+from llama_load.observed.server_identity import INFO, OF_PROCESSES, repeating
 from llama_load.observed.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
 from llama_load.targets.servers import METRICS

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.metrics.until import E2EL, Look, Requests, Until, UntilRule
 from llama_load.observed.record import OK
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.end_watchers import JUDGE_EVERY_S
@@ -17,6 +16,13 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.watcher import LoopWatcher, RunUnderWay, report_end
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import UntilEnd
+from llama_load.run_folder.vocabulary.until import (
+    E2EL,
+    Look,
+    Requests,
+    Until,
+    UntilRule,
+)
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 from llama_load.languages import Translate, Translator
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.probe_figures import ProbeFigures
-from llama_load.metrics.slo import Slo
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.verdict import Verdict
 from llama_load.observed.records import Records
 from llama_load.run_folder import Run
+from llama_load.run_folder.vocabulary.slo import Slo
 from llama_load.tables import Table
 
 F = TypeVar("F")

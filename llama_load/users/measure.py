@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from llama_load.foreign_text import printable, redacted
-from llama_load.metrics import latencies as metric
 from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
+from llama_load.run_folder.arithmetic import latencies as metric
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from llama_load.metrics.token_span import (
+from llama_load.run_folder.arithmetic.token_span import (
     BY_LENGTH,
     AnswerCounts,
     all_in_events,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llama_load.analysis.run_summary import SummaryCheck
-from llama_load.metrics.verdict_words import VALID
+from llama_load.run_folder.vocabulary.verdict_words import VALID
 from llama_load.web.run_files import RunFiles
 from llama_load.web.run_list_page import ListedRun, listed_runs
 from llama_load.web.run_view import summary_in

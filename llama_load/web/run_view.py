@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from llama_load.analysis.run_summary import SUMMARY, RunSummary, summary_of
 from llama_load.foreign_text import printable
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN, FAILED, INCOMPLETE, VALID
 from llama_load.run_folder import MANIFEST
+from llama_load.run_folder.vocabulary.verdict_words import (
+    AS_FAR_AS_SEEN,
+    FAILED,
+    INCOMPLETE,
+    VALID,
+)
 from llama_load.web.run_files import RunFiles
 
 # A style for each kind of verdict.

@@ -14,7 +14,7 @@ from llama_load.comparison.change_intervals import (
     holm,
     ratio_of,
 )
-from llama_load.metrics.student_t import t_quantile, t_tail
+from llama_load.run_folder.arithmetic.student_t import t_quantile, t_tail
 
 
 # Two-sided 5 % points from the tables of any textbook; 4.5 degrees between those of 4 (2.776) and 5

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check import limited
 from llama_load.metrics.knee import Carried, carried, knee, power
-from llama_load.metrics.slo import Slo
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import summarize
+from llama_load.run_folder.vocabulary.bound import Bound
+from llama_load.run_folder.vocabulary.slo import Slo
 from tests.make_records import failed, record, table
 
 

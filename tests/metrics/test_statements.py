@@ -13,8 +13,14 @@ from llama_load.metrics.spoiled import (
     spoiled_keys,
 )
 from llama_load.metrics.statements import arranged, remarks
-from llama_load.metrics.verdict_words import ASKED, COUNTED, SAME, SEEN, STATEMENTS
 from llama_load.reports.check_lines import check_lines, statements_json
+from llama_load.run_folder.vocabulary.verdict_words import (
+    ASKED,
+    COUNTED,
+    SAME,
+    SEEN,
+    STATEMENTS,
+)
 
 WORDS = ("mean", "median", "std", "p99")
 CHECKS = [

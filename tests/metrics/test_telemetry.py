@@ -10,9 +10,9 @@ import pytest
 from pytest import approx
 
 from llama_load.analysis.telemetry_analysis import logged_mib
-from llama_load.metrics.gpu_identity import gpus_in_use
 from llama_load.metrics.measured_telemetry import Measured
 from llama_load.metrics.telemetry_figures import FIGURES, telemetry_figures
+from llama_load.observed.gpu_identity import gpus_in_use
 from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.observed.window import Window

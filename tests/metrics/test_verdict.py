@@ -16,7 +16,6 @@ from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.small_print import small_print
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
-from llama_load.metrics.verdict_words import STATEMENTS
 from llama_load.observed.losses import LostWorker
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_counters import ServerCounters
@@ -24,6 +23,7 @@ from llama_load.observed.server_description import NO_ANSWER
 from llama_load.observed.speculation import Speculation
 from llama_load.observed.worker_health import WorkerHealth, within
 from llama_load.reports.check_lines import check_lines
+from llama_load.run_folder.vocabulary.verdict_words import STATEMENTS
 from tests.make_records import MS, failed, record, table
 
 WELL = WorkerHealth("local", 1.0, 2.0, 0.2)

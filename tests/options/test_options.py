@@ -9,13 +9,13 @@ import pytest
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
-from llama_load.metrics.slo import Slo
 from llama_load.options.flags import FLAGS
 from llama_load.options.locust_flags import with_first_load
 from llama_load.options.options import read_options
 from llama_load.options.others_flags import SYNONYMS, in_our_words
 from llama_load.options.secret_flags import redact_command, redact_options
 from llama_load.preflight.make_manifest import _typed_command
+from llama_load.run_folder.vocabulary.slo import Slo
 from llama_load.terminal import STARTED_AS
 
 

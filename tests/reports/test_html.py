@@ -19,7 +19,6 @@ import pytest
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.languages import CHINESE, IN_ENGLISH
-from llama_load.metrics.definitions import EVERY, TTFT, of_group
 from llama_load.metrics.ecdf import ecdf
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.time_parts import KEYS, PARTS
@@ -46,6 +45,7 @@ from llama_load.reports.html.time_bars import COLOURS
 from llama_load.reports.translations import chinese_words, translator
 from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.run_folder import Manifest, PreflightRow, Run, StageRecord
+from llama_load.run_folder.vocabulary.definitions import EVERY, TTFT, of_group
 from llama_load.topics import Topic, topics
 from tests.conftest import REPOSITORY
 from tests.make_records import MS, failed, manifest, record, table

@@ -16,12 +16,10 @@ from llama_load.analysis.run_summary import read_summary, summary_of
 from llama_load.comparison.foreign_results import run_of as run_of_result
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.definitions import LATENCIES
 from llama_load.metrics.level import levels_of
 from llama_load.metrics.spoiled import OF_MISSING_STAGES, are_whole
 from llama_load.metrics.statements import arranged
 from llama_load.metrics.verdict import Verdict
-from llama_load.metrics.verdict_words import BLURRED
 from llama_load.observed.record import RequestRecord
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_lines
@@ -35,6 +33,8 @@ from llama_load.reports.run_list import run_row
 from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.reports.write import markdown, write_reports
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.run_folder.vocabulary.definitions import LATENCIES
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED
 from llama_load.web.run_files import RunFiles
 from llama_load.web.run_view import GOOD, run_view
 from tests.make_records import MS, manifest, record, table

@@ -19,8 +19,8 @@ from llama_load.cli.parser import Parser, split_dashes
 from llama_load.cli.run_command import split_run_words
 from llama_load.failure_kind import FailureKind
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.verdict_words import WORDS
 from llama_load.options.flags import FLAGS, grouped
+from llama_load.run_folder.vocabulary.verdict_words import WORDS
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, limits_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment, run_program

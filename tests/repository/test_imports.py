@@ -62,7 +62,7 @@ OF_OTHER_JOBS = (
     "llama_load.reports.exports.",
 )
 # Of 730 today: 491 with report.html.
-MOST_MODULES = 500
+MOST_MODULES = 506
 
 PAGE = """
 import sys

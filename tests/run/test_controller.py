@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from llama_load.load.segments import LoadModel
-from llama_load.metrics.abort import parse_abort
-from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.until import parse_until
 from llama_load.observed.record import to_batch
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.server_description import ServerDescription
@@ -31,6 +28,9 @@ from llama_load.run.server_facts import CountersWatcher
 from llama_load.run.servers_watcher import ServersWatcher
 from llama_load.run.until_watcher import UntilWatcher
 from llama_load.run.watcher import Watcher
+from llama_load.run_folder.vocabulary.abort import parse_abort
+from llama_load.run_folder.vocabulary.slo import parse_slo
+from llama_load.run_folder.vocabulary.until import parse_until
 from tests.make_records import failed, record
 from tests.virtual_run import VirtualRun, staged
 

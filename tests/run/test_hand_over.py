@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.rates import peak_in_flight
-from llama_load.metrics.slo import parse_slo
 from llama_load.observed.record import CANCELLED, to_batch
 from llama_load.run.end_below_watcher import EndBelowWatcher
+from llama_load.run_folder.vocabulary.slo import parse_slo
 from tests.conftest import Finished, Simulated
 from tests.make_records import failed, record
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.metrics.until import parse_until
 from llama_load.observed.record import to_batch
 from llama_load.run.until_watcher import UntilWatcher
+from llama_load.run_folder.vocabulary.until import parse_until
 from tests.conftest import Finished, Simulated
 from tests.make_records import record
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.verdict_words import VALID
+from llama_load.run_folder.vocabulary.verdict_words import VALID
 from tests.search.case import Case, Change
 from tests.search.changes import CHANGES
 from tests.search.draw import drawn

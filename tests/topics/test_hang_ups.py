@@ -10,13 +10,13 @@ import pytest
 
 from llama_load.metrics.checks.hang_ups_felt import censored, slots_freed
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.freeing_times import Look, Spans, freeing_times
 from llama_load.metrics.summary import summarize
 from llama_load.observed.hang_up_check import FreeingTimes, HangUpCheck
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.records import Records
 from llama_load.run.hang_ups_watcher import IDLE_EVERY_S, IDLE_WITHIN_S, HangUpsWatcher
 from llama_load.run.run_clock import RunClock
+from llama_load.run_folder.arithmetic.freeing_times import Look, Spans, freeing_times
 from llama_load.targets.work_counts import WorkCount
 from llama_load.topics.hang_ups.hang_up_figures import hang_up_figures
 from tests.make_records import MS, record, table

@@ -12,7 +12,7 @@ import gevent
 import pytest
 import trustme
 
-from llama_load.metrics.latencies import own_delay_ms
+from llama_load.run_folder.arithmetic.latencies import own_delay_ms
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange

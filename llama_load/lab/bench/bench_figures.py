@@ -21,8 +21,8 @@ from llama_load.lab.bench.bench_runs import (
     BenchRun,
     test_name,
 )
-from llama_load.metrics.student_t import t_quantile
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.student_t import t_quantile
 from llama_load.units import NS_PER_S
 
 # A prompt of whose depth a part was computed again: it was not cached.

@@ -22,8 +22,8 @@ from llama_load.lab.sweep.plan import Load, Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.sweep.short_form import plan_document
-from llama_load.metrics.verdict_words import VALID
 from llama_load.run_folder import load_run
+from llama_load.run_folder.vocabulary.verdict_words import VALID
 from llama_load.units import NS_PER_S
 
 SYNTHETIC = "synthetic"

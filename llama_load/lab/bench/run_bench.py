@@ -51,7 +51,7 @@ from llama_load.lab.bench.served import served, share_met
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.metrics.verdict_words import VALID, WORDS
+from llama_load.run_folder.vocabulary.verdict_words import VALID, WORDS
 from llama_load.tables.numbers import duration
 from llama_load.units import quantity
 from llama_load.version import __version__

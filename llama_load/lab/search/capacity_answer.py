@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
 from llama_load.lab.search.state import SearchSettings
-from llama_load.metrics.verdict_words import NOT_COMPARABLE
+from llama_load.run_folder.vocabulary.verdict_words import NOT_COMPARABLE
 from llama_load.targets.servers import kind_named
 
 # Why an objective limits the load, by its metric.

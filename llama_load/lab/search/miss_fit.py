@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.student_t import t_quantile
+from llama_load.run_folder.arithmetic.student_t import t_quantile
 
 CONFIDENCE = 0.95
 STEPS = 50

@@ -38,14 +38,14 @@ from llama_load.lab.sweep.folder import DONE, Ended, SweepFolder
 from llama_load.lab.sweep.locustfile_flags import merged
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.metrics.verdict_words import (
+from llama_load.options.objectives import judge
+from llama_load.run_folder import load_run
+from llama_load.run_folder.manifest import Manifest
+from llama_load.run_folder.vocabulary.verdict_words import (
     CLIENT_BOUND,
     FAILED,
     INCOMPLETE,
 )
-from llama_load.options.objectives import judge
-from llama_load.run_folder import load_run
-from llama_load.run_folder.manifest import Manifest
 from llama_load.units import quantity
 
 # A probe with one of these words says nothing of the server's limit.

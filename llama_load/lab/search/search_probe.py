@@ -15,7 +15,7 @@ from llama_load.lab.search.isotonic import error_of
 from llama_load.load.segments import FILLING
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.statistics import share_interval
-from llama_load.metrics.until import t_of_batches
+from llama_load.run_folder.vocabulary.until import t_of_batches
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.
 BATCHES = 10

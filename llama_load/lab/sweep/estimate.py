@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from llama_load.metrics.statistics import CONFIDENCE
-from llama_load.metrics.student_t import t_quantile
+from llama_load.run_folder.arithmetic.student_t import t_quantile
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from llama_load.lab.sweep.shapes import (
 )
 from llama_load.languages import LANGUAGES
 from llama_load.metrics.carried_share import CARRIED_SHARE
-from llama_load.metrics.slo import parse_slo
+from llama_load.run_folder.vocabulary.slo import parse_slo
 from llama_load.targets.servers import STARTS, ServerStart
 
 MOST_REPEATS = 1000

@@ -18,7 +18,7 @@ from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.values import FACTS
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE
+from llama_load.run_folder.vocabulary.verdict_words import FAILED, INCOMPLETE
 from llama_load.units import quantity
 
 # Of the server alone: they do not depend on a load.

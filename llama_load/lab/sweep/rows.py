@@ -28,10 +28,14 @@ from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.rates_of_tests import rates_of_test
 from llama_load.lab.sweep.server_spec import argument, words_of
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
-from llama_load.metrics.verdict_words import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import RequestRow, request_rows
 from llama_load.run_folder import load_run
+from llama_load.run_folder.vocabulary.verdict_words import (
+    FAILED,
+    INCOMPLETE,
+    NOT_COMPARABLE,
+)
 
 MOST_SUMMARY_BYTES = 64 << 20
 SEARCH_JSON = "search.json"

@@ -30,7 +30,7 @@ from llama_load.lab.sweep.run_cell import CellRun, LocustRuns
 from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.machine import NAME as OTHERS
-from llama_load.metrics.verdict_words import CLIENT_BOUND
+from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND
 
 LAST_WORDS = 2  # lines of a server's log in a reason
 SHARED_MACHINE = "LLAMA_LOAD_SHARED_MACHINE"

@@ -18,9 +18,9 @@ from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.ranking import OF_SERVERS, row_name, side_of
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.values import BY_GPU, OF_REQUESTS, describe
-from llama_load.metrics.verdict_words import BLURRED, CLIENT_BOUND, VALID
 from llama_load.observed.record import OK
 from llama_load.reports.request_table import RequestRow
+from llama_load.run_folder.vocabulary.verdict_words import BLURRED, CLIENT_BOUND, VALID
 from llama_load.units import quantity
 
 NO_REQUESTS = "no request succeeded, or there were over 64"

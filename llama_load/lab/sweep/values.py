@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from llama_load.errors import did_you_mean
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.languages import CHINESE
-from llama_load.metrics.threshold_keys import threshold_keys
+from llama_load.run_folder.vocabulary.threshold_keys import threshold_keys
 
 HIGHER = "max"
 LOWER = "min"

@@ -21,7 +21,7 @@ from llama_load.comparison.change_intervals import (
     LEAST_SPREAD,
     holm,
 )
-from llama_load.metrics.student_t import t_quantile, t_tail
+from llama_load.run_folder.arithmetic.student_t import t_quantile, t_tail
 
 LEAST_BLOCKS = 3
 MOST_BLOCKS = 8

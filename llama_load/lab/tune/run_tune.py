@@ -42,7 +42,11 @@ from llama_load.lab.tune.tune_stages import (
     stages_of,
     with_users,
 )
-from llama_load.metrics.verdict_words import CLIENT_BOUND, FAILED, INCOMPLETE
+from llama_load.run_folder.vocabulary.verdict_words import (
+    CLIENT_BOUND,
+    FAILED,
+    INCOMPLETE,
+)
 from llama_load.serving.commands import with_model
 from llama_load.tables import (
     LEFT,

@@ -15,8 +15,8 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.first_gaps import first_gaps, usual_place
 from llama_load.metrics.own_times import own_times
 from llama_load.metrics.short_answers import short_alike
-from llama_load.metrics.token_span import counts_of
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.token_span import counts_of
 from llama_load.targets.answer_end import NO_REASON
 from llama_load.targets.answer_form import FREE
 from llama_load.units import quantity

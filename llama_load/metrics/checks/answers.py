@@ -13,7 +13,6 @@ from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.checks.client import reads_are_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.interruption import moved_at_the_end
-from llama_load.metrics.percentiles import is_enough, least_count
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.spoiled import E2EL, TPOT, TTFT
 from llama_load.metrics.statistics import describe
@@ -21,6 +20,7 @@ from llama_load.metrics.together import Together, together
 from llama_load.metrics.token_counts import came_whole
 from llama_load.metrics.token_counts import tokens_per_event as tokens_per_event_of
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.percentiles import is_enough, least_count
 from llama_load.units import NS_PER_MS, quantity
 
 # The Server header of LLM servers; any other name is a proxy's.
@@ -240,7 +240,7 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """Tokens per stream event, without those that have none (see `metrics.token_span`). Evidence:
+    """Tokens per stream event, without those that have none (see `run_folder.arithmetic.token_span`). Evidence:
     the server's token counts and the events. Counts: no error."""
     ok = evidence.records.ok()
     tokens = ok.numbers("output_tokens")

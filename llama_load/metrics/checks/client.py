@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.percentiles import is_enough
 from llama_load.metrics.spoiled import RATES
 from llama_load.metrics.statistics import known
+from llama_load.run_folder.arithmetic.percentiles import is_enough
+from llama_load.run_folder.vocabulary.bound import Bound
 from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).

@@ -19,8 +19,8 @@ from llama_load.metrics.text_density import (
     shortage_of_turns,
 )
 from llama_load.metrics.token_counts import CALL_TOKENS, MOVES_COUNTS, has_timings
-from llama_load.metrics.token_span import is_call
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.token_span import is_call
 from llama_load.units import quantity
 
 # The formula of vLLM's bench gives another TPOT than the tokens between the events from this share
@@ -88,7 +88,7 @@ def tpot_known(evidence: Evidence) -> Iterator[Check]:
     which TPOT divides by.
 
     Evidence: the counts, events and texts of the answers, and the server's own time per token (see
-    `metrics.token_span`). Bounds: no statistics, but for tool calls, whose markup is known with
+    `run_folder.arithmetic.token_span`). Bounds: no statistics, but for tool calls, whose markup is known with
     97.5 %."""
     bounds = evidence.tpot_bounds
     if bounds is None:

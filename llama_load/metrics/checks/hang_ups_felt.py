@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.checks.load_kept import cut_check
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.freeing_times import LATE_MS
 from llama_load.observed.hang_up_check import HangUpCheck
+from llama_load.run_folder.arithmetic.freeing_times import LATE_MS
 from llama_load.units import quantity
 
 # Who hangs up after a time hangs up on slow requests: where more than this share did, the answered

@@ -17,9 +17,9 @@ from llama_load.metrics.replica_speed import (
     replica_difference,
     replica_lengths,
 )
-from llama_load.metrics.token_span import counts_of, tokens_between
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.run_folder.arithmetic.token_span import counts_of, tokens_between
 from llama_load.targets.answer_form import FREE
 from llama_load.targets.apis import NOT_CACHED
 from llama_load.units import NS_PER_MS, quantity

@@ -16,8 +16,8 @@ from llama_load.metrics.first_gaps import EARLY_BY_GAP, sampled
 from llama_load.metrics.last_gaps import last_gaps
 from llama_load.metrics.own_times import LEAST_ANSWERS, own_times
 from llama_load.metrics.spoiled import E2EL, ITL, RATES, TPOT, TTFT, UPPER
-from llama_load.metrics.token_span import counts_of
 from llama_load.observed.records import Records
+from llama_load.run_folder.arithmetic.token_span import counts_of
 from llama_load.units import NS_PER_MS, quantity
 
 HELD = "held_back_ratio"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llama_load.languages import ENGLISH, LANGUAGES
-from llama_load.metrics.definitions import OBJECTIVE_KEYS, SECTION_KEYS
-from llama_load.metrics.thresholds import DEFAULT, GROUPS
 from llama_load.options.flag import ADVANCED, LIMITS, Flag, Kind, Role
+from llama_load.run_folder.vocabulary.definitions import OBJECTIVE_KEYS, SECTION_KEYS
+from llama_load.run_folder.vocabulary.thresholds import DEFAULT, GROUPS
 from llama_load.wire.request import Timeouts
 
 CANCEL = "cancel"

@@ -25,7 +25,6 @@ from llama_load.comparison.reasons import RATES, Reason
 from llama_load.comparison.side import Side
 from llama_load.foreign_text import printable
 from llama_load.languages import ENGLISH
-from llama_load.metrics.definitions import EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.level import Level
 from llama_load.metrics.statistics import describe
@@ -49,6 +48,7 @@ from llama_load.reports.html.charts_levels import level_charts
 from llama_load.reports.html.page import rendered
 from llama_load.reports.html.plot import Model, range_of, source, span
 from llama_load.reports.translations import translator
+from llama_load.run_folder.vocabulary.definitions import EVERY, Latency, of_group
 from llama_load.tables import Table
 from llama_load.tables.numbers import change as percent_change
 from llama_load.tables.numbers import milliseconds

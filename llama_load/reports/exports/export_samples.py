@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import numpy as np
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.summary import distribution
 from llama_load.observed.records import Records
+from llama_load.run_folder.vocabulary.definitions import BY_KEY
 from llama_load.units import NS_PER_S
 
 PERCENTILES = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)

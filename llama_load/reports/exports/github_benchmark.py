@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.definitions import EVERY, of_group
-from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.statistics import Distribution
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import EVERY, of_group
 
 # Rates: attribute of the summary, name, unit.
 _RATES = (

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.languages import Translate
-from llama_load.metrics.definitions import BY_KEY, Latency
 from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.statistics import Distribution
 from llama_load.observed.records import Records
@@ -32,6 +31,7 @@ from llama_load.reports.html.charts import (
     series_colours,
 )
 from llama_load.reports.html.plot import Model, range_of, source, span
+from llama_load.run_folder.vocabulary.definitions import BY_KEY, Latency
 from llama_load.tables.numbers import milliseconds
 
 # Dots of a chart: of more requests evenly spaced ones are drawn.

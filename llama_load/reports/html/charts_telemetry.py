@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from llama_load.foreign_text import printable
 from llama_load.languages import Translate
-from llama_load.metrics.gpu_identity import gpus_in_use, vram_series
-from llama_load.metrics.server_identity import series_of_servers
+from llama_load.observed.gpu_identity import gpus_in_use, vram_series
+from llama_load.observed.server_identity import series_of_servers
 from llama_load.observed.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.html.chart_series import TimeAxis, at_most

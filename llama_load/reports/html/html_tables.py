@@ -12,9 +12,7 @@ from llama_load.analysis.keys import GOODPUT, flat_result, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.languages import Translate
-from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
-from llama_load.metrics.percentiles import is_enough, least_count
 from llama_load.metrics.spoiled import RATES, SPOILED_MARK
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
@@ -22,7 +20,14 @@ from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
 from llama_load.reports.stage_table import stage_name
 from llama_load.run_folder import TABLE, Manifest
+from llama_load.run_folder.arithmetic.percentiles import is_enough, least_count
 from llama_load.run_folder.probe_file import PROBES
+from llama_load.run_folder.vocabulary.definitions import (
+    BY_KEY,
+    EVERY,
+    Latency,
+    of_group,
+)
 from llama_load.tables import Table, columns
 from llama_load.tables.numbers import NONE, brief, milliseconds
 

@@ -18,12 +18,10 @@ import msgspec
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.languages import Translator
-from llama_load.metrics.definitions import EVERY, TTFT, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.level import levels_of
 from llama_load.metrics.small_print import unseen_flaws
 from llama_load.metrics.statements import arranged, remarks
-from llama_load.metrics.verdict_words import AS_FAR_AS_SEEN
 from llama_load.observed.records import Records
 from llama_load.reports.check_lines import preflight_table
 from llama_load.reports.failure_lines import failure_table
@@ -64,6 +62,8 @@ from llama_load.reports.telemetry_section import gpu_table, telemetry_table
 from llama_load.reports.template_cache import template_cache
 from llama_load.reports.titles import title_of, when
 from llama_load.reports.translations import translator
+from llama_load.run_folder.vocabulary.definitions import EVERY, TTFT, Latency, of_group
+from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN
 from llama_load.tables import Table, html_table
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.languages import Translate
-from llama_load.metrics.percentiles import least_count, percentile_word
 from llama_load.metrics.probe_figures import PERCENTILES, ProbeFigures, ProbeSample
 from llama_load.metrics.statistics import Distribution
+from llama_load.run_folder.arithmetic.percentiles import least_count, percentile_word
 from llama_load.tables import LEFT, Cell, Column, Row, Table, figure
 from llama_load.tables.numbers import NONE, percent
 from llama_load.units import quantity

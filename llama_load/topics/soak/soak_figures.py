@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llama_load.metrics.checks.same import observed
-from llama_load.metrics.gpu_identity import vram_series
-from llama_load.metrics.server_identity import series_of_servers
+from llama_load.observed.gpu_identity import vram_series
+from llama_load.observed.server_identity import series_of_servers
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.topics.soak.drift import Soak, soak
 from llama_load.topics.topic import TopicInput

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from llama_load.languages import Translate
-from llama_load.metrics.definitions import EVERY, of_group
-from llama_load.metrics.percentiles import percentile_word
 from llama_load.metrics.summary import Summary
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import EVERY, of_group
 from llama_load.tables import Cell, Table, columns, figure
 from llama_load.topics.steady.steady_figures import SteadyFigures
 from llama_load.topics.steady.steady_part import NONE

@@ -61,7 +61,7 @@ def tpot_ms(
     These are the output tokens - 1, as in vLLM's formula (benchmarks/serve.py, calculate_metrics),
     where the stream brings all of them: first token at 50 ms, last at 250 ms, 11 tokens: 20.0.
     Tokens that came at other times are left out: hidden reasoning and blanks before the first
-    event, all of the first event, the end token (see `metrics.token_span`). None below two events,
+    event, all of the first event, the end token (see `run_folder.arithmetic.token_span`). None below two events,
     and where the time after the first event does not cover most tokens: 60 tokens in one event:
     None, not 0.0.
     """

@@ -1,7 +1,7 @@
 """The table of metrics: the name of each, where it is computed, and where it is shown.
 
 Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new
-latency needs a column in `llama_load.observed.record`, a function in `llama_load.metrics.latencies`
+latency needs a column in `llama_load.observed.record`, a function in `llama_load.run_folder.arithmetic.latencies`
 and a row in `LATENCIES`.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from llama_load.metrics import latencies
+from llama_load.run_folder.arithmetic import latencies
 
 if TYPE_CHECKING:  # help texts need this table without numpy
     import numpy as np
@@ -37,7 +37,7 @@ LOWER = "lower"
 class Latency:
     """A latency of a request, in ms; a run has its distribution.
 
-    The function KEY_ms of `metrics.latencies` computes it, with formula and source in its
+    The function KEY_ms of `run_folder.arithmetic.latencies` computes it, with formula and source in its
     docstring.
     """
 
@@ -62,7 +62,7 @@ class Latency:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function of `metrics.latencies` that computes it."""
+        """The function of `run_folder.arithmetic.latencies` that computes it."""
         function: Callable[..., Any] = getattr(latencies, f"{self.key}_ms")
         return function
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.definitions import BY_KEY, OBJECTIVE_KEYS
 from llama_load.observed.records import Records
+from llama_load.run_folder.vocabulary.definitions import BY_KEY, OBJECTIVE_KEYS
 
 
 @dataclass(frozen=True, slots=True)

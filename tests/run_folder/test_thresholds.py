@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.foreign_text import printable
-from llama_load.metrics.bound import Bound
 from llama_load.metrics.check import Check
-from llama_load.metrics.thresholds import (
-    GROUPS,
-    ThresholdResult,
-    evaluate,
-    parse_threshold,
-)
 from llama_load.metrics.verdict import Verdict
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.reports.block import block
@@ -33,6 +26,13 @@ from llama_load.reports.junit import COMPLETE, junit
 from llama_load.reports.result_json import result_json
 from llama_load.reports.write import markdown
 from llama_load.run_folder import Run
+from llama_load.run_folder.vocabulary.bound import Bound
+from llama_load.run_folder.vocabulary.thresholds import (
+    GROUPS,
+    ThresholdResult,
+    evaluate,
+    parse_threshold,
+)
 from tests.make_records import manifest, record, table
 
 ANYTHING = st.text(st.characters(exclude_categories=()))  # lone surrogates, too

@@ -15,14 +15,14 @@ from copy import deepcopy
 
 import numpy as np
 
-from llama_load.metrics.percentiles import least_count
-from llama_load.metrics.thresholds import (
+from llama_load.observed.record import OK
+from llama_load.run_folder.arithmetic.percentiles import least_count
+from llama_load.run_folder.vocabulary.thresholds import (
     Threshold,
     ThresholdResult,
     evaluate,
     parse_threshold,
 )
-from llama_load.observed.record import OK
 
 LATENCIES = ("ttft", "tpot", "e2el")
 # One failure or one slow answer among few requests must not end a run.

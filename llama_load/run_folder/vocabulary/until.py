@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.in_flight import in_flight_at
-from llama_load.metrics.student_t import t_quantile
+from llama_load.run_folder.arithmetic.in_flight import in_flight_at
+from llama_load.run_folder.arithmetic.student_t import t_quantile
 
 FIRST_LOOK = 300
 GROWTH = 1.4

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.token_span import (
+from llama_load.observed.record import RequestRecord
+from llama_load.run_folder.arithmetic.token_span import (
     AnswerCounts,
     all_in_events,
     end_tokens_counted,
     end_tokens_unknown,
     tokens_between,
 )
-from llama_load.observed.record import RequestRecord
 from tests.make_records import MS, record, table
 from tests.metrics.test_two_sources import answers, bad, of
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.percentiles import is_enough
 from llama_load.observed.hang_up_check import FreeingTimes
+from llama_load.run_folder.arithmetic.percentiles import is_enough
 from llama_load.units import NS_PER_MS, NS_PER_S
 
 # From the last byte of a request to its place in the server's queue: parsing and tokenizing; and

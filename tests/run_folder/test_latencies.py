@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_load.metrics import latencies as metric
 from llama_load.metrics.censoring import ProductLimit, cut_shift
 from llama_load.metrics.rates import (
     _peak_of_few,
@@ -20,15 +19,16 @@ from llama_load.metrics.rates import (
     peak_output_tok_per_s,
     token_times_ns,
 )
-from llama_load.metrics.slo import Slo, meets, parse_slo
 from llama_load.metrics.statistics import (
     describe,
     percentile_interval,
     quick_percentile,
 )
 from llama_load.metrics.summary import summarize
-from llama_load.metrics.thresholds import evaluate, parse_threshold
 from llama_load.observed.window import Window, window_of
+from llama_load.run_folder.arithmetic import latencies as metric
+from llama_load.run_folder.vocabulary.slo import Slo, meets, parse_slo
+from llama_load.run_folder.vocabulary.thresholds import evaluate, parse_threshold
 from tests.make_records import MS, failed, record, table
 
 

@@ -8,8 +8,8 @@ import pytest
 from pytest import approx
 
 from benchmarks.search import closed_queue, independent_runs, open_queue, until_runs
-from llama_load.metrics.in_flight import in_flight_at
-from llama_load.metrics.until import (
+from llama_load.run_folder.arithmetic.in_flight import in_flight_at
+from llama_load.run_folder.vocabulary.until import (
     Requests,
     UntilRule,
     batch_means,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from llama_load.metrics.abort import LEAST, RunningFigures, parse_abort
-from llama_load.metrics.thresholds import VERDICT, evaluate, parse_threshold
+from llama_load.run_folder.vocabulary.abort import LEAST, RunningFigures, parse_abort
+from llama_load.run_folder.vocabulary.thresholds import (
+    VERDICT,
+    evaluate,
+    parse_threshold,
+)
 
 
 def figures(ok: int = 0, failed: int = 0, ttft_ms: float = 10.0) -> RunningFigures:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.metrics.definitions import EVERY, FIGURES, SCHEDULED, of_group
-from llama_load.metrics.percentiles import percentile_word
+from llama_load.run_folder.arithmetic.percentiles import percentile_word
+from llama_load.run_folder.vocabulary.definitions import (
+    EVERY,
+    FIGURES,
+    SCHEDULED,
+    of_group,
+)
 
 
 def threshold_keys(percentiles: Sequence[float]) -> list[str]:

@@ -1,0 +1,1 @@
+"""The words of results and goals: names of figures, objectives, thresholds, precision, verdicts."""
