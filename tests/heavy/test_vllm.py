@@ -16,6 +16,7 @@ from llama_load.analysis.gather_evidence import cache_evidence
 from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.observed.window import window_of
+from llama_load.options.vllm_options import EARLIER, OPTIONS
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import Server
 from llama_load.targets.probe import Probe, ProbeSettings
@@ -58,6 +59,46 @@ def test_a_run_is_whole_and_counted_by_vllm(
     assert records.equals("connection_reused", True).sum() >= 32 - 8
     assert done.summary["llama_load"]["reopened_connections"] == 0
     assert "requests reused an open connection" in " ".join(done.out.split())
+
+
+# Prints the options of the benchmark's parser, with how many values they take.
+OPTIONS_OF_BENCH = """
+import json
+from vllm.benchmarks.serve import add_cli_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+parser = FlexibleArgumentParser(add_help=False)
+add_cli_args(parser)
+found = {}
+for action in parser._actions:
+    for name in action.option_strings:
+        several = "*" if action.nargs in ("*", "+") else "1"
+        found[name] = "" if action.nargs == 0 else several
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.real
+def test_each_option_of_its_benchmark_has_a_row(
+    vllm_python: Path, vllm_env: dict[str, str]
+) -> None:
+    """Catches options that the installed vLLM has and the table of the newest one lacks, and those
+    that take another number of values."""
+    done = subprocess.run(
+        [str(vllm_python), "-c", OPTIONS_OF_BENCH],
+        env=vllm_env,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    rows = {}
+    for name in found:
+        row = OPTIONS.get(EARLIER.get(name, name))
+        rows[name] = row and row.takes
+    assert len(found) > 80
+    assert found == rows
 
 
 def test_templated_lengths_are_exact(vllm: Server) -> None:
