@@ -331,7 +331,12 @@ def trace_rows(trace: Trace | None) -> list[PreflightRow]:
     if trace is None:
         return []
     rows = len(trace.arrivals) + trace.left_out.total()
-    reading = DataReading(left_out=trace.left_out, rows=rows, ignored=trace.ignored)
+    reading = DataReading(
+        left_out=trace.left_out,
+        rows=rows,
+        ignored=trace.ignored,
+        unread=trace.unread,
+    )
     return reading_rows(reading)
 
 

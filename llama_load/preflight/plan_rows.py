@@ -170,6 +170,9 @@ def reading_rows(reading: DataReading) -> list[PreflightRow]:
     if reading.ignored:
         text = f"fields that change no request: {', '.join(reading.ignored)}"
         rows.append(PreflightRow("not read", text))
+    if reading.unread:
+        text = f"left out by --columns: {', '.join(reading.unread)}"
+        rows.append(PreflightRow("not read", text, "note"))
     return rows
 
 

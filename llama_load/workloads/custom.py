@@ -144,6 +144,7 @@ class Custom:
             reading=DataReading(
                 left_out={LATER_TURNS: later_turns},
                 ignored=tuple(lines.fields.ignored),
+                unread=tuple(lines.fields.unread),
                 default_lengths=0 if request.sets_lengths else default_lengths,
             ),
         )

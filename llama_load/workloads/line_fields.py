@@ -65,7 +65,13 @@ _OTHER_READERS = {
         ("resourceSpans", "resource_spans", "requests"), "conversations.py"
     ),
     **dict.fromkeys(("hash_ids", "input_length"), "replay.py (--trace FILE)"),
+    **dict.fromkeys(("num_turns", "input_prompt_length"), "conversations.py"),
 }
+# Token ids of a file, which are not sent: only texts are.
+TOKEN_IDS = (
+    *("prompt_token_ids", "prompt_tokens_ids", "token_ids", "input_ids", "prompt_ids"),
+    *("input_token_ids", "tokens", "tokenized_prompt"),
+)
 
 # What changes how an answer is sampled: fields of a body that a line may have, alone or in
 # `sampling`.
@@ -153,6 +159,13 @@ _HARMLESS_IN_TRACES = (
     *("poor_man_session_id", "workload", "application", "end_time", "finish_time"),
     *("duration", "latency", "ttft", "e2e_latency", "status"),
 )
+# A turn of a session, of lengths or with its text.
+TURN: Mapping[str, Sequence[str]] = {
+    "id": ("session_id",),
+    "prompt": ("text_input", "text", "prompt"),
+    "delay": ("delay",),
+    **{name: TRACE[name] for name in ("at", INPUT_TOKENS, OUTPUT_TOKENS, "hash_ids")},
+}
 # What a key ends in where it names its unit.
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _UNIT_IN_NAME = re.compile(
@@ -174,6 +187,9 @@ def without_unit(name: str) -> tuple[str, str | None]:
     if unit.startswith("s"):
         unit = "s"
     return name[: found.start()], unit
+
+
+_FOLDED_IDS = frozenset(map(folded, TOKEN_IDS))
 
 
 class Fields:
@@ -200,7 +216,8 @@ class Fields:
                     f"--columns: {name!r} is nothing that is read; known are {', '.join(names)}"
                 )
             self._columns[our] = theirs
-        self.ignored: dict[str, None] = {}  # names that were seen and not read
+        self.ignored: dict[str, None] = {}  # names that change no request
+        self.unread: dict[str, None] = {}  # those that --columns leaves out
 
     def column(self, our: str) -> str | None:
         """What --columns says of it; None if it says nothing."""
@@ -243,7 +260,15 @@ class Fields:
                 raise UsageError(f"{where} has no {theirs!r} (--columns); it has {has}")
             if not is_empty(given[theirs]):
                 found[our] = given[theirs]
+        for key, value in given.items():
+            if key not in self._columns.values() and not is_empty(value):
+                self._leave(key)
         return found
+
+    def _leave(self, key: str) -> None:
+        is_harmless = folded(key) in self._harmless
+        names = self.ignored if is_harmless else self.unread
+        names.setdefault(printable(key, 60))
 
     def _one_of(
         self, given: Mapping[str, Any], our: str, one: str, other: str, where: str
@@ -262,6 +287,11 @@ class Fields:
         what = f"{where} has {printable(repr(key), 60)}, which is not understood"
         if key in _OTHER_READERS:
             return f"{where} has {key!r}: send the file with {_OTHER_READERS[key]}"
+        if folded(key) in _FOLDED_IDS:
+            return (
+                f"{where} has {key!r}: token ids of a file are not sent: decode them to a text, "
+                "or name the text beside them with --columns prompt=NAME"
+            )
         if not self._layout:
             return f"{what}; remove it or convert it to tool_calls"
         return (
@@ -279,6 +309,12 @@ def trace_fields(columns: Mapping[str, str] | None = None) -> Fields:
     """Of a row of a trace."""
     layout = "at=time,input_tokens=in,output_tokens=out"
     return Fields(TRACE, _HARMLESS_IN_TRACES, columns, layout)
+
+
+def session_fields(columns: Mapping[str, str] | None = None) -> Fields:
+    """Of a row that is a turn of a session."""
+    layout = "id=session_id,input_tokens=in,output_tokens=out"
+    return Fields(TURN, _ABOUT, columns, layout)
 
 
 def message_fields() -> Fields:

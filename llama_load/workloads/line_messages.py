@@ -26,6 +26,8 @@ from llama_load.workloads.line_fields import (
 
 # Of a message: its answer is not in the file, and comes before the next message.
 ASKS = "asks"
+# Lists of messages, of which a line has one.
+_LISTS = ("messages", "turns", "exchange")
 # The line's own texts, of which messages are made.
 _TEXTS = ("messages", "turns", "exchange", "prompt", "context", "system", "reply")
 
@@ -39,7 +41,9 @@ def read_line(given: Mapping[str, Any], where: str, fields: Fields) -> dict[str,
     if not messages:
         raise UsageError(_no_question(given, where))
     if images := line.pop("images", None):
-        messages[-1] = _with_images(messages[-1], images)
+        roles = [message.get("role") for message in messages]
+        first = roles.index(USER) if USER in roles else 0
+        messages[first] = _with_images(messages[first], images)
     kept = {name: value for name, value in line.items() if name not in _TEXTS}
     kept["messages"] = messages
     if OUTPUT_TOKENS in kept:
@@ -63,7 +67,14 @@ def _unwrapped(line: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(body, Mapping):
         raise UsageError(f"{where} has a body that is no object")
     inner = _unwrapped(line_fields().read(body, f"the body of {where}"), where)
+    for name in _TEXTS:
+        if name in line and name in inner and line[name] != inner[name]:
+            raise UsageError(_two_texts(where, f"{name} beside those of its body"))
     return {**line, **inner}
+
+
+def _two_texts(where: str, which: str) -> str:
+    return f"{where} has {which}: name what is to be sent with --columns, such as messages=messages"
 
 
 def _refuse_times(line: dict[str, Any], where: str) -> None:
@@ -87,8 +98,8 @@ def _messages_of(line: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     messages = _listed_messages(line, where)
     if not messages and isinstance(prompt, list):
         messages = _conversation(prompt, where)
-    elif messages and "prompt" in line:
-        _refuse_other_prompt(line["prompt"], messages, where)
+    elif messages and prompt is not None:
+        _refuse_other_prompt(prompt, messages, where)
     elif not messages and prompt is not None:
         if not isinstance(prompt, str):
             raise UsageError(f"{where} has a prompt that is no text")
@@ -113,14 +124,19 @@ def _messages_of(line: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 
 def _listed_messages(line: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """The messages of a line that has a list of them."""
-    if "messages" in line:
-        return _conversation(line["messages"], where)
-    turns = line.get("turns")
-    if isinstance(turns, list):
-        return list(_turns(turns, where))
-    if "exchange" in line:
-        return _conversation(line["exchange"], where)
-    return []
+    found = []
+    for name in _LISTS:
+        value = line.get(name)
+        if value is not None and (name != "turns" or isinstance(value, list)):
+            found.append(name)
+    if not found:
+        return []
+    if len(found) > 1:
+        raise UsageError(_two_texts(where, " and ".join(found)))
+    (name,) = found
+    if name == "turns":
+        return list(_turns(line[name], where))
+    return _conversation(line[name], where)
 
 
 def _conversation(given: Any, where: str) -> list[dict[str, Any]]:
@@ -203,10 +219,7 @@ def _refuse_other_prompt(
 ) -> None:
     """UltraChat has the first question beside the messages."""
     if all(message.get("content") != prompt for message in messages):
-        raise UsageError(
-            f"{where} has a prompt beside its messages: name what is to be sent with --columns, "
-            "such as messages=messages"
-        )
+        raise UsageError(_two_texts(where, "a prompt beside its messages"))
 
 
 def _no_question(given: Mapping[str, Any], where: str) -> str:

@@ -168,13 +168,14 @@ class DataReading:
     """What of a data set is not sent as it is there.
 
     `left_out` counts its rows by reason (among `rows`, where all of them are of one kind),
-    `ignored` are the names of fields that change no request, `default_lengths` the sent prompts
-    without a length of their own.
+    `ignored` are the names of fields that change no request, `unread` those that --columns leaves
+    out, `default_lengths` the sent prompts without a length of their own.
     """
 
     left_out: Mapping[str, int] = field(default_factory=dict)
     rows: int | None = None
     ignored: Sequence[str] = ()
+    unread: Sequence[str] = ()
     default_lengths: int = 0
 
 

@@ -99,7 +99,9 @@ class Conversations:
             replaced=left_out,
             shortened=sum(chat.missing > 0 for chat in chats),
             shared_tokens=file.shared_tokens,
-            reading=DataReading(ignored=file.ignored, left_out=file.left_out),
+            reading=DataReading(
+                ignored=file.ignored, unread=file.unread, left_out=file.left_out
+            ),
         )
 
 

@@ -53,6 +53,12 @@ MAX_TOTAL_TOKENS = 2048
 ROWS_AT_A_TIME = 4096
 COLUMNS = ("conversations", "messages", "conversation")
 LEAST_TURNS = 2
+# Of a line, under our names. What is not read of them is no part of a request (a count of turns,
+# the first question once more); tools are refused where they are used.
+_READ = (
+    *("id", "messages", "tools", "tool_choice", "category", "expect", "reply"),
+    *("prompt", "turns"),
+)
 FEW_TURNS = "with fewer than two turns"
 KEEP = "--keep-long-prompts sends them"
 LAYOUT = (
@@ -102,6 +108,14 @@ class _Reader:
     def entry(self, given: Mapping[str, Any], where: str) -> _Entry:
         """UsageError: another layout, or something that is not understood."""
         line = self.fields.read(given, where)
+        if isinstance(line.get("time"), str):
+            del line["time"]  # a date describes a line
+        for other in line:
+            if other not in _READ:
+                raise UsageError(
+                    f"{where} has {other}, which sharegpt_chat.py does not send: use "
+                    "locustfiles/conversations.py, or --columns messages=NAME to leave it out"
+                )
         try:
             turns = [
                 msgspec.convert(self._messages.read(turn, where), Turn)
@@ -341,7 +355,9 @@ class ShareGPT:
             shortened=sum(chat.missing > 0 for chat in chats),
             shared_tokens=writer.shared_tokens,
             reading=DataReading(
-                left_out=dict(left_out), ignored=tuple(source.reader.fields.ignored)
+                left_out=dict(left_out),
+                ignored=tuple(source.reader.fields.ignored),
+                unread=tuple(source.reader.fields.unread),
             ),
         )
 

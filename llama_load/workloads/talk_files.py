@@ -16,10 +16,18 @@ from msgspec import UNSET, UnsetType
 
 from llama_load.errors import UsageError
 from llama_load.workloads.huggingface import data_file
-from llama_load.workloads.line_fields import Fields, line_fields
+from llama_load.workloads.line_fields import Fields, line_fields, session_fields
 from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.otel_spans import talks_of_spans
 from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.session_rows import (
+    MOONCAKE_BLOCK,
+    TRIE_KEY,
+    Rows,
+    is_turn,
+    trie_sessions,
+    turn_sessions,
+)
 from llama_load.workloads.talks import Talk
 from llama_load.workloads.text_files import files_digest, folder_files
 from llama_load.workloads.tracelab import KEY as TRACELAB_KEY
@@ -31,6 +39,8 @@ SHAREGPT = "ShareGPT"
 OTEL = "OpenTelemetry spans"
 WEKA = "kv-cache-tester trace"
 TRACELAB = "TraceLab"
+TRIE = "trie"
+MOONCAKE = "Mooncake sessions"
 LAYOUT = (
     'a conversation: {"messages": [{"role", "content"}, …]} of OpenAI, {"conversations": '
     '[{"from", "value"}, …]} of ShareGPT, '
@@ -49,6 +59,7 @@ class TalkFile:
     layout: str
     talks: list[Talk]
     ignored: tuple[str, ...] = ()  # names of fields that change no request
+    unread: tuple[str, ...] = ()  # those that --columns leaves out
     left_out: Counter[str] = field(default_factory=Counter)  # by reason
 
     @property
@@ -77,14 +88,15 @@ def read_talks(source: Path | str, request: PlanRequest) -> TalkFile:
             f"the folder {path} contains no .json file; give a file or a folder of conversations"
         )
     files = [data_file(str(file), LAYOUT) for file in paths]
-    entries = chain.from_iterable(file.decoded(_ANYTHING) for file in files)
+    entries: Rows = chain.from_iterable(file.decoded(_ANYTHING) for file in files)
     first, where = next(files[0].decoded(_ANYTHING), ({}, str(path)))
-    fields = line_fields(request.traffic.columns)
-    layout, read = _reader(first, request, where, fields)
     left_out: Counter[str] = Counter()
+    columns = request.traffic.columns
+    fields = session_fields(columns) if is_turn(first) else line_fields(columns)
+    entries = _sessions(first, entries, fields, left_out)
+    layout, read = _reader(first, request, where, fields)
     talks: list[Talk] = []
-    is_tracelab = layout == TRACELAB
-    for entry, place in sessions(entries, left_out) if is_tracelab else entries:
+    for entry, place in entries:
         talks += read(entry, str(len(talks) + 1), place)
     if not talks:
         raise UsageError(f"the data set {path} contains no conversation")
@@ -95,8 +107,22 @@ def read_talks(source: Path | str, request: PlanRequest) -> TalkFile:
         layout,
         talks,
         tuple(fields.ignored),
+        tuple(fields.unread),
         left_out,
     )
+
+
+def _sessions(
+    first: Mapping[str, Any], entries: Rows, fields: Fields, left_out: Counter[str]
+) -> Rows:
+    """The entries, or the sessions that they are rows of."""
+    if TRACELAB_KEY in first:
+        return sessions(entries, left_out)
+    if TRIE_KEY in first:
+        return trie_sessions(entries)
+    if is_turn(first):
+        return turn_sessions(entries, fields, left_out)
+    return entries
 
 
 def _reader(
@@ -106,11 +132,24 @@ def _reader(
     conversations."""
     if "resourceSpans" in first or "resource_spans" in first:
         return OTEL, lambda entry, name, where: talks_of_spans(entry, where)
-    layout = TRACELAB if TRACELAB_KEY in first else WEKA
-    if layout == TRACELAB or isinstance(first.get("requests"), list):
-        text = trace_text(first, request, where)
+    layout = _layout_of_lengths(first)
+    if layout is not None:
+        blocks = {"block_size": MOONCAKE_BLOCK} if layout == MOONCAKE else first
+        text = trace_text(blocks, request, where)
         return layout, lambda entry, name, where: [
             talk_of_trace(entry, name, text, where)
         ]
     layout = SHAREGPT if "conversations" in first else OPENAI
-    return layout, lambda entry, name, where: [talk_of(entry, name, where, fields)]
+    of_lines = None if is_turn(first) else fields
+    return layout, lambda entry, name, where: [talk_of(entry, name, where, of_lines)]
+
+
+def _layout_of_lengths(first: Mapping[str, Any]) -> str | None:
+    """The layout of sessions whose texts are made; None: the file has texts."""
+    if TRACELAB_KEY in first:
+        return TRACELAB
+    if TRIE_KEY in first:
+        return TRIE
+    if is_turn(first) and "text_input" not in first:
+        return MOONCAKE
+    return WEKA if isinstance(first.get("requests"), list) else None

@@ -80,12 +80,14 @@ _MOONCAKE_KEYS = {"timestamp", "inputlength", "outputlength", "hashids"}
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Recorded arrivals; the tokens of the blocks that their hash_ids name; what of the file is
-    left out, by reason, and the names of fields that are not read."""
+    left out, by reason, and the names of fields that change no request, or that --columns leaves
+    out."""
 
     arrivals: list[Arrival]
     block_tokens: int = MOONCAKE_BLOCK
     left_out: Counter[str] = field(default_factory=Counter)
     ignored: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def with_lengths(
         self, path: Path, input_len: int | None, *, sets_answers: bool
@@ -128,6 +130,7 @@ def read_trace_file(
         [replace(arrival, at_s=arrival.at_s * factor) for arrival in arrivals],
         reader.block_tokens,
         ignored=tuple(reader.fields.ignored),
+        unread=tuple(reader.fields.unread),
     )
 
 
@@ -191,6 +194,11 @@ class _Rows:
     def arrival(self, row: Mapping[str, Any], where: str) -> Arrival:
         """UsageError: no time, a key that is not known, or a length that is none."""
         if row.get(self._key) in (None, ""):
+            if "delay" in row:
+                raise UsageError(
+                    f"{where} has a delay and no {self._key!r}: it is a later turn of a session: "
+                    "send the file with conversations.py"
+                )
             raise UsageError(f"{where} has no {self._key!r}, the time of its request")
         rest = {key: value for key, value in row.items() if key != self._key}
         read = self.fields.read(rest, where, without="at")
