@@ -21,7 +21,7 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.cli import compare_command
 from llama_load.cli.main import main
 from llama_load.comparison.compare import compare
-from llama_load.lab.search.capacity_answer import Answer
+from llama_load.lab.search.capacity_answer import Answer, sentence
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.report import terminal_lines
 from llama_load.lab.search.search_probe import Goal
@@ -203,9 +203,13 @@ def test_a_search_fits_a_terminal_of_80_columns(
     """What was wrong with a probe is a note below the table."""
     monkeypatch.setenv("COLUMNS", "80")
     probe = probe_of(lambda level: 0.95, fault_from=8, fault="a long sentence " * 9)
-    lines = terminal_lines(Answer(SEARCHED, search_users(probe, Goal())), [])
+    answer = Answer(SEARCHED, search_users(probe, Goal()))
+    lines = terminal_lines(answer, [])
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("8 users: a long sentence") for line in lines)
+    assert len(lines) < 24
+    text = " ".join(" ".join(lines).split())
+    assert text.endswith(sentence(answer).strip())
+    assert text.count("a long sentence") == 9
 
 
 # By the function that asks for the width.

@@ -4,10 +4,12 @@ gets no key unless the person agrees."""
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.say import say
@@ -27,6 +29,7 @@ from llama_load.wire.address import parse_url
 # Studio, Ollama, text-generation-webui.
 USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
 LOOK_S = 0.5
+CONNECT_S = 1.5  # of a server that was named, which may be far away
 
 
 def found_server(command: str, given: Sequence[str] = ()) -> str:
@@ -55,6 +58,19 @@ def find_servers(ports: Sequence[int] | None = None) -> list[str]:
     with ThreadPoolExecutor(len(tried)) as pool:
         lists = list(pool.map(_lists_models, tried))
     return [url for url, is_server in zip(tried, lists, strict=True) if is_server]
+
+
+def need_server(url: str) -> None:
+    """Raise UsageError within two seconds where nothing listens at this URL."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), CONNECT_S).close()
+    except OSError as error:
+        raise UsageError(
+            f"no server at {url} ({error.strerror or error}); start it, or a server to try with: "
+            "llama-load serve"
+        ) from None
 
 
 def _lists_models(url: str) -> bool:

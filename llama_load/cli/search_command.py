@@ -161,7 +161,7 @@ def _add_common(parser: Parser) -> None:
 
 
 def _capacity(arguments: argparse.Namespace) -> int:
-    from llama_load.cli.found_server import found_server
+    from llama_load.cli.found_server import found_server, need_server
 
     url = arguments.url
     if url and arguments.serve:
@@ -172,6 +172,8 @@ def _capacity(arguments: argparse.Namespace) -> int:
             "llama-load capacity takes the URL of a server, such as http://127.0.0.1:8080, got "
             f"{url!r}; a command to start it is given with --serve"
         )
+    if not arguments.serve:
+        need_server(url)
     if arguments.goodput or arguments.vary != CONCURRENCY:
         return _run(
             arguments, _settings(arguments, url, arguments.goodput or [CAPACITY_GOALS])
@@ -216,7 +218,7 @@ def _run(arguments: argparse.Namespace, settings: SearchSettings) -> int:
     except KeyboardInterrupt:
         say(f"interrupted; continue with --out {out}")
         return INTERRUPTED
-    for line in write_search(answer, out, "Capacity"):
-        print(line)
-    print(f"\nSearch folder: {out} ({MARKDOWN}, {HTML})")
+    lines = write_search(answer, out, "Capacity")
+    say(f"tables and charts: {out / HTML}, {out / MARKDOWN}")
+    print(*lines, sep="\n")
     return NOTHING_FOUND if answer.capacity.value is None else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from llama_load.lab.search.capacity_answer import (
     sentence,
     speed_of_user,
 )
-from llama_load.lab.search.search_probe import USERS, ProbeResult, load_text
+from llama_load.lab.search.search_probe import USERS, ProbeResult
 from llama_load.lab.sweep.folder import RUNS, write_json, write_text
 from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.sweep_page import page
@@ -42,6 +43,7 @@ JSON = "search.json"
 MARKDOWN = "search.md"
 HTML = "search.html"
 MOST_WIDTH = 100  # of sentences on a terminal
+MOST_ROWS = 10  # of probes on a terminal of 24 lines, with notes and the answer
 REQUESTS = "requests"
 TOKENS_OF_ALL = "tok/s all"
 # What a narrow terminal leaves out, the higher number first.
@@ -49,7 +51,7 @@ DROPPED = {REQUESTS: 1, TOKENS_OF_ALL: 2}
 
 
 def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
-    """Write the three files; the lines for a terminal are returned, the sentence first."""
+    """Write the three files; the lines for a terminal are returned, the sentence last."""
     text = sentence(answer)
     table = probe_table(answer)
     against = [f"not comparable: {text}" for text in answer.against]
@@ -95,20 +97,43 @@ def _large_answer(answer: Answer) -> tuple[str, str] | None:
 
 
 def terminal_lines(answer: Answer, notes: Sequence[str]) -> list[str]:
-    """The sentence, the table and the notes, as wide as the terminal; what the table says of a
-    probe in its last column is a note."""
+    """The table and the notes, as wide as the terminal, and the sentence last; what the table says
+    of a probe in its last column is a note, once for all probes of which it is true."""
     width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
-    table = probe_table(answer)
-    figures = table.without(len(table.columns) - 1)
-    lines = [*wrapped(sentence(answer), width), "", table.title, ""]
-    lines += [*text_lines(figures, width), ""]
-    unit = answer.settings.unit
+    table = _near_the_answer(probe_table(answer), answer)
+    lines = text_lines(table.without(len(table.columns) - 1), width)
+    for note in table.notes:
+        lines += wrapped(note, width)
+
+    lines.append("")
+    said = sentence(answer)
+    levels_of: dict[str, list[str]] = {}
     for probe in answer.curve:
         for mark in _marks(answer, probe):
-            lines += wrapped(f"{load_text(probe.level, unit)}: {mark}", width)
+            if mark.strip() not in said:
+                levels_of.setdefault(mark, []).append(answer.number(probe.level))
+    for mark, levels in levels_of.items():
+        unit = "user" if levels == ["1"] else answer.settings.unit
+        lines += wrapped(f"{', '.join(levels)} {unit}: {mark}", width)
+
     for note in notes:
         lines += wrapped(note, width)
-    return lines
+
+    return [*lines, "", *wrapped(said, width)]
+
+
+def _near_the_answer(table: Table, answer: Answer) -> Table:
+    """The rows of the loads nearest to the capacity, as many as a screen has room for."""
+    hidden = len(table.rows) - MOST_ROWS
+    if hidden <= 0:
+        return table
+
+    capacity = answer.capacity.value or 0.0
+    below = sum(probe.level <= capacity for probe in answer.curve)
+    first = min(max(0, below - MOST_ROWS // 2), hidden)
+    rows = table.rows[first : first + MOST_ROWS]
+    note = f"and {quantity(hidden, 'probe')} further from the answer, in {MARKDOWN}"
+    return replace(table, rows=rows, notes=[*table.notes, note])
 
 
 def probe_table(answer: Answer) -> Table:
@@ -191,9 +216,9 @@ def _shares_chart(answer: Answer) -> Chart | None:
         if not probe.counts or interval is None:
             continue
         points["x"].append(probe.level)
-        points["y"].append(probe.share)
-        points["low"].append(interval[0])
-        points["high"].append(interval[1])
+        points["y"].append(100 * probe.share)
+        points["low"].append(100 * interval[0])
+        points["high"].append(100 * interval[1])
         texts.append(f"{answer.number(probe.level)}: {probe.share:.0%}")
     if len(texts) < 2:
         return None
@@ -203,10 +228,15 @@ def _shares_chart(answer: Answer) -> Chart | None:
     capacity = answer.capacity.value
     plot = Figure(
         unit,
-        "requests that met all objectives",
+        "requests that met all objectives (%)",
         zoom="both",
         height=300,
     )
+    if unit == USERS:
+        # there are no parts of users
+        plot.x_axis.set(
+            ticker=Model("BasicTicker", mantissas=[1, 2, 5], min_interval=1)
+        )
     probes = source(**points)
     dots = _dots(plot, probes)
     whiskers = annotation(
@@ -220,7 +250,7 @@ def _shares_chart(answer: Answer) -> Chart | None:
     plot.add(whiskers)
     plot.add(
         span(
-            wanted,
+            100 * wanted,
             "width",
             line_color=colour("red"),
             line_dash=[6],
@@ -230,6 +260,10 @@ def _shares_chart(answer: Answer) -> Chart | None:
         Key("blue", "probe with its 95 % interval"),
         Key("red", f"{wanted:.0%} asked for"),
     ]
+    failed = [probe for probe in answer.curve if not probe.counts]
+    if failed:
+        _draw_failed(plot, failed, unit)
+        keys.append(Key("grey", "probe that says nothing"))
     if capacity:
         plot.add(
             span(
@@ -240,13 +274,33 @@ def _shares_chart(answer: Answer) -> Chart | None:
             )
         )
         keys.append(Key("green", "capacity"))
-    plot.hover([dots], [(unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
+    plot.hover([dots], [(unit, "@x{0.[00]}"), ("met all", "@y{0.0} %")])
     return Chart(
         plot,
         "Requests within the objectives",
         "; ".join(texts),
         keys,
     )
+
+
+def _draw_failed(plot: Figure, probes: Sequence[ProbeResult], unit: str) -> None:
+    """A cross for each probe that does not count, at the share of its requests; what was wrong with
+    it is shown at the cross."""
+    crosses = plot.draw(
+        source(
+            x=[probe.level for probe in probes],
+            y=[100 * probe.share for probe in probes],
+            why=[probe.fault or "no request was judged" for probe in probes],
+        ),
+        "Scatter",
+        x="x",
+        y="y",
+        size=9,
+        marker="x",
+        line_color=colour("grey"),
+        line_width=2,
+    )
+    plot.hover([crosses], [(unit, "@x{0.[00]}"), ("", "@why")])
 
 
 def _dots(plot: Figure, points: Model) -> Model:

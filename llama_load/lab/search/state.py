@@ -23,6 +23,7 @@ from llama_load.lab.search.search_probe import (
 from llama_load.lab.sweep.folder import write_json
 from llama_load.lab.sweep.grammar import RATE
 from llama_load.options.objectives import Objective
+from llama_load.units import quantity
 from llama_load.version import __version__
 
 STATE = "state.json"
@@ -88,7 +89,7 @@ class SearchState:
         settings: SearchSettings,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`say` gets a sentence for each probe that ends now."""
+        """`say` gets a sentence for each probe that begins or ends now."""
         self._file = folder / STATE
         self._settings = settings
         self._say = say
@@ -102,7 +103,19 @@ class SearchState:
         """A probe is sent."""
         self._present = probe
         load = load_text(probe.level, probe.unit)
-        self._write(RUNNING, f"probe {probe.number}, {probe.step}: {load}")
+        sentence = f"probe {probe.number}, {probe.step}: {load}"
+        self._write(RUNNING, sentence)
+        self._say(f"{sentence}, {self._how_long(probe)}")
+
+    def _how_long(self, probe: Present) -> str:
+        """How many requests a probe may send, and how long that takes at the rate of the last."""
+        text = f"up to {quantity(probe.requests, 'request')}"
+        last = self._probes[-1] if self._probes else None
+        if last is None or last.unit != probe.unit:
+            return text
+
+        rate_rps = last.figures.get("request_throughput")
+        return f"{text}, {probe.requests / rate_rps:.0f} s" if rate_rps else text
 
     def ended(self, probe: ProbeResult, spent_s: float) -> None:
         """A probe has ended, now or before an interruption.
