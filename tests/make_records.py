@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
+from llama_load.options.flags import flag_roles
 from llama_load.run_folder import Manifest
 from llama_load.workloads.prompt import DataFacts, PlanFacts
 
@@ -102,6 +103,7 @@ def manifest(**changed: Any) -> Manifest:
         "workload": "sharegpt",
         "command": ["locust"],
         "options": {},
+        "flag_roles": flag_roles(),
         "endpoint": "chat",
         "backend": "llama-server",
         "model": "tiny",

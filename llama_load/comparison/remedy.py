@@ -7,18 +7,11 @@ from collections.abc import Sequence
 
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side
-from llama_load.options.flag import Role
-from llama_load.options.flags import flags_with
 
 # Passes of the loop, each with two runs of every side in the order A B B A (`order`).
 PASSES = 3
 # Used for runs of other tools, whose command is not known.
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
-# Flags of Locust and ours that are given anew for each run, with the number of words that follow
-# them.
-_RENEWED = {flag.name: 1 for flag in flags_with(Role.NAME)}
-# Commands with one of these have decided what is cached.
-_CACHE_FLAGS = {flag.name for flag in flags_with(Role.CACHE)}
 _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 
@@ -75,10 +68,11 @@ def _command(side: Side, flags: Sequence[str]) -> str:
 
     # A repeat sends the prompts of the run before: without this a server answers it from its cache.
     given = {word.partition("=")[0] for word in words}
-    if not _CACHE_FLAGS & given:
+    roles = run.flag_roles
+    if not given.intersection(roles.caches):
         flags = [*flags, "--bust-prefix-cache"]
 
-    renewed = _with(words, flags)
+    renewed = _with(words, flags, roles.renewed)
 
     return shlex.join(renewed)
 
@@ -90,8 +84,8 @@ def _words(command: str) -> list[str]:
         return []
 
 
-def _with(words: list[str], flags: Sequence[str]) -> list[str]:
-    """The words without the flags that are renewed or set anew, then the flags.
+def _with(words: list[str], flags: Sequence[str], renewed: Sequence[str]) -> list[str]:
+    """The words without the flags that are renewed (each has a value) or set anew, then the flags.
 
     The first value of each flag counts.
     """
@@ -104,7 +98,7 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
         elif not values_of[name]:
             values_of[name].append(flag)
 
-    dropped = dict(_RENEWED)
+    dropped = dict.fromkeys(renewed, 1)
     for flag, values in values_of.items():
         dropped[flag] = len(values)
 

@@ -30,8 +30,6 @@ from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import printable
-from llama_load.options.flag import Role
-from llama_load.options.flags import flags_with
 from llama_load.run_folder import MANIFEST, TABLE, Manifest
 from llama_load.run_folder.foreign_tables import (
     WHOLE_TABLE,
@@ -42,8 +40,9 @@ from llama_load.run_folder.foreign_tables import (
 )
 from llama_load.run_folder.manifest import read_manifest
 from llama_load.run_folder.server_files import SERVER_FOLDER
+from llama_load.run_folder.vocabulary.document_caches import DIFFERENT
+from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 from llama_load.targets.target import TRAITS
-from llama_load.workloads.prompt import DIFFERENT
 
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
 HASH_DIGITS = 16
@@ -66,10 +65,6 @@ _CONTAINER = re.compile(
 _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))
 _ROOM = 10  # times MOST_SAMPLES values are read
 _NOT_GIVEN: tuple[object, ...] = (None, "", False, [])  # values of flags
-# Names of flags by their roles. The load is named by itself.
-_PROMPT_FLAGS = [flag.dest for flag in flags_with(Role.PROMPTS)]
-_SHAPES = [flag.dest for flag in flags_with(Role.SHAPE)]
-_LOAD = [flag.dest for flag in flags_with(Role.REPORTED)]
 
 
 def is_run_folder(path: Path) -> bool:
@@ -92,7 +87,8 @@ def folder_run(
         return run  # the figures are in summary.json
 
     stage = None
-    load = {**run.load, **_load_flags(manifest)}
+    roles = _roles(manifest)
+    load = {**run.load, **_load_flags(manifest, roles)}
     if part:
         stage = stage_names(summary).index(part)
         load = dict(run.load)
@@ -114,16 +110,22 @@ def folder_run(
         fixed_lengths=manifest.fixed_lengths,
         endpoint=endpoint,
         prompts=prompts,
-        plan=_plan(manifest),
+        plan=_plan(manifest, roles),
         load=load,
         samples=samples,
-        setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
+        setup={**run.setup, **_setup(manifest, roles), **_server_flags(folder)},
         client=_client(manifest.host),
         replaced=_replaced(manifest.prompts),
         answers=_answers(folder / TABLE, stage),
         command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
+        flag_roles=roles,
     )
     return counted(whole)
+
+
+def _roles(manifest: Manifest) -> FlagRoles:
+    """The roles of the flags; where they are not known, any flag may choose the prompts."""
+    return manifest.flag_roles or FlagRoles(prompts=list(manifest.options))
 
 
 def _has_random_prompts(manifest: Manifest) -> bool:
@@ -145,8 +147,9 @@ def folder_summary(folder: Path) -> dict[str, Any]:
     return read_json(folder / SUMMARY, inside=folder)
 
 
-def _setup(manifest: Manifest) -> dict[str, str]:
-    """What was run: server, data, client and every flag given."""
+def _setup(manifest: Manifest, roles: FlagRoles) -> dict[str, str]:
+    """What was run: server, data, client and every flag given but those of the load, which is named
+    by itself."""
     settings: dict[str, Any] = {
         "workload": manifest.workload,
         "servers": len(manifest.targets),
@@ -179,7 +182,7 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     if len(manifest.workers) > 1:
         settings["workers"] = len(manifest.workers)
     for name, value in islice(manifest.options.items(), MOST_OPTIONS):
-        if name not in _LOAD and value not in _NOT_GIVEN:
+        if name not in roles.stated and value not in _NOT_GIVEN:
             settings[_option(name)] = _shown_value(value)
 
     setup = {}
@@ -232,24 +235,24 @@ def _replaced(prompts: Mapping[str, Any]) -> int | None:
     return sum(counts)
 
 
-def _load_flags(manifest: Manifest) -> dict[str, str]:
+def _load_flags(manifest: Manifest, roles: FlagRoles) -> dict[str, str]:
     """What shapes the load besides concurrency and rate."""
     shape = {"arrivals": manifest.arrival or "closed loop"}
-    for name in _SHAPES:
+    for name in roles.shapes:
         value = manifest.options.get(name)
         if value:
             shape[_option(name)] = _shown_value(value)
     return shape
 
 
-def _plan(manifest: Manifest) -> str:
+def _plan(manifest: Manifest, roles: FlagRoles) -> str:
     """Equal for runs that plan the same prompts: data, seed, and the flags that choose them.
 
     Random beginnings, which make prompts new to a cache, are not part of it.
     """
     flags = {}
     for name, value in manifest.options.items():
-        if name in _PROMPT_FLAGS and value not in _NOT_GIVEN:
+        if name in roles.prompts and value not in _NOT_GIVEN:
             flags[name] = value
     plan = [
         manifest.workload,

@@ -13,6 +13,7 @@ from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, ratio_
 from llama_load.comparison.compared_metrics import Metric
 from llama_load.comparison.request_answers import Answers
 from llama_load.metrics.level import Level
+from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 
 # What measured a run.
 LLAMA_LOAD = "llama-load"
@@ -37,6 +38,7 @@ class MeasuredRun:
     vLLM's formula. `answers`: which of its requests were answered, None if unknown.
     `judged_of`: of how many requests the `completed` ones are those that it is judged by, although
     others failed; None where it is judged by all. `levels`: its stages, for charts.
+    `flag_roles`: of the flags in its command.
     """
 
     name: str
@@ -67,6 +69,7 @@ class MeasuredRun:
     answers: Answers | None = None
     judged_of: int | None = None
     levels: Sequence[Level] = ()
+    flag_roles: FlagRoles = field(default_factory=FlagRoles)
 
     def value(self, key: str) -> float | None:
         """A figure; None where it was not measured."""

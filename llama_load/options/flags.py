@@ -16,6 +16,7 @@ from llama_load.options.sections.locust_section import OF_LOCUST
 from llama_load.options.sections.prompt_section import PROMPT_FLAGS
 from llama_load.options.sections.result_section import RESULT_FLAGS
 from llama_load.options.sections.servers_section import SERVER_FLAGS
+from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 
 FLAGS = (
     *LOAD_FLAGS,
@@ -53,6 +54,17 @@ USUAL = (
 def flags_with(role: Role) -> list[Flag]:
     """The flags with this role, Locust's own among them."""
     return [flag for flag in (*OF_LOCUST, *FLAGS) if role in flag.role]
+
+
+def flag_roles() -> FlagRoles:
+    """What comparisons of runs ask for."""
+    return FlagRoles(
+        renewed=[flag.name for flag in flags_with(Role.NAME)],
+        caches=[flag.name for flag in flags_with(Role.CACHE)],
+        prompts=[flag.dest for flag in flags_with(Role.PROMPTS)],
+        shapes=[flag.dest for flag in flags_with(Role.SHAPE)],
+        stated=[flag.dest for flag in flags_with(Role.REPORTED)],
+    )
 
 
 def grouped() -> Mapping[str, list[Flag]]:

@@ -16,6 +16,7 @@ import psutil
 from llama_load.foreign_text import redacted
 from llama_load.load.segments import TRACE, LoadModel
 from llama_load.load.stages import Stage
+from llama_load.options.flags import flag_roles
 from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import redact_command
 from llama_load.preflight.load_fits import PlannedLoad
@@ -55,6 +56,7 @@ def make_manifest(
         workload=" + ".join(names),
         command=_typed_command(),
         options=options.given_flags,
+        flag_roles=flag_roles(),
         endpoint=options.endpoint,
         backend=targets[0].backend,
         model=targets[0].model,

@@ -21,6 +21,7 @@ from llama_load.observed.server_description import ServerDescription
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.result_schemas import RUN, VERSIONS
 from llama_load.run_folder.records_digest import RecordsDigest
+from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 from llama_load.run_folder.whole_file import write_whole
 from llama_load.units import quantity
 
@@ -146,6 +147,8 @@ class Manifest:
     endpoint: str
     backend: str
     model: str | None
+    # None: an older version wrote it
+    flag_roles: FlagRoles | None = None
     label: str | None = None
     lang: str = "en"  # of the headings in report.md and report.html
     tokenizer: str | None = None

@@ -11,6 +11,7 @@ from itertools import islice
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.run_folder.vocabulary.document_caches import AS_IS, DIFFERENT, SHARED
 from llama_load.workloads.counting import (
     EstimatedCounter,
     TokenCounter,
@@ -19,9 +20,6 @@ from llama_load.workloads.counting import (
 )
 from llama_load.workloads.prompt import (
     ANSWER_TOKENS,
-    AS_IS,
-    DIFFERENT,
-    SHARED,
     DataFacts,
     Plan,
     PlanRequest,

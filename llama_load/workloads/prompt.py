@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from llama_load.run_folder.vocabulary.document_caches import DIFFERENT
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.expect import Expect
 from llama_load.workloads.think_time import ThinkTime
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 # The answer's length where neither a flag nor the data sets one.
 ANSWER_TOKENS = 128
-# How much of a document a server's prefix cache may reuse: see `Documents`.
-DIFFERENT = "different"
-SHARED = "shared"
-AS_IS = "as-is"
-CACHES = (DIFFERENT, SHARED, AS_IS)
 
 
 @dataclass(frozen=True, slots=True)

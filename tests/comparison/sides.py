@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_load.comparison.side import MeasuredRun, Side
+from llama_load.options.flags import flag_roles
 
 # 64 requests in 10 s, 100 tokens in and 200 out each.
 FIGURES = {
@@ -35,7 +36,8 @@ COUNTS = {
 def run(name: str = "run", **changed: Any) -> MeasuredRun:
     """One run; `values` replaces figures."""
     values = FIGURES | COUNTS | changed.pop("values", {})
-    return MeasuredRun(name=name, values=values, **changed)
+    roles = changed.pop("flag_roles", flag_roles())
+    return MeasuredRun(name=name, values=values, flag_roles=roles, **changed)
 
 
 def side(label: str, *runs: MeasuredRun) -> Side:

@@ -257,6 +257,13 @@ def test_runs_with_random_beginnings_are_known_by_their_plan(tmp_path: Path) -> 
         )[0]
     )
     assert first[0] != plan("8", options={"turns": "1"}, prompts=data)[0]
+
+    # Where it is not known what a flag does, it may choose the prompts.
+    mute, named = (
+        plan(name, options=options, prompts=data, flag_roles=None)[0]
+        for name, options in (("9", {"turns": "1"}), ("10", {"turns": "1", "n": "x"}))
+    )
+    assert mute == plan("11", options={"turns": "1"}, prompts=data)[0] != named
     assert (
         plan("5", prompts=documents)[1] is None
         and plan("6", prompts={"a": data, "b": documents})[1] is None

@@ -19,6 +19,7 @@ from llama_load.options.flag import (
     Kind,
     Role,
 )
+from llama_load.run_folder.vocabulary.document_caches import CACHES
 from llama_load.workloads.documents import (
     DOCUMENT_TOKENS,
 )
@@ -30,7 +31,6 @@ from llama_load.workloads.images import (
 )
 from llama_load.workloads.prompt import (
     ANSWER_TOKENS,
-    CACHES,
     ROUNDS,
     SYSTEM_TOKENS,
     TOOL_OUTPUT_TOKENS,

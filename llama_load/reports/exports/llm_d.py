@@ -30,7 +30,7 @@ from llama_load.reports.exports.export_samples import (
     wall_times,
 )
 from llama_load.reports.private_paths import without_paths
-from llama_load.workloads.prompt import DIFFERENT
+from llama_load.run_folder.vocabulary.document_caches import DIFFERENT
 
 VERSION = "0.2"
 # Its names of percentiles that have a decimal point.
