@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.lab.sweep.cell_facts import equal_weights
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.estimate import estimate
@@ -559,6 +560,33 @@ def test_a_model_is_described_from_its_header(tiny_model: Path) -> None:
         sum(int(tensor.n_bytes) for tensor in tensors), rel=0.001
     )
     assert facts.model_type == "llama 842K all F32"
+
+
+def test_two_labels_of_equal_weights_are_named(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """A copy; not a model of other weights."""
+    data = bytearray(tiny_model.read_bytes())
+    (tmp_path / "q4.gguf").write_bytes(data)
+    half = len(data) // 2
+    data[half:] = bytes(len(data) - half)
+    (tmp_path / "q8.gguf").write_bytes(data)
+
+    def said(*names: object) -> list[str]:
+        files = ", ".join(map(str, names))
+        varied = plan(f"""
+servers: {{a: {{llama-server: {{model: m.gguf}}}}}}
+vary: {{quant: {{a.model: [{files}], labels: [x, y]}}}}
+load: {{u: 1, num-prompts: 8}}
+tables: [{{columns: [quant, output_throughput]}}]
+""")
+        return equal_weights(varied, expand(varied))
+
+    copy = tmp_path / "q4.gguf"
+    (sentence,) = said(tiny_model, copy)
+    assert sentence == f"quant x and y have equal weights: {tiny_model}, {copy}"
+    assert said(tiny_model, tmp_path / "q8.gguf") == []
+    assert said(tiny_model, tiny_model) == []  # as the server reports
 
 
 def test_what_is_no_model_has_no_description(tmp_path: Path, tiny_model: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from llama_load.analysis.run_summary import RunSummary
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.grammar import URL
-from llama_load.lab.sweep.plan import PlannedServer
+from llama_load.lab.sweep.plan import Plan, PlannedServer
 from llama_load.lab.sweep.server_spec import (
     backend_name,
     gpu_count,
@@ -66,6 +67,26 @@ def _model_facts(server: PlannedServer) -> dict[str, str]:
 
     total = sum(file.stat().st_size for file in weights)
     return {"file_size": decimal_size(total)} if total else {}
+
+
+def equal_weights(plan: Plan, cells: Sequence[Cell]) -> list[str]:
+    """A sentence for labels of a setting that choose files of equal weights, as a copy is."""
+    sentences = []
+    for setting in plan.settings:
+        alike: dict[str, dict[str, Path]] = {}
+        for cell in cells:
+            path = model_path(cell.server)
+            label = cell.settings.get(setting.name)
+            model = None if path is None else gguf_facts(path)
+            if path is not None and label is not None and model is not None:
+                alike.setdefault(model.weights, {})[label] = path
+
+        for paths in alike.values():
+            if len(set(paths.values())) > 1:
+                labels = " and ".join(paths)
+                files = ", ".join(str(path) for path in paths.values())
+                sentences.append(f"{setting.name} {labels} have equal weights: {files}")
+    return sentences
 
 
 def planned_concurrency(cell: Cell) -> list[str]:

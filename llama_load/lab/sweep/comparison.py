@@ -14,6 +14,7 @@ from llama_load import result_schemas
 from llama_load.budget import CommandBudget, one_budget
 from llama_load.foreign_files import begin_of
 from llama_load.foreign_text import fence, markdown, printable_lines
+from llama_load.lab.sweep.cell_facts import equal_weights
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.common_rows import judge_common
 from llama_load.lab.sweep.effects import Effect, effects
@@ -127,6 +128,7 @@ def _notes_on_rows(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
             notes.append(f"{name}: {note}")
 
     notes += same_files(sweep.plan, rows)
+    notes += equal_weights(sweep.plan, sweep.cells)
     return list(dict.fromkeys(notes))
 
 

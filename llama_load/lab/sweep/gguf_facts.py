@@ -1,10 +1,11 @@
 """What a .gguf file is, as llama-bench prints it: model type, size of the tensors, parameters.
 
-Only its header is read.
+Only its header is read, and samples of its weights.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ MOST_ENTRIES = 100_000
 MOST_TENSORS = 1_000_000
 MOST_ARRAY = 4_000_000
 MOST_TEXT = 16 << 20
+# Of the weights: two models that differ do so everywhere.
+SAMPLES = 16
+SAMPLE_BYTES = 4 << 10
 _SCALARS = {
     0: "<B",
     1: "<b",
@@ -54,7 +58,9 @@ _FILE_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """A model: architecture, quantization, parameters, bytes of its tensors and of the file."""
+    """A model: architecture, quantization, parameters, bytes of its tensors and of the file.
+
+    `weights`: a digest of samples of the tensors, equal for files of equal weights."""
 
     architecture: str
     size_label: str
@@ -62,6 +68,7 @@ class GgufFacts:
     params: int
     tensor_bytes: int
     file_bytes: int
+    weights: str
 
     @property
     def model_type(self) -> str:
@@ -103,6 +110,7 @@ def _facts_of_header(path: Path, file_bytes: int, _: int) -> GgufFacts:
         alignment = max(1, int(metadata.get("general.alignment") or 32))
         blocks = math.ceil(file.tell() / alignment)
         data_begins = blocks * alignment
+        weights = _digest_of_samples(file, data_begins, file_bytes)
 
     architecture = str(metadata.get("general.architecture") or "unknown")
     file_type = int(metadata.get("general.file_type") or 0)
@@ -114,7 +122,18 @@ def _facts_of_header(path: Path, file_bytes: int, _: int) -> GgufFacts:
         params,
         max(0, file_bytes - data_begins),
         file_bytes,
+        weights,
     )
+
+
+def _digest_of_samples(file: IO[bytes], begin: int, end: int) -> str:
+    """Of so many samples from the first to the last byte of the tensors, and of their size."""
+    digest = hashlib.sha256(str(end - begin).encode())
+    step = max(1, (end - begin) // SAMPLES)
+    for at in range(begin, end, step):
+        file.seek(at)
+        digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def _rounded(params: int) -> str:
