@@ -155,8 +155,6 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from llama_load.lab.search.run_search import search_cell
     from llama_load.lab.sweep.cells import expand
     from llama_load.lab.sweep.comparison import (
-        HTML,
-        MARKDOWN,
         compare_cells,
         write_comparison,
     )
@@ -194,7 +192,6 @@ def _sweep(arguments: argparse.Namespace) -> int:
     comparison = compare_cells(sweep)
     for line in write_comparison(comparison):
         print(line)
-    print(f"\nSweep folder: {out} ({MARKDOWN}, {HTML})")
     folder.close()
     if was_interrupted:
         say(f"interrupted; continue with --out {out}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from llama_load.comparison.side import MeasuredRun
+from llama_load.lab.sweep import sweep_words as sweep_words_module
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.ranking import same_files
@@ -211,6 +213,21 @@ def test_an_order_in_which_the_machine_looks_like_an_effect_proves_none() -> Non
             and effect.p is None
             and "not proven: the runs of 4 and 8" in effect.text
         )
+
+
+def test_effects_of_a_chinese_plan_are_chinese_sentences() -> None:
+    """With the same numbers in each, and nothing English but the labels."""
+    chinese = plan(
+        TEXT.format("{values: [4, 8]}", "{u: 1}", "threads") + "language: zh"
+    )
+    for order in ({"4": (0, 1, 2), "8": (3, 4, 5)}, ORDER):
+        text = effects(chinese, ordered(order))[0].text
+        assert text.startswith("threads: 每秒生成 Tokens 从 4 到 8：")
+    one_each = [row("4", 10.0), row("8", 12.0)]
+    assert "未证实；请设置 repeats: 3" in effects(chinese, one_each)[0].text
+    for english, other in sweep_words_module._CHINESE.items():
+        places = re.compile(r"{\w+}")
+        assert sorted(places.findall(english)) == sorted(places.findall(other))
 
 
 def test_a_flag_of_the_load_is_varied_to_change_it() -> None:

@@ -22,16 +22,17 @@ from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.measured_subject import subject_of
+from llama_load.lab.sweep.missing_notes import RowNote, note_texts
 from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.lab.sweep.sweep_page import best_figure, is_not_ranked, page
 from llama_load.lab.sweep.sweep_tables import make_tables
-from llama_load.languages import CHINESE, ENGLISH
+from llama_load.lab.sweep.sweep_words import sweep_words
+from llama_load.languages import Translate
 from llama_load.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
-from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON = "sweep.json"
@@ -39,23 +40,6 @@ MARKDOWN = "table.md"
 MOST_NOTES = 3  # lines under a table on a terminal; table.md has all
 HTML = "sweep.html"
 MOST_MEMORY_BYTES = 64 * 1024
-# Headings beside those of columns.
-WORDS = {
-    ENGLISH: {
-        "effects": "Effects of settings",
-        "notes": "Notes",
-        "memory": "Memory breakdown",
-        "cells": "cells: {cells}, {failed} without a result",
-        "not ranked": "; rows that are not ranked: {rows} of {all_rows}",
-    },
-    CHINESE: {
-        "effects": "设置的影响",
-        "notes": "备注",
-        "memory": "内存占用",
-        "cells": "单元：{cells}，其中 {failed} 个没有结果",
-        "not ranked": "；不参与排名的行：{rows}/{all_rows}",
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +103,15 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
 
 def _notes_on_rows(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
     """What is to be known of cells and of models, each once."""
-    notes = []
-    for cell in sweep.cells:
+    of_cells = []
+    for place, cell in enumerate(sweep.cells):
         name = cell.title
         if sweep.plan.repeats > 1:
             name += f", repeat {cell.repeat}"
         for note in sweep.entry(cell).notes:
-            notes.append(f"{name}: {note}")
+            of_cells.append(RowNote(place, name, note))
 
+    notes = note_texts(of_cells, len(sweep.cells), sweep_words(sweep.plan.language))
     notes += same_files(sweep.plan, rows)
     notes += equal_weights(sweep.plan, sweep.cells)
     return list(dict.fromkeys(notes))
@@ -146,14 +131,14 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
     """Write the three files; the lines for a terminal are returned."""
     folder = comparison.sweep.folder.path
     language = comparison.sweep.plan.language
-    words = WORDS[language]
+    t = sweep_words(language)
     sections = [
-        (words["effects"], [effect.text for effect in comparison.effects]),
-        (words["notes"], comparison.notes),
+        (t("Effects of settings"), [effect.text for effect in comparison.effects]),
+        (t("Notes"), comparison.notes),
     ]
     memory = {}
     for name, text in comparison.memory:
-        memory[f"{words['memory']}: {name}"] = text
+        memory[f"{t('Memory breakdown')}: {name}"] = text
 
     write_json(folder / JSON, as_json(comparison))
 
@@ -181,23 +166,23 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
         answer=best_figure(comparison.tables),
     )
     write_text(folder / HTML, html)
-    return _terminal_lines(comparison.tables, sections, memory)
+    lines = _terminal_lines(comparison.tables, sections, memory, t)
+    where = t("Sweep folder: {path} ({files})")
+    return [*lines, "", where.format(path=folder, files=f"{MARKDOWN}, {HTML}")]
 
 
 def _over(comparison: SweepComparison) -> str:
     """What became of the cells, in a line."""
-    words = WORDS[comparison.sweep.plan.language]
-    over = words["cells"].format(
+    t = sweep_words(comparison.sweep.plan.language)
+    over = t("cells: {cells}, {failed} without a result").format(
         cells=len(comparison.sweep.cells),
         failed=comparison.failed,
     )
     rows = [row for table in comparison.tables for row in table.cells]
     not_ranked = sum(any(map(is_not_ranked, row)) for row in rows)
     if not_ranked:
-        over += words["not ranked"].format(
-            rows=not_ranked,
-            all_rows=len(rows),
-        )
+        text = t("; rows that are not ranked: {rows} of {all_rows}")
+        over += text.format(rows=not_ranked, all_rows=len(rows))
     return over
 
 
@@ -205,6 +190,7 @@ def _terminal_lines(
     tables: Sequence[Table],
     sections: Sequence[tuple[str, Sequence[str]]],
     memory: Mapping[str, str],
+    t: Translate,
 ) -> list[str]:
     lines: list[str] = []
     shown: set[str] = set()
@@ -213,8 +199,9 @@ def _terminal_lines(
         shown.update(notes)
         more = len(notes) - MOST_NOTES
         if more > 0:
-            listed = quantity(more + 1, "more note")
-            notes = [*notes[: MOST_NOTES - 1], f"{listed}: {MARKDOWN}"]
+            listed = t("{count} more notes: {file}")
+            last = listed.format(count=more + 1, file=MARKDOWN)
+            notes = [*notes[: MOST_NOTES - 1], last]
         lines += ["", *titled_lines(replace(table, notes=notes))]
     for heading, sentences in sections:
         if sentences:

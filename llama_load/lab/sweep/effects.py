@@ -26,10 +26,11 @@ from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.ranking import concerns, side_of, texts_of
 from llama_load.lab.sweep.rows import Row
+from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.lab.sweep.values import describe
+from llama_load.languages import Translate
 from llama_load.metrics.statistics import CONFIDENCE
-from llama_load.tables.numbers import change, change_between
-from llama_load.units import quantity
+from llama_load.tables.numbers import change
 
 TEST_RATE = "ts"  # tokens/s of a test
 
@@ -142,7 +143,8 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
 
     found = []
     for place, named in enumerate(contrasts):
-        found.append(_in_words(named, adjusted.get(place), len(p_values)))
+        p = adjusted.get(place)
+        found.append(_in_words(named, p, len(p_values), sweep_words(plan.language)))
     return found
 
 
@@ -174,6 +176,7 @@ def _contrasts_of(
         if is_test == (figure == TEST_RATE):
             of_kinds.setdefault(_test_kind(row), []).append(row)
 
+    t = sweep_words(plan.language)
     contrasts = []
     for kind, of_kind in of_kinds.items():
         if not _blocks(plan, of_kind, name):
@@ -188,13 +191,14 @@ def _contrasts_of(
         left_out = ""
         unranked = len(of_kind) - len(ranked)
         if unranked:
-            left_out += f"; results that are not ranked and left out: {unranked}"
+            text = t("; results that are not ranked and left out: {count}")
+            left_out += text.format(count=unranked)
         if reasons:
-            left_out += f"; left out: {reasons[0]}"
+            left_out += t("; left out: {reason}").format(reason=reasons[0])
         if len(reasons) > 1:
-            left_out += f"; and for {quantity(len(reasons) - 1, 'more reason')}"
+            left_out += t("; and for {count} more").format(count=len(reasons) - 1)
 
-        label = describe(figure).english
+        label = describe(figure).heading(plan.language)
         if kind:
             label += f" of {kind}"
         contrasts.append(_Named(name, label, left_out, contrast))
@@ -370,7 +374,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _in_words(named: _Named, p: float | None, together: int) -> Effect:
+def _in_words(named: _Named, p: float | None, together: int, t: Translate) -> Effect:
     """The effect with its sentence.
 
     `p`: adjusted; None if it is not judged. `together`: the effects that are judged.
@@ -378,29 +382,38 @@ def _in_words(named: _Named, p: float | None, together: int) -> Effect:
     figure = named.figure
     contrast = named.contrast
     if contrast is None:
-        text = f"no two of its values have comparable results in {figure}"
-        return _effect(named, None, f"{text}{named.left_out}")
+        text = t("no two of its values have comparable results in {figure}")
+        return _effect(named, None, text.format(figure=figure))
 
     first, second = contrast.values
-    quotient = change(math.exp(contrast.log), gap=" ")
-    largest = f"{quotient} {figure} from {first} to {second}"
+    largest = t("{change} {figure} from {first} to {second}").format(
+        change=change(math.exp(contrast.log), gap=" "),
+        figure=figure,
+        first=first,
+        second=second,
+    )
     ratio = contrast.ratio
     if ratio is None:
-        text = f"{largest}, with one run each: not proven; give repeats: 3"
-        return _effect(named, None, f"{text}{named.left_out}")
+        text = t("{largest}, with one run each: not proven; give repeats: 3")
+        return _effect(named, None, text.format(largest=largest))
     if contrast.order or p is None:
-        text = f"{largest}, not proven: {contrast.order}"
-        return _effect(named, None, f"{text}{named.left_out}")
+        text = t("{largest}, not proven: {order}")
+        return _effect(named, None, text.format(largest=largest, order=contrast.order))
 
-    interval = change_between(*ratio.interval, gap=" ")
-    text = f"{largest} (95 %: {interval}; p = {p:.2g})"
+    low, high = (change(end, gap=" ") for end in ratio.interval)
+    interval = t("{low} to {high}").format(low=low, high=high)
+    text = t("{largest} (95 %: {interval}; p = {p})").format(
+        largest=largest,
+        interval=interval,
+        p=f"{p:.2g}",
+    )
     if p > 1 - CONFIDENCE:
         found = change(ratio.found_from(POWERS[0], contrast.pairs * together), gap=" ")
-        text = (
-            f"no effect shown; the largest difference is {text}; "
-            f"{found} would have been found with 95 %"
-        )
-    return _effect(named, p, f"{text}{named.left_out}")
+        text = t(
+            "no effect shown; the largest difference is {text}; {found} would have been "
+            "found with 95 %"
+        ).format(text=text, found=found)
+    return _effect(named, p, text)
 
 
 def _effect(named: _Named, p: float | None, text: str) -> Effect:
@@ -412,5 +425,5 @@ def _effect(named: _Named, p: float | None, text: str) -> Effect:
         None if contrast is None else math.exp(contrast.log),
         p,
         is_shown=p is not None and p <= 1 - CONFIDENCE,
-        text=f"{named.setting}: {text}",
+        text=f"{named.setting}: {text}{named.left_out}",
     )

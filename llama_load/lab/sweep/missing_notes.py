@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from llama_load.languages import Translate
+
 MISSING = "NA"
 MOST_NAMED = 3  # rows that share a note
 # Notes of rows that differ in these alone are one. What is in brackets are details.
@@ -43,13 +45,13 @@ class RowNote:
 Note = str | MissingNote | RowNote
 
 
-def note_texts(notes: Sequence[Note], rows: int) -> list[str]:
+def note_texts(notes: Sequence[Note], rows: int, t: Translate) -> list[str]:
     """The notes of a table of this many rows as texts, each once.
 
     Where all rows lack a figure for one reason, none is named. Figures of one row that are missing
     for one reason share a note, and so do the stages of a run.
     """
-    notes = _without_rows(_of_several_rows(notes, rows), rows)
+    notes = _without_rows(_of_several_rows(notes, rows, t), rows)
     headings = _headings_of_rows(notes)
     stages = _stages_of_runs(notes, headings)
 
@@ -66,7 +68,7 @@ def note_texts(notes: Sequence[Note], rows: int) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _of_several_rows(notes: Sequence[Note], rows: int) -> list[Note]:
+def _of_several_rows(notes: Sequence[Note], rows: int, t: Translate) -> list[Note]:
     """The notes, in which those of rows that differ in numbers alone are one text."""
     alike: dict[tuple[str, str], list[RowNote]] = {}
     for note in notes:
@@ -78,7 +80,7 @@ def _of_several_rows(notes: Sequence[Note], rows: int) -> list[Note]:
         if isinstance(note, RowNote):
             same = alike.pop(_form_of(note), [])
             if same:
-                found.append(_text_of(same, rows))
+                found.append(_text_of(same, rows, t))
         else:
             found.append(note)
     return found
@@ -88,7 +90,7 @@ def _form_of(note: RowNote) -> tuple[str, str]:
     return note.mark, _NUMBER.sub("#", _IN_BRACKETS.sub("", note.text))
 
 
-def _text_of(same: Sequence[RowNote], rows: int) -> str:
+def _text_of(same: Sequence[RowNote], rows: int, t: Translate) -> str:
     """`† all rows: other programs used 55 to 79 % …`."""
     first = same[0]
     names = list(dict.fromkeys(note.row for note in same))
@@ -105,7 +107,7 @@ def _text_of(same: Sequence[RowNote], rows: int) -> str:
         name += f" and {more} more"
     places = {note.place for note in same}
     if len(places) == rows > 1:
-        name = "all rows"
+        name = t("all rows")
     return f"{first.mark} {name}: {text}".lstrip()
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from llama_load.foreign_text import printable
 from llama_load.lab.sweep.column_cells import NOT_RANKED
-from llama_load.languages import CHINESE, ENGLISH, Translate
+from llama_load.lab.sweep.sweep_words import sweep_words
+from llama_load.languages import ENGLISH, Translate
 from llama_load.reports.html.charts import (
     SERIES,
     Chart,
@@ -67,7 +68,7 @@ def page(
         answer=answer,
         over=over,
         tables=tables,
-        charts_title="图表" if language == CHINESE else "Charts",
+        charts_title=sweep_words(language)("Charts"),
         charts=numbered,
         sections=[(name, sentences) for name, sentences in sections if sentences],
         memory=list(memory.items()),

@@ -17,6 +17,7 @@ from llama_load.lab.sweep.missing_notes import MissingNote, Note, RowNote, note_
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.ranking import OF_SERVERS, row_name, side_of
 from llama_load.lab.sweep.rows import Row
+from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.lab.sweep.values import BY_GPU, OF_REQUESTS, describe
 from llama_load.observed.record import OK
 from llama_load.reports.request_table import RequestRow
@@ -127,7 +128,7 @@ def _of_requests(
         table,
         title,
         cells,
-        note_texts(notes, len(rows)),
+        note_texts(notes, len(rows), sweep_words(plan.language)),
     )
 
 
@@ -208,7 +209,7 @@ def _of_cells(
         table,
         title,
         cells,
-        note_texts(notes, len(groups)),
+        note_texts(notes, len(groups), sweep_words(plan.language)),
     )
 
 
