@@ -352,6 +352,7 @@ GUIDELLM = Program(
         "max_requests.max_num": "--num-prompts",
         "--data.prompt_tokens": "--input-len",
         "--data.output_tokens": "--output-len",
+        "--data.generated_tokens": "--output-len",
         "--data.prefix_tokens": "--prefix-len",
         "--backend.api_key": "--api-key",
         "--backend-kwargs.api_key": "--api-key",
@@ -433,7 +434,7 @@ GUIDELLM = Program(
 
 EVALSCOPE = Program(
     name="evalscope perf",
-    begins=("evalscope perf",),
+    begins=("evalscope perf", "llmuses perf"),
     equal={
         "--parallel": "-u",
         "--number": "--num-prompts",

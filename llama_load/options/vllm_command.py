@@ -120,12 +120,20 @@ def options_of(words: Sequence[str]) -> list[str] | None:
     for place, word in enumerate(words):
         name = PurePath(word).name
         if name == SCRIPT:
-            return list(words[place + 1 :])
+            return _of_script(words[place + 1 :])
         end = place + 1 + len(command)
         following = list(words[place + 1 : end])
         if program in name and following == command:
             return list(words[end:])
     return None
+
+
+def _of_script(words: Sequence[str]) -> list[str]:
+    """The options of the script, which sends conversations where no data set is named."""
+    options = list(words)
+    if not any(word.startswith("--dataset-name") for word in options):
+        options += ["--dataset-name", "sharegpt"]
+    return options
 
 
 def our_run(words: Sequence[str]) -> OurRun:
