@@ -24,10 +24,6 @@ NUMBER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 MOST_SUITE_BYTES = 1 << 20
 # Tokens of a case, in prompts and answers: the prompts are made before it begins.
 MOST_TOKENS = 100_000_000
-# Times and loads suffer from a neighbour that takes a fifth of one of two cores. Counts, whose
-# server may be late, do not depend on the schedule unless little is left to run on.
-OTHERS_OF_TIMES, OTHERS_OF_COUNTS = 0.1, 0.75
-COUNTS_LATE_MS = 100.0
 _TYPES = {"int": int, "float": int | float, "str": str, "bool": bool}
 Part = TypeVar("Part")
 
@@ -38,7 +34,9 @@ class Load:
     loop of `rate_rps`. `tokens` and `prompt_tokens` are of each request.
 
     `warmup` requests come before the `requests`. With `seconds` the run ends by time, and
-    `requests` is no limit. With `file` the prompts are those of a file, in its order.
+    `requests` is no limit. With `file` the prompts are those of a file, in its order. With
+    `ttft_ms` the client searches by itself how many users get their first token within this time
+    for the `share` of their requests.
     """
 
     requests: int
@@ -51,6 +49,8 @@ class Load:
     warmup: int = 0
     seconds: float = 0.0
     file: bool = False
+    ttft_ms: float = 0.0
+    share: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ class Answers:
     """What the server sends. `synchronous`: all streams send at the same instants. `shape` names
     the form of the events, `fault` what goes wrong: with every `fault_every`th request, after
     `fault_after` tokens. `stamp_all`: the kernel's timestamp of every token. `prompt_digests`: the
-    log has the digest of each prompt's text."""
+    log has the digest of each prompt's text. `slots`: requests that are answered at once, 0 for any
+    number; the others wait, first come, first served, and the time between tokens is that of each
+    request alone, `interval_ms` times an exponential number."""
 
     first_token_ms: float = 100.0
     interval_ms: float = 20.0
@@ -70,11 +72,12 @@ class Answers:
     fault_every: int = 4
     fault_after: int = 3
     prompt_digests: bool = False
+    slots: int = 0
 
     @property
     def plain(self) -> bool:
         """Whether it is only a schedule, which server.c can serve."""
-        special = self.fault or self.prompt_digests
+        special = self.fault or self.prompt_digests or self.slots
         return self.shape == "plain" and not special
 
 
@@ -110,12 +113,6 @@ class Case:
     passes: str = "right"
     late_ms: float = 5.0
     quick: bool = False
-
-    @property
-    def most_others(self) -> float:
-        """The share of the machine's cores that others may take of a case that is not passed; above
-        it the case is void, because it may be their fault."""
-        return OTHERS_OF_COUNTS if self.late_ms >= COUNTS_LATE_MS else OTHERS_OF_TIMES
 
 
 def read_cases(folder: Traversable = SUITES) -> list[Case]:

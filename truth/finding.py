@@ -32,7 +32,9 @@ LEVELS = {level.word: level for level in Level}
 class Finding:
     """One figure: what is right, what the client has, how far it may be off. `values`: the numbers
     that stand in `seen`, in their order, where it has any, and `unit`
-    what follows them. `repeats`: the values of each run."""
+    what follows them. `repeats`: the values of each run. `holds`: whether a stated interval of 95 %
+    holds what is right; None for other figures. `of_clock`: a client that waits for a core may
+    have it wrong."""
 
     figure: str
     truth: str
@@ -42,6 +44,8 @@ class Finding:
     values: tuple[float, ...] = ()
     unit: str = ""
     repeats: tuple[tuple[float, ...], ...] = ()
+    holds: bool | None = None
+    of_clock: bool = False
 
 
 def judged(right: bool, doubts: Sequence[Doubt]) -> Level:

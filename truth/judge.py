@@ -10,13 +10,15 @@ from truth.finding import LEVELS, Finding, Level, number
 from truth.log import Log
 from truth.problem import Problem
 from truth.result import Doubt, Result
-from truth.rules import RULES
+from truth.rules import OF_CLOCK, RULES
 from truth.rules.accounting import unaccounted
 from truth.server.shapes import CHAT_ONLY
 from truth.usage import Cost
 
 CHAT = "/chat/completions"
 VOID, NOT_ASKED = "void", "not asked"
+MOST_OTHERS = 0.1  # of the machine's cores: a fifth of one of two
+HUNG = "did not end within"  # so begins why a client that did not end has no result
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
 
     not_asked = not_asked_by(case, log)
     findings = RULES[case.rule](case, log, result)
+    if case.rule in OF_CLOCK:
+        findings = [replace(each, of_clock=True) for each in findings]
     findings += unaccounted(case, log, result)
     levels = [each.level for each in findings if each.level != Level.SILENT]
     return Verdict(
@@ -91,16 +95,25 @@ def judge(case: Case, log: Log, result: Result) -> Verdict:
 
 
 def beside_others(verdict: Verdict, cost: Cost | None, cores: int) -> Verdict:
-    """Void where it is not passed and others took more of the machine than the case allows. What
-    was right in spite of them is right."""
+    """Void where it is not passed for what a neighbour can spoil, figures of the clock or an end in
+    time, and others took more of the machine than `MOST_OTHERS`. What was right in spite of them is
+    right, and no neighbour changes a count."""
     if cost is None or verdict.passed or not verdict.is_judged:
         return verdict
     share = (cost.other_cores + cost.stolen_cores) / cores
-    if share <= verdict.case.most_others:
+    if share <= MOST_OTHERS or not _may_be_theirs(verdict):
         return verdict
     reason = f"{share:.0%} of the machine's cores went to others ({of_others(cost)})"
-    limit = f"above {verdict.case.most_others:.0%}"
+    limit = f"above {MOST_OTHERS:.0%}"
     return replace(verdict, void=f"{reason}, {limit}: run it on a quiet machine")
+
+
+def _may_be_theirs(verdict: Verdict) -> bool:
+    if verdict.failed:
+        return verdict.failed.startswith(HUNG)
+    enough = LEVELS[verdict.case.passes]
+    low = [each for each in verdict.findings if Level.SILENT < each.level < enough]
+    return bool(low) and all(each.of_clock for each in low)
 
 
 def of_others(cost: Cost) -> str:

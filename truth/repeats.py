@@ -6,6 +6,7 @@ Of five runs the lowest and the highest value hold the median of all runs with a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,9 +28,12 @@ def merged(verdicts: Sequence[Verdict]) -> Verdict:
     told = [verdict for verdict in judged if verdict.level != Level.SILENT]
     lowest = min(told or judged, key=lambda verdict: verdict.level)
     bounds = [each.bound_ms for each in judged if each.bound_ms is not None]
+    findings = [_merged_finding(each, judged) for each in lowest.findings]
+    levels = [each.level for each in findings if each.level != Level.SILENT]
     return replace(
         lowest,
-        findings=[_merged_finding(each, judged) for each in lowest.findings],
+        findings=findings,
+        level=min(levels, default=lowest.level),
         bound_ms=max(bounds, default=None),
         late_ms=max(verdict.late_ms for verdict in judged),
         runs=len(judged),
@@ -47,6 +51,9 @@ def _merged_finding(finding: Finding, verdicts: Sequence[Verdict]) -> Finding:
         if each.figure == finding.figure
     ]
     level = min(each.level for each in same)
+    held = [each.holds for each in same if each.holds is not None]
+    if len(held) > 1 and len(held) == len(same):
+        level = Level.RIGHT if held.count(False) <= misses(len(held)) else Level.WRONG
     rows = [each.values for each in same if len(each.values) == len(finding.values)]
     if len(rows) < 2 or not finding.values:
         return replace(finding, level=level, repeats=tuple(rows))
@@ -54,7 +61,20 @@ def _merged_finding(finding: Finding, verdicts: Sequence[Verdict]) -> Finding:
     columns = list(zip(*rows, strict=True))
     seen = " / ".join(interval(column) for column in columns)
     seen += finding.unit
+    if held:
+        seen += f", held by {held.count(True)} of {len(held)} intervals"
     return replace(finding, level=level, seen=seen, repeats=tuple(rows))
+
+
+def misses(runs: int) -> int:
+    """How many of so many intervals of 95 % miss the truth at most, but for one time in a
+    hundred."""
+    probability = 0.0
+    for count in range(runs + 1):
+        probability += math.comb(runs, count) * 0.05**count * 0.95 ** (runs - count)
+        if probability >= 0.99:
+            return count
+    return runs
 
 
 def interval(values: Sequence[float]) -> str:

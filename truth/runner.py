@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from truth.cases import CLOSED, Answers, Case, Load, Machine
-from truth.judge import Verdict, beside_others, judge
+from truth.judge import HUNG, Verdict, beside_others, judge
 from truth.log import Log, read_log
 from truth.problem import Problem
 from truth.prompts import write_prompts
@@ -87,7 +87,8 @@ class Runner:
 
         observed = self._runs[run]
         if observed.log is None or observed.result is None:
-            return Verdict(case, failed=observed.failed)
+            verdict = Verdict(case, failed=observed.failed)
+            return beside_others(verdict, observed.cost, os.cpu_count() or 1)
         try:
             verdict = judge(case, observed.log, observed.result)
         except READING_FAILED as error:
@@ -118,7 +119,7 @@ def observe(client: Client, case: Case, folder: Path) -> Observed:
     except READING_FAILED as error:
         why = problem or f"no result ({type(error).__name__}: {error})"
         output = (folder / OUTPUT).read_text(errors="replace")[-TAIL:]
-        return Observed(failed=f"{why}: {output.strip()}")
+        return Observed(failed=f"{why}: {output.strip()}", cost=usage.cost(log))
     return Observed(log, result, usage.cost(log))
 
 
@@ -142,6 +143,8 @@ def unable(client: Client, case: Case) -> str:
 def places_of(case: Case) -> list[str]:
     """The placeholders without whose values a client cannot do what the case is about."""
     load = case.load
+    if load.ttft_ms:
+        return ["url", "tokens", "ttft_ms", "share"]
     is_wanted = {
         "url": True,
         "requests": not load.seconds,
@@ -194,6 +197,8 @@ def placeholders(work: Work, folder: Path) -> dict[str, str]:
         "warmup": str(work.warmup),
         "seconds": f"{work.seconds:g}",
         "prompts": work.prompts,
+        "ttft_ms": f"{work.ttft_ms:g}",
+        "share": f"{work.share:g}",
         "tokenizer": work.tokenizer,
         "out": str(folder),
     }
@@ -267,7 +272,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> str:
         code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         _end_group(process)
-        return f"did not end within {timeout_s:g} s"
+        return f"{HUNG} {timeout_s:g} s"
     return f"exit code {code}" if code else ""
 
 

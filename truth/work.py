@@ -15,8 +15,10 @@ class Work:
     poisson or constant. Lengths are in tokens, of each request. `tokenizer` is a folder or a name,
     `seed` None where it was not given.
 
-    `warmup` requests come before. With `seconds` the run ends by time. `prompts`: a file with an
-    object per line, whose texts (`prompt`) are sent in their order; empty: generated ones.
+    With `ttft_ms` the client searches the load: the most users of whom `share` of the requests get
+    their first token in time. `warmup` requests come before. With `seconds` the run ends by time.
+    `prompts`: a file with an object per line, whose texts (`prompt`) are sent in their order;
+    empty: generated ones.
     """
 
     url: str
@@ -34,6 +36,8 @@ class Work:
     seconds: float = 0.0
     prompts: str = ""
     ignore_eos: bool = True
+    ttft_ms: float = 0.0
+    share: float = 0.0
 
     @property
     def closed(self) -> bool:
@@ -62,4 +66,6 @@ def work_of(case: Case, url: str, tokenizer: str, prompts: str = "") -> Work:
         warmup=load.warmup,
         seconds=load.seconds,
         prompts=prompts if load.file else "",
+        ttft_ms=load.ttft_ms,
+        share=load.share,
     )

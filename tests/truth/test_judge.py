@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from truth.cases import Answers, Case, Load, chosen, read_cases
-from truth.finding import LEVELS, Level, judged
-from truth.judge import Verdict, beside_others, judge
+from truth.finding import LEVELS, Finding, Level, judged
+from truth.judge import HUNG, Verdict, beside_others, judge
 from truth.log import Entry, Log
 from truth.problem import Problem
 from truth.prompts import digest, prompts_of
@@ -123,18 +123,21 @@ def test_what_a_neighbour_may_have_spoilt_is_void(
 ) -> None:
     """Of two cores a tenth may go to others where times are judged; what is right stays so."""
     cost = Cost(1.0, 1.0, 1.0, others, stolen, wait_ratio=0.4)
-    found = beside_others(Verdict(TIMING, level=level), cost, cores=2)
+    finding = Finding("TTFT", "1", "9", "1", level, of_clock=True)
+    found = beside_others(Verdict(TIMING, [finding], level), cost, cores=2)
     assert found.word == word
     if word == "void":
         assert "waited for a core 40% of the time" in found.void
 
 
-def test_counts_bear_more_of_a_neighbour_than_times() -> None:
-    cost = Cost(1.0, 1.0, 1.0, other_cores=1.4)
-    patient = replace(TIMING, late_ms=100.0)
-    assert beside_others(Verdict(patient, level=Level.WRONG), cost, 2).word == "wrong"
-    more = replace(cost, other_cores=1.6)
-    assert beside_others(Verdict(patient, level=Level.WRONG), more, 2).word == "void"
+def test_no_neighbour_changes_a_count_or_an_exit_code() -> None:
+    cost = Cost(1.0, 1.0, 1.0, other_cores=1.9)
+    wrong = judge(COUNTING, Log(tuple(entries()), SERVER), Result([], output_tokens=16))
+    assert beside_others(wrong, cost, 2).word == "wrong"
+    late = judge(TIMING, Log(tuple(entries()), SERVER), Result(seen(late_ms=9)))
+    assert beside_others(late, cost, 2).word == "void"
+    for failed, word in (("exit code 1: x", "failed"), (f"{HUNG} 9 s: x", "void")):
+        assert beside_others(Verdict(TIMING, failed=failed), cost, 2).word == word
 
 
 def test_a_case_of_the_chat_api_is_not_asked_with_the_completions_api() -> None:
@@ -324,9 +327,9 @@ def test_every_case_names_a_rule_a_shape_and_a_level() -> None:
 
 
 def test_letters_and_suites() -> None:
-    """Each letter is of one suite; the quick cases are of all but the dialects."""
+    """Each letter is of one suite; the quick cases are of all but dialects and capacity."""
     suites = {each.id[0]: each.suite for each in CASES.values()}
-    assert set(suites) == set("TAQWCGFSRP") and len(set(suites.values())) == 10
+    assert set(suites) == set("TAQWCGFKSRP") and len(set(suites.values())) == 11
     assert {each.id[0] for each in CASES.values() if each.quick} == set("TAQWCFSRP")
     assert [
         each.id for each in chosen(list(CASES.values()), ["T1", "percentiles"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from truth.cases import read_cases
 from truth.finding import Finding, Level
 from truth.judge import Verdict
-from truth.repeats import merged
+from truth.repeats import merged, misses
 
 CASE = read_cases()[0]
 
@@ -33,6 +33,25 @@ def test_a_void_run_does_not_count_and_a_failed_one_fails_the_case() -> None:
     assert found.findings[0].seen.startswith("2.0 (1.0 to 3.0)")
     assert merged([void, void]).word == "void"
     assert merged([verdict(1, 10), Verdict(CASE, failed="exit")]).word == "failed"
+
+
+def of_capacity(low: float, high: float, truth: float = 7) -> Verdict:
+    holds = low <= truth <= high
+    level = Level.RIGHT if holds else Level.WRONG
+    values = (low, low, high)
+    finding = Finding("users", "7", "", "1", level, values, holds=holds)
+    return Verdict(CASE, [finding], level)
+
+
+def test_of_many_intervals_a_share_may_miss_the_truth() -> None:
+    """Of 40 of 95 % two miss on average; seven or more do once in 300 times."""
+    assert [misses(runs) for runs in (2, 5, 40)] == [1, 2, 6]
+    runs = [of_capacity(6, 8)] * 34
+    right = merged([*runs, *[of_capacity(8, 9)] * 6])
+    assert right.word == "right"
+    assert "held by 34 of 40 intervals" in right.findings[0].seen
+    assert merged([*runs, *[of_capacity(8, 9)] * 7]).word == "wrong"
+    assert merged([of_capacity(8, 9)]).word == "wrong"
 
 
 def test_one_run_keeps_its_words() -> None:

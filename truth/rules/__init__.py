@@ -15,6 +15,7 @@ from truth.rules.counts import counts
 from truth.rules.load import arrival_process, concurrency, lateness, order, workload
 from truth.rules.outcomes import ended_by_time, failures, left_out
 from truth.rules.percentiles import few_values, percentiles
+from truth.rules.search import known_capacity
 from truth.rules.times import rate_reached, times
 
 Rule = Callable[[Case, Log, Result], list[Finding]]
@@ -33,6 +34,17 @@ RULES: dict[str, Rule] = {
     "percentiles": percentiles,
     "few_values": few_values,
     "rate_reached": rate_reached,
+    "known_capacity": known_capacity,
 }
 
-__all__ = ["RULES", "Rule"]
+# Whose figures are all of the clock: a client that waits for a core may have them wrong.
+OF_CLOCK = (
+    "times",
+    "arrivals",
+    "lateness",
+    "concurrency",
+    "rate_reached",
+    "known_capacity",
+)
+
+__all__ = ["OF_CLOCK", "RULES", "Rule"]

@@ -82,6 +82,7 @@ def _first_token(case: Case, log: Log, result: Result) -> Finding:
         seen=f"{number(least)} / {number(middle)}",
         limit=number(limit),
         level=judged(right, result.doubts_about(TIMES)),
+        of_clock=True,
     )
 
 
@@ -122,8 +123,14 @@ def _time_per_token(case: Case, log: Log, result: Result) -> Finding:
     limit = case.limits["tpot"]
     right = abs(error.client[0] - truth) <= limit * truth
     level = judged(right, result.doubts_about(TIMES))
-    seen = number(error.client[0])
-    return Finding("TPOT, p50, ms", number(truth), seen, f"{limit:.0%}", level)
+    return Finding(
+        figure="TPOT, p50, ms",
+        truth=number(truth),
+        seen=number(error.client[0]),
+        limit=f"{limit:.0%}",
+        level=level,
+        of_clock=True,
+    )
 
 
 def _tokens_a_request(own: Sequence[Entry], result: Result) -> list[Finding]:

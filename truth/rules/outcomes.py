@@ -89,7 +89,12 @@ def _late_time(case: Case, log: Log, result: Result, metric: str) -> Finding:
     level = judged(abs(error.p99) <= limit, result.doubts_about(TIMES))
     truth = number(error.server[1])
     return Finding(
-        f"error of {title}, p99, ms", truth, number(error.p99), number(limit), level
+        figure=f"error of {title}, p99, ms",
+        truth=truth,
+        seen=number(error.p99),
+        limit=number(limit),
+        level=level,
+        of_clock=True,
     )
 
 
@@ -191,6 +196,7 @@ def left_out(case: Case, log: Log, result: Result) -> list[Finding]:
                 level,
                 values=(100 * rates[name],),
                 unit="%",
+                of_clock=True,
             )
         )
     return findings

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import heapq
 import json
 import math
 import os
@@ -105,6 +106,7 @@ class Server:
         self.late_ns: list[int] = []
         self._lock = threading.Lock()
         self._began_ns = time.monotonic_ns()
+        self._free_ns = [0] * answers.slots  # a heap: when each slot is free
         self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
         self.port: int = self._listener.getsockname()[1]
 
@@ -244,7 +246,7 @@ class Server:
         connection.sendall(STREAM_HEAD)
 
         steps = FORMS[self.answers.shape](asked)
-        base_ns = self._base_ns(answer.entry.received_ns)
+        base_ns = self._base_ns(answer.entry)
         events = 0
         for step in steps:
             here = events == self.answers.fault_after and step.tokens > 0
@@ -258,15 +260,27 @@ class Server:
             connection.sendall(STREAM_END)
         return "ok"
 
-    def _base_ns(self, received_ns: int) -> int:
+    def _base_ns(self, entry: Entry) -> int:
         """When the first token is scheduled, without jitter."""
         first_ns = round(self.answers.first_token_ms * NS_PER_MS)
-        base = received_ns + first_ns
+        base = self._begin_ns(entry) + first_ns
         if self.answers.synchronous:
             interval_ns = round(self.answers.interval_ms * NS_PER_MS)
             steps = math.ceil((base - self._began_ns) / interval_ns)
             base = self._began_ns + steps * interval_ns
         return base
+
+    def _begin_ns(self, entry: Entry) -> int:
+        """When the request gets its slot: at once, or when it is its turn. Both follow from the law
+        alone, so that a late thread delays no other request."""
+        if not self.answers.slots:
+            return entry.received_ns
+        rest_ns = self._offset_ns(entry.number, entry.tokens - 1)
+        first_ns = round(self.answers.first_token_ms * NS_PER_MS)
+        with self._lock:
+            begin_ns = max(entry.received_ns, self._free_ns[0])
+            heapq.heapreplace(self._free_ns, begin_ns + first_ns + rest_ns)
+        return begin_ns
 
     def _send_step(
         self,
@@ -303,11 +317,13 @@ class Server:
             answer.tokens.append(step.tokens)
 
     def _offset_ns(self, number: int, events: int) -> int:
-        """Of an event after the first, with its jitter, which depends on the numbers only."""
-        seed = hashlib.sha256(b"%d %d" % (number, events)).digest()
-        share = int.from_bytes(seed[:6], "big") / (1 << 48)
-        jitter_ms = (2 * share - 1) * self.answers.jitter_ms
-        return round((events * self.answers.interval_ms + jitter_ms) * NS_PER_MS)
+        """Of an event after the first, with its jitter, which depends on the numbers only, as does
+        the request's own interval where there are slots."""
+        jitter_ms = (2 * _drawn(number, events) - 1) * self.answers.jitter_ms
+        interval_ms = self.answers.interval_ms
+        if self.answers.slots:
+            interval_ms *= -math.log(1 - _drawn(number, 0))
+        return round((events * interval_ms + jitter_ms) * NS_PER_MS)
 
     def about(self, case: str, priority: str) -> dict[str, Any]:
         """What it measured of itself."""
@@ -322,6 +338,12 @@ class Server:
             "late_p50_ns": round(percentile(late, 50)),
             "late_p99_ns": round(percentile(late, 99)),
         }
+
+
+def _drawn(number: int, events: int) -> float:
+    """Between 0 and 1, always the same for these numbers."""
+    seed = hashlib.sha256(b"%d %d" % (number, events)).digest()
+    return int.from_bytes(seed[:6], "big") / (1 << 48)
 
 
 def _refuse(connection: socket.socket, answer: Answer, fault: str) -> str:

@@ -20,6 +20,7 @@ from truth.tools.tool import METRICS, NoResult, Tool, known, load_json, load_lin
 from truth.work import Work
 
 ROWS = "requests.jsonl"
+SEARCH = "search.json"
 LATENCIES = ("TTFT", "ITL", "TPOT", "E2EL", "upper percentiles")
 # Checks of when requests were sent, and of other programs on the machine, which change no count.
 OF_LOAD = ("late_p99_ms", "dropped", "client_pause_ms")
@@ -32,9 +33,12 @@ class LlamaLoad(Tool):
 
     name = "llama-load"
     title = "llama-load"
+    searches = True
 
     def commands(self, work: Work, folder: Path) -> list[list[str]]:
         run = self.result(folder)
+        if work.ttft_ms:
+            return [_search(work, folder, run)]
         locust = ["locust", "--headless", "--loglevel", "ERROR"]
         locust += ["-f", str(folder / "locustfile.py")]
         locust += ["--host", work.url]
@@ -82,6 +86,8 @@ class LlamaLoad(Tool):
         return folder / "run"
 
     def read(self, path: Path) -> Result:
+        if (path / SEARCH).exists():
+            return _of_search(load_json(path / SEARCH))
         if not (path / ROWS).exists():
             write = f"llama-load report {path} --format jsonl --output {path / ROWS}"
             raise NoResult(f"write its rows first: {write}")
@@ -99,6 +105,28 @@ class LlamaLoad(Tool):
             doubts=_doubts(summary),
             note=verdict["word"],
         )
+
+
+def _search(work: Work, folder: Path, out: Path) -> list[str]:
+    """The command that searches the most users."""
+    _write_locustfile(folder / "locustfile.py", "Synthetic")
+    command = ["llama-load", "capacity", work.url, "--out", str(out)]
+    command += ["--goodput", f"ttft:{work.ttft_ms:g}", "--share", f"{work.share:g}"]
+    command += ["--", "-f", str(folder / "locustfile.py"), "--ignore-eos"]
+    command += ["--tokenizer", work.tokenizer, "--input-len", str(work.prompt_tokens)]
+    return [*command, "--output-len", str(work.tokens)]
+
+
+def _of_search(found: dict[str, Any]) -> Result:
+    """Its doubts are probes that must not be compared."""
+    names = {
+        "capacity": "capacity_users",
+        "low": "capacity_low",
+        "high": "capacity_high",
+    }
+    reported = known({name: found.get(key) for key, name in names.items()})
+    doubts = [Doubt(text) for text in found.get("not_ranked") or ()]
+    return Result([], reported, doubts=doubts)
 
 
 def _doubts(summary: dict[str, Any]) -> list[Doubt]:

@@ -32,11 +32,13 @@ class NoResult(ValueError):
 
 class Tool(ABC):
     """A client. `name` is its name for --format and --tool, `title` that of its authors, `lacks`
-    what it cannot do, or not by the commands here: a field of the work, and why."""
+    what it cannot do, or not by the commands here: a field of the work, and why. `searches`: it
+    states the load that a server carries."""
 
     name: str
     title: str
     lacks: ClassVar[Mapping[str, str]] = {}
+    searches: ClassVar[bool] = False
 
     @abstractmethod
     def commands(self, work: Work, folder: Path) -> list[list[str]]:
@@ -53,6 +55,8 @@ class Tool(ABC):
 
     def unable(self, work: Work) -> str:
         """Why it cannot do this; empty if it can."""
+        if work.ttft_ms and not self.searches:
+            return "states no capacity"
         wanted = {
             "choices": work.choices > 1,
             "warmup": bool(work.warmup),
