@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ ROOTS: dict[str, Any] = {
 }
 NUMBER = {"type": ["number", "null"]}
 COUNT = {"type": ["integer", "null"]}
+# A pattern of keys as `_percentiles` writes it.
+ALTERNATION = re.compile(r"(?P<before>.*_)\((?P<names>[a-z_|0-9]+)\)(?P<after>_ms\$)")
 PERCENTILE = r"^p[0-9]{1,2}(\.[0-9]{1,16})?"
 STATISTICS = ("mean", "median", "std")
 # Keywords of JSON Schema that say nothing of what a file may hold.
@@ -179,6 +182,8 @@ def breaks(old: Any, new: Any, place: str = "$") -> list[str]:
     """
     found: list[str] = []
     if isinstance(old, dict) and isinstance(new, dict):
+        old = _one_pattern_each(old)
+        new = _one_pattern_each(new)
         for key, value in old.items():
             if key in NOTES:
                 continue
@@ -192,6 +197,17 @@ def breaks(old: Any, new: Any, place: str = "$") -> list[str]:
     elif old != new:
         found.append(f"{place} was {json.dumps(old)} and is {json.dumps(new)}")
     return found
+
+
+def _one_pattern_each(keys: dict[str, Any]) -> dict[str, Any]:
+    """With a key for each name of an alternation: a latency more does not end the others."""
+    single = {}
+    for key, value in keys.items():
+        match = ALTERNATION.fullmatch(key)
+        names = match["names"].split("|") if match else [key]
+        for name in names:
+            single[f"{match['before']}{name}{match['after']}" if match else key] = value
+    return single
 
 
 def text_of(made: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ _KEYS = {
     TTFT: ("ttft", "scheduled_ttft", "answer_ttft"),
     TPOT: ("tpot",),
     ITL: ("itl",),
-    E2EL: ("e2el", "scheduled_e2el"),
+    E2EL: ("e2el", "scheduled_e2el", "e2el_per_token"),
 }
 _COUNT_KEYS = (
     "total_input_tokens",
@@ -37,6 +37,7 @@ _COUNT_KEYS = (
     "total_token_throughput",
     "output_throughput",
 )
+E2EL_OF_COUNTS = "e2el_per_token"  # a latency that wrong counts of tokens spoil, too
 LEAST_UPPER = 90.0  # upper percentiles are those from here on
 _RATE_OF_CHARS = "output_chars_per_s"  # no metric that runs are compared by
 _WORDS = ("mean", "median", "std")
@@ -113,6 +114,7 @@ def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[
         keys += RATE_KEYS
         keys.append(_RATE_OF_CHARS)
     if COUNTS in spoils:
+        keys += [f"{word}_{E2EL_OF_COUNTS}_ms" for word in words]
         keys += _COUNT_KEYS
     return list(dict.fromkeys(keys))
 

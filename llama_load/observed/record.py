@@ -114,6 +114,7 @@ class RequestRecord:
     answer_ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2el_ms: float | None = None
+    e2el_per_token_ms: float | None = None
     itl_ms: Sequence[float] = ()
 
     # how much

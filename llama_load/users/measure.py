@@ -298,6 +298,7 @@ def make_record(
         answer_ttft_ms=metric.answer_ttft_ms(started_ns, first_answer),
         tpot_ms=metric.tpot_ms(ttft_ms, e2el_ms, between),
         e2el_ms=e2el_ms,
+        e2el_per_token_ms=metric.e2el_per_token_ms(e2el_ms, counts.output_tokens),
         itl_ms=itl_ms,
         # the prompt
         prompt_tokens=tokens.number,

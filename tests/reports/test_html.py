@@ -367,6 +367,7 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         "tpot": "LinearScale",
         "itl": "LogScale",
         "e2el": "LinearScale",
+        "e2el_per_token": "LinearScale",
     }
 
 

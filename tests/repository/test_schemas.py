@@ -146,3 +146,10 @@ def test_a_value_nested_without_end_is_a_fault() -> None:
     for _ in range(100_000):
         deep = {"by_stage": deep}
     assert fault_in({"llama_load": deep}, "summary", 1) is not None
+
+
+def test_a_pattern_with_a_name_more_ends_no_other() -> None:
+    old = {"^p[0-9]_(ttft|tpot)_ms$": {"type": "number"}}
+    assert breaks(old, {"^p[0-9]_(ttft|tpot|e2el)_ms$": {"type": "number"}}) == []
+    (gone,) = breaks(old, {"^p[0-9]_(ttft)_ms$": {"type": "number"}})
+    assert gone == "$.^p[0-9]_tpot_ms$ is gone"

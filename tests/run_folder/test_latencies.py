@@ -468,3 +468,11 @@ def test_a_threshold_on_what_was_not_measured_fails() -> None:
     for nonsense in ("", "p99_ttft_ms", "p99_ttft_ms>fast", ">5"):
         with pytest.raises(ValueError, match="KEY>NUMBER"):
             parse_threshold(nonsense)
+
+
+def test_e2el_per_token_counts_every_token_and_the_prefill() -> None:
+    """2 s for 100 tokens, the first one too: 20 ms each, 50 tokens/s."""
+    assert metric.e2el_per_token_ms(2000.0, 100) == 20.0
+    assert metric.e2el_per_token_ms(2000.0, None) is None
+    assert metric.e2el_per_token_ms(None, 100) is None
+    assert metric.e2el_per_token_ms(2000.0, 0) is None

@@ -43,6 +43,18 @@ def e2el_ms(started_ns: int, last_token_ns: int | None) -> float | None:
     return _between(started_ns, last_token_ns)
 
 
+def e2el_per_token_ms(e2el: float | None, output_tokens: int | None) -> float | None:
+    """End-to-end latency per output token, ms: E2EL / output tokens, all of them, with the first.
+
+    What an agent waits for each token of an answer, the prompt's prefill included: 2 s for 100
+    tokens are 20.0; 1000 divided by it is the speed of the request in tokens/s. None where tokens
+    are not known, or there are none. Source: InferenceX's axis of agents, evalscope.
+    """
+    if e2el is None or not output_tokens:
+        return None
+    return e2el / output_tokens
+
+
 def itl_ms(token_ns: Sequence[int]) -> list[float]:
     """Inter-token latencies, ms: every gap between token events, one per event after the first
     (length n - 1).

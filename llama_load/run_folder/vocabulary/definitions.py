@@ -86,6 +86,12 @@ LATENCIES = (
     Latency("itl", "ITL", "Inter-token Latency"),
     Latency("e2el", "E2EL", "End-to-end Latency", is_objective=True),
     Latency(
+        "e2el_per_token",
+        "E2EL per token",
+        "End-to-end Latency per Output Token",
+        is_objective=True,
+    ),
+    Latency(
         "client_queue", "Client Queue Time", "Client-side Queueing", group=SCHEDULED
     ),
     Latency(
