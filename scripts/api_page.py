@@ -17,7 +17,7 @@ import llama_load
 from llama_load.lab import python_run
 from llama_load.observed.record import RequestRecord
 from llama_load.run_folder.vocabulary.definitions import LATENCIES
-from llama_load.workloads.prompt import Image, Message
+from llama_load.targets.prompt import Image, Message
 
 HEAD = """\
 # API for locustfiles

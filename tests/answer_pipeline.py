@@ -14,6 +14,7 @@ from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import checked_counts
+from llama_load.targets.prompt import Prompt
 from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
@@ -23,7 +24,6 @@ from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import PhaseClock
 from llama_load.wire.request import Request, Timeouts
-from llama_load.workloads.prompt import Prompt
 from tests.make_records import from_batch
 from tests.server_kinds import OPENAI
 

@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llama_load.workloads.prompt import Prompt
+from llama_load.targets.prompt import Prompt
 
 Key = tuple[bool, int]  # identifies a request of the run: (warm-up?, index)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 
 from llama_load.observed.common_beginnings import CommonBeginnings
-from llama_load.workloads.prompt import Prompt
+from llama_load.targets.prompt import Prompt
 
 # So many prompts are looked at, in the order of the plan: about 1 s for long ones that begin alike.
 MOST_PROMPTS = 50_000

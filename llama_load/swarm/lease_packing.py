@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from llama_load.dispatch.leases import Lease
-from llama_load.workloads.prompt import Image, Message, Prompt
+from llama_load.targets.prompt import Image, Message, Prompt
 
 # Packing 5 MB blocks the event loop for 10 ms.
 MOST_BYTES = 4 << 20

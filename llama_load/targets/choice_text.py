@@ -7,9 +7,9 @@ import unicodedata
 import msgspec
 
 from llama_load.targets.finish_reasons import finish_reason_of, is_known
+from llama_load.targets.prompt import ToolCall
 from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Usage
-from llama_load.workloads.prompt import ToolCall
 
 _NOTHING = {b"null", b"[]", b"{}", b'""', b"false"}
 NULL = msgspec.Raw(b"null")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llama_load.foreign_text import printable
-from llama_load.workloads.prompt import ToolCall
+from llama_load.targets.prompt import ToolCall
 
 # An answer with more calls than this is not one that a client could carry out.
 MOST_CALLS = 128

@@ -14,9 +14,9 @@ from types import TracebackType
 from llama_load.failure_kind import FailureKind
 from llama_load.foreign_text import printable
 from llama_load.observed.record import OK, RequestRecord
+from llama_load.targets.prompt import ToolCall
 from llama_load.targets.server_errors import LONGEST_MESSAGE
 from llama_load.users.session import OpenRecord
-from llama_load.workloads.prompt import ToolCall
 
 
 def rejected(record: RequestRecord, reason: str) -> RequestRecord:

@@ -21,6 +21,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import Api
 from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.users.answer_check import rejected
 from llama_load.users.answer_work import fault_of
 from llama_load.users.compared_prompts import ComparedPrompt, compared
@@ -29,7 +30,6 @@ from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
 from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
 from llama_load.wire.request import Request
-from llama_load.workloads.prompt import Message, Prompt
 
 
 @dataclass(slots=True, eq=False)

@@ -32,6 +32,7 @@ from llama_load.targets.apis.prompt_content import (
     with_images,
 )
 from llama_load.targets.body import asked_choices, asked_tokens, longest_stop
+from llama_load.targets.prompt import Image, Message, Prompt
 from llama_load.units import NS_PER_S
 from llama_load.users.answer_check import Answer
 from llama_load.users.compared_prompts import ComparedPrompt, comparable_text
@@ -44,7 +45,7 @@ from llama_load.users.turn import ActiveConversation, Turn, run_agents, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.counting import tokenizer_at
-from llama_load.workloads.prompt import Image, Message, Prompt, Workload
+from llama_load.workloads.prompt import Workload
 
 # In a closed loop, the delay from the start of a failed request to the next one; it doubles with
 # each consecutive failure. Otherwise a server that refuses at once would receive, and the disk

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Message, Prompt, ToolCall
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
 from llama_load.workloads.prompt import (
@@ -20,11 +21,8 @@ from llama_load.workloads.prompt import (
     TOOL_OUTPUT_TOKENS,
     AgentShape,
     DataFacts,
-    Message,
     Plan,
     PlanRequest,
-    Prompt,
-    ToolCall,
 )
 from llama_load.workloads.talk_prompts import Chat, TalkWriter
 from llama_load.workloads.talks import TOOL, RecordedTurn, Talk

@@ -13,6 +13,7 @@ from llama_load.budget import Budget
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.expect import Expect
 from llama_load.workloads.huggingface import data_file
@@ -23,10 +24,8 @@ from llama_load.workloads.prompt import (
     ANSWER_TOKENS,
     DataFacts,
     DataReading,
-    Message,
     Plan,
     PlanRequest,
-    Prompt,
 )
 from llama_load.workloads.talk_prompts import TalkWriter
 from llama_load.workloads.talks import Talk

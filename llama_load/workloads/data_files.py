@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, open_foreign
 from llama_load.foreign_json import TooDeep, check_json, memory_bytes
-from llama_load.workloads.prompt import Message
+from llama_load.targets.prompt import Message
 from llama_load.workloads.text_files import read_whole
 
 T = TypeVar("T")

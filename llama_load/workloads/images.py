@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
 from llama_load.image_package import need_pillow
-from llama_load.workloads.prompt import Image
+from llama_load.targets.prompt import Image
 from llama_load.workloads.text_files import folder_files, read_whole
 
 if TYPE_CHECKING:

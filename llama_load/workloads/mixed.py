@@ -8,12 +8,12 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Prompt
 from llama_load.workloads.prompt import (
     DataFacts,
     Plan,
     PlanFacts,
     PlanRequest,
-    Prompt,
     Workload,
 )
 from llama_load.workloads.replay import Replay

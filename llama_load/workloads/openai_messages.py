@@ -17,6 +17,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
+from llama_load.targets.prompt import Image, Message, ToolCall
 from llama_load.workloads.data_files import ASSISTANT
 from llama_load.workloads.line_fields import (
     OUTPUT_TOKENS,
@@ -26,7 +27,6 @@ from llama_load.workloads.line_fields import (
     line_fields,
 )
 from llama_load.workloads.line_messages import ASKS, read_line
-from llama_load.workloads.prompt import Image, Message, ToolCall
 from llama_load.workloads.talks import (
     ROLES,
     TOOL,

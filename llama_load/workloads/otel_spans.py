@@ -18,8 +18,8 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
+from llama_load.targets.prompt import Message, ToolCall
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM
-from llama_load.workloads.prompt import Message, ToolCall
 from llama_load.workloads.talks import ROLES, TOOL, RecordedTurn, Talk, recorded_wait_s
 
 CHAT = ("chat", "generate_content")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Prompt
 from llama_load.workloads.prompt import (
     DataFacts,
     DataReading,
     Plan,
     PlanRequest,
-    Prompt,
     chained,
 )
 from llama_load.workloads.talk_prompts import Chat, TalkWriter

@@ -15,15 +15,10 @@ from itertools import chain, count
 from statistics import median_low
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Prompt
 from llama_load.workloads.arrival import Arrival
 from llama_load.workloads.block_text import BlockText
-from llama_load.workloads.prompt import (
-    DataFacts,
-    Plan,
-    PlanFacts,
-    PlanRequest,
-    Prompt,
-)
+from llama_load.workloads.prompt import DataFacts, Plan, PlanFacts, PlanRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

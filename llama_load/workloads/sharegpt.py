@@ -22,6 +22,7 @@ import msgspec
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.workloads.data_files import (
     ASSISTANT,
     SYSTEM,
@@ -36,10 +37,8 @@ from llama_load.workloads.line_fields import line_fields, message_fields
 from llama_load.workloads.prompt import (
     DataFacts,
     DataReading,
-    Message,
     Plan,
     PlanRequest,
-    Prompt,
     chained,
 )
 from llama_load.workloads.talk_prompts import Chat, TalkWriter

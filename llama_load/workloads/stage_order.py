@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
-from llama_load.workloads.prompt import Plan, Prompt, chained
+from llama_load.targets.prompt import Prompt
+from llama_load.workloads.prompt import Plan, chained
 
 # If the size of stages is unknown, this many consecutive prompts contain one of every length
 # quartile.

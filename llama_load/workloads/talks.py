@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Message
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
-from llama_load.workloads.prompt import Message
 from llama_load.workloads.think_time import LONGEST_THINK_S
 
 DEVELOPER = "developer"

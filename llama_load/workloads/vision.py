@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Image, Prompt
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.images import (
     POOL_BYTES,
@@ -23,14 +24,7 @@ from llama_load.workloads.images import (
     image_of,
     made,
 )
-from llama_load.workloads.prompt import (
-    ANSWER_TOKENS,
-    DataFacts,
-    Image,
-    Plan,
-    PlanRequest,
-    Prompt,
-)
+from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
 
 QUESTION = "Describe what you see in this picture in detail."
 QUESTION_OF_SEVERAL = (

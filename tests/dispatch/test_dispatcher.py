@@ -18,7 +18,8 @@ from llama_load.targets.balance import (
     ROUND_ROBIN,
     Balancer,
 )
-from llama_load.workloads.prompt import Plan, Prompt
+from llama_load.targets.prompt import Prompt
+from llama_load.workloads.prompt import Plan
 from tests.make_records import facts
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llama_load.dispatch import workers as module
 from llama_load.dispatch.leases import Lease
 from llama_load.dispatch.workers import LEAST_HEAP, STALE, WorkerLeases, Workers
-from llama_load.workloads.prompt import Prompt
+from llama_load.targets.prompt import Prompt
 
 NAMES = [f"w{number}" for number in range(6)]
 

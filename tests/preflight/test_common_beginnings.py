@@ -11,7 +11,7 @@ import pytest
 from llama_load.metrics.prompt_cache import CacheEvidence, cache_help
 from llama_load.observed.common_beginnings import CommonBeginnings
 from llama_load.preflight.plan_beginnings import common_beginnings
-from llama_load.workloads.prompt import Message, Prompt
+from llama_load.targets.prompt import Message, Prompt
 from tests.metrics.test_prompt_cache import bad, checked, prompt, silent
 
 BOOK = "The rules of the house, which every guest reads before anything else. " * 6

@@ -18,7 +18,7 @@ from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.run_folder import Run
 from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.apis import APIS
-from llama_load.workloads.prompt import Prompt
+from llama_load.targets.prompt import Prompt
 from tests.answer_pipeline import record_of
 from tests.make_records import manifest, table
 

@@ -20,6 +20,7 @@ from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.plan_beginnings import common_beginnings
 from llama_load.run_folder import Manifest, Run, StageRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.prompt import Prompt
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_MS
 from llama_load.users.long_texts import text_digest
@@ -33,7 +34,6 @@ from llama_load.wire.phase_clock import DONE, PhaseClock
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END, Slab
 from llama_load.wire.stamps import Opening
-from llama_load.workloads.prompt import Prompt
 from tests.search.answers import Answer
 from tests.search.asks import TEMPLATE_TOKENS
 from tests.search.case import ESTIMATE, LLAMA_SERVER, OPENAI, VLLM, Case

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from llama_load.dispatch.leases import Lease
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import Bounds, checked_counts
+from llama_load.targets.prompt import Prompt
 from llama_load.targets.server_errors import describe_error, http_failure
 from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.workloads.prompt import Prompt
 from tests.answer_pipeline import ADDRESS, exchange_of, output_of, prompt_of, record_of
 from tests.server_kinds import OPENAI
 

@@ -20,7 +20,7 @@ from llama_load.targets.apis import EMBEDDINGS, RERANK
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.model_list import listed_models
 from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.workloads.prompt import Prompt
+from llama_load.targets.prompt import Prompt
 from tests.conftest import REPOSITORY, Finished
 from tests.json_server import json_server, streamed
 from tests.scripted_server import ScriptedServer

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from llama_load.targets.prompt import Image
 from llama_load.workloads.images import drawings, files, made
-from llama_load.workloads.prompt import Image
 from llama_load.workloads.sharegpt import Conversations
 
 

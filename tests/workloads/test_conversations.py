@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.workloads.data_files import Turn, alternating, messages
-from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt, Traffic
+from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
 from llama_load.workloads.sharegpt import ShareGPT
 from tests.workloads.data import first_exchanges
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
+from llama_load.targets.prompt import Image
 from llama_load.workloads.images import (
     GRAIN_BITS,
     MOST_FILE_BYTES,
@@ -31,7 +32,6 @@ from llama_load.workloads.images import (
     image_of,
     made,
 )
-from llama_load.workloads.prompt import Image
 from tests.workloads.data import drawn, images_at
 
 

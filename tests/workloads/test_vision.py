@@ -26,13 +26,14 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.apis.prompt_content import with_images
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.prompt import Image, Prompt
 from llama_load.targets.target import Target
 from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.transport import Transport
 from llama_load.workloads import vision
-from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
+from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
 from llama_load.workloads.vision import Vision, _deal
 from tests.answer_pipeline import output_of, prompt_of
 from tests.conftest import TINY, embedded_server

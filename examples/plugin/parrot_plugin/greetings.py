@@ -3,7 +3,8 @@
 from locust import task
 
 from llama_load import LlamaUser
-from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Prompt
+from llama_load.targets.prompt import Prompt
+from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest
 
 
 class Greetings:

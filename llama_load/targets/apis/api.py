@@ -19,8 +19,8 @@ from llama_load.targets.apis.prompt_content import (
     prefixed,
 )
 from llama_load.targets.body import BodyOptions, is_text
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.targets.unstreamed import JsonAnswer
-from llama_load.workloads.prompt import Message, Prompt
 
 if TYPE_CHECKING:
     from llama_load.targets.target import Target

@@ -11,8 +11,8 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis.api import Api
 from llama_load.targets.apis.prompt_content import Content, Messages, prefixed
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.prompt import Message, Prompt
 from llama_load.targets.unstreamed import JsonBody, ResultsAnswer
-from llama_load.workloads.prompt import Message, Prompt
 
 if TYPE_CHECKING:
     from llama_load.targets.target import Target

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from llama_load.foreign_json import decode_foreign
-from llama_load.workloads.prompt import Image, Message, Prompt
+from llama_load.targets.prompt import Image, Message, Prompt
 
 # A JSON object of a request.
 Fields = Mapping[str, object]
