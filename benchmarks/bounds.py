@@ -19,7 +19,7 @@ from typing import Any
 from gevent.hub import Waiter
 
 from benchmarks.harness import heading
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.connection import OPEN, Connection
 from llama_load.wire.exchange import Exchange

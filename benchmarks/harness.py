@@ -20,7 +20,7 @@ import numpy as np
 from llama_load.bundled import bundled
 from llama_load.serving.launch import Server, start
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 ENDS_WITHIN_S = 300
 

@@ -22,7 +22,7 @@ import psutil
 from benchmarks.harness import heading, headless_chat
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 TURNS = 4
 PATIENCE_S = 90

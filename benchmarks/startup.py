@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.harness import bench, heading
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 HERE = Path(__file__).parent
 TOKENS = 8

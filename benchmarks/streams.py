@@ -23,7 +23,7 @@ from benchmarks.harness import heading, headless_chat
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 # Tokens of an answer, the time between them and to the first one, s: all streams have begun long
 # before the first one ends.

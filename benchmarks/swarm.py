@@ -44,7 +44,7 @@ from llama_load.swarm.lease_packing import unpack_leases  # noqa: E402
 from llama_load.swarm.outbox import WINDOW_BYTES  # noqa: E402
 from llama_load.swarm.sockets import Client  # noqa: E402
 from llama_load.swarm.swarm_key import curve_keys  # noqa: E402
-from llama_load.wire.local_ports import free_port  # noqa: E402
+from llama_load.targets.local_ports import free_port  # noqa: E402
 
 GAPS, TICK_S, PROCESSES, MOST_RECORDS = 200, 0.02, 2, 32
 KEY = "key of the benchmark's swarm"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.serving.launch import start
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 with tempfile.TemporaryDirectory() as name:
     folder, port = Path(name), free_port()

@@ -29,8 +29,8 @@ from llama_load.run_folder import load_run
 from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, INCOMPLETE
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
+from llama_load.targets.local_ports import free_port
 from llama_load.units import NS_PER_S
-from llama_load.wire.local_ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "coordinated-omission"

@@ -12,6 +12,7 @@ from gevent.hub import Waiter
 
 from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord, to_batch
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import checked_counts
 from llama_load.targets.prompt import Prompt
@@ -19,7 +20,6 @@ from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.address import parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import PhaseClock

@@ -25,14 +25,14 @@ from hypothesis import HealthCheck, settings
 
 from llama_load import foreign_text
 from llama_load.bundled import bundled
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.observed.records import Records
 from llama_load.processes import PR_SET_PDEATHSIG
 from llama_load.reports.first_screen import FULL_REPORT
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
+from llama_load.targets.local_ports import free_port
 from llama_load.targets.servers import ServerSpec
-from llama_load.wire.clock import SO_TIMESTAMPNS
-from llama_load.wire.local_ports import free_port
 from tests.fork_server import LOCUST, SIMULATED, Forked, ForkServer, imports_alike
 from tests.schemas import check_folder
 

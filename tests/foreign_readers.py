@@ -99,9 +99,11 @@ from llama_load.serving.last_words import last_words
 from llama_load.serving.registry import _entry_in as read_registry
 from llama_load.swarm import messages, refusal
 from llama_load.swarm.sockets import _unpacked
+from llama_load.targets.address import parse_url
 from llama_load.targets.apis import APIS
 from llama_load.targets.apis.prompt_content import kept_messages
 from llama_load.targets.counters import _date_s, parse_counters
+from llama_load.targets.json_schema import check_schema, schema_fault
 from llama_load.targets.server_errors import (
     context_numbers,
     describe_error,
@@ -119,12 +121,10 @@ from llama_load.web.guard import WebGuard
 from llama_load.web.page_token import PageToken
 from llama_load.web.responses import posted
 from llama_load.web.run_files import RunFiles
-from llama_load.wire.address import parse_url
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.huggingface import DataSet
 from llama_load.workloads.images import image_of
-from llama_load.workloads.json_schema import check_schema, schema_fault
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.talk_files import read_talks
 from llama_load.workloads.text_files import text_files

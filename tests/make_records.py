@@ -10,7 +10,7 @@ from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
 from llama_load.options.flags import flag_roles
 from llama_load.run_folder import Manifest
-from llama_load.workloads.prompt import DataFacts, PlanFacts
+from llama_load.workloads.prompt_plan import DataFacts, PlanFacts
 
 MS = 1_000_000
 

@@ -47,7 +47,7 @@ from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.huggingface import DataSet
 from llama_load.workloads.images import files as images_of
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.talk_files import _ANYTHING, read_talks
 from llama_load.workloads.text_files import text_files
 from tests.workloads.test_custom import Words

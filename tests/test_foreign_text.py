@@ -38,10 +38,10 @@ from llama_load.reports.block import block
 from llama_load.reports.junit import junit
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import PreflightRow, Run
+from llama_load.targets.address import parse_url
 from llama_load.targets.model_list import listed_models
 from llama_load.targets.server_errors import describe_error, http_failure
 from llama_load.targets.servers import ServerSpec, start_of
-from llama_load.wire.address import parse_url
 from llama_load.wire.response import Response
 from tests.make_records import failed, manifest, record, table
 

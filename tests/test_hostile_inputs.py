@@ -128,7 +128,7 @@ def test_a_control_endpoint_that_drips_is_given_up(
 
 
 GEVENT = "from gevent import monkey; monkey.patch_all()\n"
-SESSION = "from llama_load.plain_http import request; from llama_load.wire.tls import TlsOptions"
+SESSION = "from llama_load.plain_http import request; from llama_load.targets.tls import TlsOptions"
 
 
 def test_a_tls_handshake_that_drips_is_given_up() -> None:

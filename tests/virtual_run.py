@@ -20,9 +20,9 @@ from llama_load.run.controller import RunController
 from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import StageRecord
+from llama_load.targets.address import parse_url
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S, s_to_ns
-from llama_load.wire.address import parse_url
 from tests.make_records import MS, manifest, record
 
 WORKER, WORKLOAD = "local", "sharegpt"

@@ -18,7 +18,7 @@ from llama_load.errors import UsageError
 from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 if TYPE_CHECKING:
-    from llama_load.workloads.counting import TokenCounter
+    from llama_load.targets.counting import TokenCounter
 
 
 def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -246,7 +246,7 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
 
     from llama_load.lab.dataset_tools.inspection import CONTEXTS, inspect, report
     from llama_load.preflight.slot_budget import GUESSED_TEMPLATE_TOKENS
-    from llama_load.workloads.counting import EstimatedCounter, LocalCounter
+    from llama_load.targets.counting import EstimatedCounter, LocalCounter
 
     contexts: Sequence[int] = (
         CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
@@ -314,7 +314,7 @@ def _datasets_anonymize(arguments: argparse.Namespace) -> int:
 
 def _server_url(url: str) -> str:
     """Raises UsageError: it is none."""
-    from llama_load.wire.address import parse_url
+    from llama_load.targets.address import parse_url
 
     try:
         return parse_url(url).url

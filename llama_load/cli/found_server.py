@@ -23,7 +23,7 @@ from llama_load.options.server_keys import (
 )
 from llama_load.plain_http import NoAnswerError, request
 from llama_load.processes import listens_as_we_do
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 
 # Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM
 # Studio, Ollama, text-generation-webui.

@@ -17,7 +17,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import keep_secret, printable, redacted
 from llama_load.plain_http import NoAnswerError, Session
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 
 # OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in
 # URLs.

@@ -81,7 +81,7 @@ def _server_tokens(host: str) -> ServerTokens:
     from llama_load.options.server_keys import environment_key_for
     from llama_load.plain_http import Session
     from llama_load.record.token_blocks import ServerTokens
-    from llama_load.wire.address import parse_url
+    from llama_load.targets.address import parse_url
 
     try:
         url = parse_url(host).url

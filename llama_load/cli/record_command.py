@@ -17,7 +17,7 @@ from llama_load.foreign_text import keep_secret
 from llama_load.own_modules import module_command
 
 if TYPE_CHECKING:
-    from llama_load.wire.address import Address
+    from llama_load.targets.address import Address
 
 KEY = "LLAMA_LOAD_RECORD_KEY"
 DEFAULT_PORT = 8081
@@ -94,8 +94,8 @@ def add_record(commands: argparse._SubParsersAction[Parser]) -> None:
 def _record(arguments: argparse.Namespace) -> int:
     from llama_load.options.server_keys import environment_key_for
     from llama_load.record.relay import Relay
+    from llama_load.targets.tls import TlsOptions
     from llama_load.wire.priority import SenderPriority
-    from llama_load.wire.tls import TlsOptions
 
     to = _server_address(arguments.to)
     key = _key_for(arguments.host)
@@ -137,7 +137,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _server_address(url: str) -> Address:
     """Its address. UsageError: it is none."""
-    from llama_load.wire.address import parse_url
+    from llama_load.targets.address import parse_url
 
     try:
         return parse_url(url).resolved()
@@ -163,7 +163,7 @@ def _report_absence(to: Address) -> None:
 
 def _key_for(host: str) -> str | None:
     """What clients must send. UsageError: other machines could connect without one."""
-    from llama_load.wire.local_ports import is_loopback
+    from llama_load.targets.local_ports import is_loopback
 
     key = os.environ.get(KEY, "").strip() or None
     if key is None and not is_loopback(host):

@@ -132,9 +132,9 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 def _api_of(url: str | None, flags: Sequence[str]) -> list[str]:
     """The flag of the API whose URL it is, unless --endpoint is given."""
+    from llama_load.targets.address import parse_server_url, split_hosts
     from llama_load.targets.api_location import located
     from llama_load.targets.apis import OFFERED
-    from llama_load.wire.address import parse_server_url, split_hosts
 
     if any(word.startswith("--endpoint") for word in flags):
         return []

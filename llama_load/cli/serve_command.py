@@ -219,7 +219,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _serve_real(arguments: argparse.Namespace) -> int:
     from llama_load.serving import registry
     from llama_load.serving.launch import serving
-    from llama_load.wire.local_ports import free_port, refuse_taken
+    from llama_load.targets.local_ports import free_port, refuse_taken
 
     refuse_taken(arguments.host, arguments.port)
     port = arguments.port or free_port(arguments.host)

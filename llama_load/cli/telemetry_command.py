@@ -62,10 +62,10 @@ def add_telemetry(commands: Any) -> None:
 
 def _telemetry(arguments: argparse.Namespace) -> int:
     from llama_load.options.telemetry_flags import power_command
+    from llama_load.targets.local_ports import is_loopback
     from llama_load.telemetry.all_sources import machine_sources
     from llama_load.telemetry.exporter import PATH, Exporter, Page
     from llama_load.telemetry.server_processes import ServerProcesses
-    from llama_load.wire.local_ports import is_loopback
 
     host, port = _address(arguments.listen)
     token = os.environ.get(TOKEN, "").strip() or None

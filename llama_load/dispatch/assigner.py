@@ -11,7 +11,7 @@ from llama_load.dispatch.leases import IndexPool, Key, Lease
 from llama_load.dispatch.ledger import Ledger
 from llama_load.dispatch.phases import Phase
 from llama_load.units import NS_PER_S
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt_plan import Plan
 
 # Lease a request this long before its scheduled time: longer than a message takes, short enough
 # that few users wait.

@@ -21,7 +21,7 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.dispatch.ledger import Ledger
 from llama_load.dispatch.phases import Phase
 from llama_load.targets.balance import Balancer
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt_plan import Plan
 
 
 class Courier(Protocol):

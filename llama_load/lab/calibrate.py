@@ -31,7 +31,7 @@ from llama_load.preflight.calibration import LOOSE_MS, TOK_PER_S, Calibration, S
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import start
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 TOKENS = 100
 STREAMS = (25, 50, 100, 200, 400, 600, 800, 1200, 1600)

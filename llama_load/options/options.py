@@ -43,12 +43,12 @@ from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.balance import ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.tls import TlsOptions
 from llama_load.targets.weighted_choice import ONE_FOR_ALL, WeightedChoice, parse_choice
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.session_tokens import TAKEN, SessionHeaders
 from llama_load.wire.request import Timeouts
-from llama_load.wire.tls import TlsOptions
-from llama_load.workloads.prompt import Traffic
+from llama_load.workloads.prompt_plan import Traffic
 
 LONGEST_FAULT = 300  # characters
 MOST_RETRIES = 1000

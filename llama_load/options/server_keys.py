@@ -12,7 +12,7 @@ import os
 from llama_load.bound_headers import BoundHeaders, Headers, bearer, bound, origin_of
 from llama_load.command_secrets import is_secret_header
 from llama_load.foreign_text import keep_secret
-from llama_load.wire.address import split_hosts
+from llama_load.targets.address import split_hosts
 
 API_KEY = "LLAMA_LOAD_API_KEY"
 # URLs of the servers that keys may go to. NOBODY: none of them.

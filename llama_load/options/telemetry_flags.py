@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llama_load.load.segments import LONGEST_S
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.sections.result_section import DEFAULT_INTERVAL_S
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 
 # Shorter intervals cost more than they show: NVML averages power and utilisation over 0.1 s to 1 s.
 LEAST_INTERVAL_S = 0.1

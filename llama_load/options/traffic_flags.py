@@ -8,7 +8,7 @@ from llama_load.options.flag_reader import FlagReader
 from llama_load.options.sections.prompt_section import ALL, DEFAULT_SIZE, RECORDED
 from llama_load.workloads.agent import MOST_TOOLS
 from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
-from llama_load.workloads.prompt import AgentShape, Traffic
+from llama_load.workloads.prompt_plan import AgentShape, Traffic
 from llama_load.workloads.think_time import ThinkTime, think_time
 
 

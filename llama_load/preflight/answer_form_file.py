@@ -8,8 +8,8 @@ from pathlib import Path
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.targets.answer_form import GRAMMAR, JSON_SCHEMA, AnswerForm, form_fields
+from llama_load.targets.json_schema import MOST_SCHEMA_BYTES, check_schema
 from llama_load.targets.target import Target
-from llama_load.workloads.json_schema import MOST_SCHEMA_BYTES, check_schema
 from llama_load.workloads.text_files import read_whole
 
 

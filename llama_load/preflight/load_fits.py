@@ -32,7 +32,7 @@ from llama_load.preflight.plan_rows import reading_rows
 from llama_load.run_folder import PreflightRow, load_run
 from llama_load.units import quantity
 from llama_load.workloads.arrival import Arrival
-from llama_load.workloads.prompt import DataReading, Plan
+from llama_load.workloads.prompt_plan import DataReading, Plan
 from llama_load.workloads.traces import (
     LAYOUTS,
     Trace,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from llama_load.errors import UsageError
 from llama_load.options.sections.result_section import AUTO
 from llama_load.run_folder import PreflightRow
+from llama_load.targets.local_ports import is_here
 from llama_load.targets.target import Target
 from llama_load.wire.limits import Limits
-from llama_load.wire.local_ports import is_here
 
 # Open files besides connections: logs, the run folder, libraries' sockets.
 OTHER_FILES = 64

@@ -28,7 +28,7 @@ from llama_load.targets.target import Target
 from llama_load.terminal import STARTED_AS
 from llama_load.units import GIB
 from llama_load.version import __version__
-from llama_load.workloads.prompt import Plan, facts_json, shared_tokens
+from llama_load.workloads.prompt_plan import Plan, facts_json, shared_tokens
 
 
 def make_manifest(

@@ -10,13 +10,13 @@ from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.preflight.slot_budget import Budget
 from llama_load.run_folder import PreflightRow
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.target import Target
 from llama_load.units import quantity
 from llama_load.users.beginning import RUN_DIGITS
 from llama_load.workloads.agent import AgentFacts
-from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import DocumentFacts
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     ANSWER_TOKENS,
     DataReading,
     Plan,

@@ -61,6 +61,7 @@ from llama_load.tables.bounded_console import bounded_console
 from llama_load.tables.text_width import padded, wrapped
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.counting import TokenCounter
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
 from llama_load.targets.tokenize import ServerCounter
@@ -69,8 +70,7 @@ from llama_load.users.beginning import Beginning
 from llama_load.wire.limits import raised_limits
 from llama_load.wire.priority import may_be_real_time
 from llama_load.wire.receiver import compiled_receiver
-from llama_load.workloads.counting import TokenCounter
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt_plan import Plan
 from llama_load.workloads.recorded import TalkFacts
 
 # The row with the kind and URL of a server.

@@ -15,9 +15,9 @@ from llama_load.load.segments import stage_counts
 from llama_load.options.options import RunOptions
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.preflight.slot_budget import Budget
-from llama_load.workloads.counting import TokenCounter
+from llama_load.targets.counting import TokenCounter
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Workload
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Workload
 from llama_load.workloads.stage_order import in_stages
 from llama_load.workloads.traces import MOONCAKE_BLOCK
 

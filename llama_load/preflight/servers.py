@@ -15,18 +15,18 @@ from llama_load.options.server_keys import KEYS_FOR, headers_for, may_have_keys
 from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.run_folder import PreflightRow
 from llama_load.targets.adapters import adapter_fields, check_adapters
+from llama_load.targets.address import shown_url, split_hosts
 from llama_load.targets.api_location import Location
 from llama_load.targets.apis import APIS, CHAT, EMBEDDINGS, RERANK
 from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.body import BodyOptions, asked_tokens
+from llama_load.targets.counting import LocalCounter, TokenCounter
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.prompt import Prompt
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
-from llama_load.wire.address import shown_url, split_hosts
-from llama_load.workloads.counting import LocalCounter, TokenCounter
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt_plan import Plan
 
 
 def hosts_of(environment: Any) -> list[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from llama_load.foreign_text import printable
 from llama_load.record.http_framing import Head
+from llama_load.targets.local_ports import is_loopback
 from llama_load.wire.local_names import is_of_strangers, is_own_name, name_of
-from llama_load.wire.local_ports import is_loopback
 
 _MOST_CHARS = 100
 

@@ -21,8 +21,8 @@ from llama_load.bound_headers import (
 from llama_load.record.foreign_pages import page_of
 from llama_load.record.http_framing import Head
 from llama_load.secret_forms import pattern_of
-from llama_load.wire.address import Address
-from llama_load.wire.local_ports import is_loopback
+from llama_load.targets.address import Address
+from llama_load.targets.local_ports import is_loopback
 
 # Cookies of the server that are known, and the longest, as browsers have it (RFC 6265, section
 # 6.1).

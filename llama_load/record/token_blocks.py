@@ -251,7 +251,7 @@ class FileTokens:
 
     def __init__(self, path: Path) -> None:
         """UsageError: it cannot be read."""
-        from llama_load.workloads.counting import LocalCounter
+        from llama_load.targets.counting import LocalCounter
 
         self._counter = LocalCounter(path)
         self.source = self._counter.source

@@ -24,10 +24,10 @@ from llama_load.run.watcher import LoopWatcher, RunUnderWay
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.arithmetic.freeing_times import Look, Spans, freeing_times
 from llama_load.targets.target import Target
+from llama_load.targets.tls import TlsOptions
 from llama_load.targets.work_counts import WorkCount, is_healthy, working_on
 from llama_load.units import NS_PER_S
 from llama_load.users.hang_ups import HangUps
-from llama_load.wire.tls import TlsOptions
 
 OFTEN_S = 0.05
 RARELY_S = 0.2

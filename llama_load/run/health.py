@@ -19,8 +19,8 @@ from llama_load.run.client_cpu import ClientCpu
 from llama_load.run.core_wait import CoreWait
 from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
+from llama_load.targets.address import Address
 from llama_load.units import NS_PER_S
-from llama_load.wire.address import Address
 from llama_load.wire.priority import WaitAccount
 
 BUSY_WINDOW_S = 1.0

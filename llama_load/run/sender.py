@@ -19,13 +19,13 @@ from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_request_counter import OtherRequestsCounter
 from llama_load.run.patience import wait_until_none
+from llama_load.targets.expect import load_checks
+from llama_load.targets.local_ports import is_loopback
 from llama_load.targets.target import Target
+from llama_load.targets.tls import TlsOptions
 from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
-from llama_load.wire.local_ports import is_loopback
-from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
-from llama_load.workloads.expect import load_checks
 
 if TYPE_CHECKING:
     from llama_load.preflight.prepare import Prepared  # which a worker does not need

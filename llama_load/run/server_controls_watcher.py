@@ -10,7 +10,7 @@ from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run_folder import StageRecord
 from llama_load.targets.servers import ServerKind
 from llama_load.targets.target import Target
-from llama_load.wire.tls import TlsOptions
+from llama_load.targets.tls import TlsOptions
 
 Control = Callable[[ServerKind, Session, str], str]
 

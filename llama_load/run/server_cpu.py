@@ -13,8 +13,8 @@ import psutil
 
 from llama_load.processes import behind, listening, with_descendants
 from llama_load.run.thread_waits import Account, Waits, account_of, between
-from llama_load.wire.address import Address
-from llama_load.wire.local_ports import is_here
+from llama_load.targets.address import Address
+from llama_load.targets.local_ports import is_here
 
 _last_times = psutil.cpu_times()
 

@@ -18,7 +18,7 @@ from llama_load.run_folder import Manifest, RunWriter, StageRecord
 from llama_load.targets.counters import read_counters
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
-from llama_load.wire.tls import TlsOptions
+from llama_load.targets.tls import TlsOptions
 
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0

@@ -28,9 +28,9 @@ from llama_load.serving.supervisor import (
     Job,
     Process,
 )
+from llama_load.targets.local_ports import free_port, refuse_taken
 from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.targets.servers.server_start import READY_WITHIN_S, runnable
-from llama_load.wire.local_ports import free_port, refuse_taken
 
 # A server that listens everywhere is reached by loopback.
 _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104

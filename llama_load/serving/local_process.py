@@ -13,8 +13,8 @@ import psutil
 from llama_load.command_secrets import redact_words
 from llama_load.processes import listening, with_descendants
 from llama_load.serving import registry
-from llama_load.wire.address import Address
-from llama_load.wire.local_ports import is_here
+from llama_load.targets.address import Address
+from llama_load.targets.local_ports import is_here
 
 # They pass connections on to a server that is somewhere else.
 # fmt: off

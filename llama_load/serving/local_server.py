@@ -15,8 +15,8 @@ from llama_load.serving.last_words import ends_of, last_words
 from llama_load.serving.local_process import LocalProcess, listening_process
 from llama_load.serving.registry import Entry
 from llama_load.serving.rpc_traffic import Traffic, traffic_to
+from llama_load.targets.local_ports import is_here
 from llama_load.targets.target import Target
-from llama_load.wire.local_ports import is_here
 
 UNKNOWN_LOG = (
     "its log is not known: start it with llama-load serve, or with its output in a file"

@@ -28,6 +28,12 @@ from typing import Any, BinaryIO
 import httptools
 import msgspec
 
+from llama_load.clock import (
+    ANCILLARY_BYTES,
+    SO_TIMESTAMPNS,
+    kernel_stamp_ns,
+    wall_minus_mono_ns,
+)
 from llama_load.errors import UsageError
 from llama_load.serving.openai_stream import (
     MODEL,
@@ -43,12 +49,6 @@ from llama_load.serving.simulated_requests import (
     prompt_tokens,
 )
 from llama_load.serving.simulated_schedule import Schedule
-from llama_load.wire.clock import (
-    ANCILLARY_BYTES,
-    SO_TIMESTAMPNS,
-    kernel_stamp_ns,
-    wall_minus_mono_ns,
-)
 
 BACKLOG = 4096
 LONGEST_WAIT_S = 0.2

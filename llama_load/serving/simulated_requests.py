@@ -12,8 +12,8 @@ import httptools
 
 from llama_load.serving.openai_stream import ROLE, TOKEN, chunk, event, frame
 from llama_load.serving.simulated_schedule import Schedule
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.units import s_to_ns
-from llama_load.workloads.counting import EstimatedCounter
 
 # Of the chat template that the server pretends to have.
 TEMPLATE_TOKENS = 16

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 
 LOCUSTS_PORT = 5557
 _VARIABLES = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from llama_load.targets.address import API_ROOT, Address
 from llama_load.targets.apis import APIS
 from llama_load.targets.apis.api import Api
-from llama_load.wire.address import API_ROOT, Address
 
 MODELS = f"{API_ROOT}/models"
 # Where else APIs are found, below a URL at which there are none: KServe, TensorZero, Groq and

@@ -15,7 +15,7 @@ from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.servers import METRICS
 from llama_load.targets.servers.server_kind import Metrics
 from llama_load.targets.target import Target
-from llama_load.wire.tls import TlsOptions
+from llama_load.targets.tls import TlsOptions
 
 TIMEOUT_S = 5
 _STARTED = "process_start_time_seconds"

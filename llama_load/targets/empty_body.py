@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from llama_load.plain_http import Answer, NoAnswerError, Session
+from llama_load.targets.address import Address
 from llama_load.targets.apis import APIS
 from llama_load.targets.json_fields import fields
 from llama_load.targets.server_errors import describe_error, page_status
-from llama_load.wire.address import Address
 
 # An API is there that takes no such body.
 NO_REQUEST = (400, 415, 422)

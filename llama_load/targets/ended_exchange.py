@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from llama_load.wire.wire_failure import WireFailure
+    from llama_load.targets.wire_failure import WireFailure
 
 
 class EndedExchange(Protocol):

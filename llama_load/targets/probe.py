@@ -30,6 +30,7 @@ from llama_load.plain_http import (
     request,
     tls_context,
 )
+from llama_load.targets.address import Address, parse_server_url
 from llama_load.targets.api_location import MODELS, located
 from llama_load.targets.apis import CHAT
 from llama_load.targets.apis.api import Api
@@ -64,6 +65,7 @@ from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import ServerFacts, Target
 from llama_load.targets.template_tokens import script_counts, template_tokens
+from llama_load.targets.tls import TlsOptions
 from llama_load.targets.tokenize import (
     SAMPLE,
     NotCounted,
@@ -71,9 +73,7 @@ from llama_load.targets.tokenize import (
     Tokenization,
     tokenization,
 )
-from llama_load.wire.address import Address, parse_server_url
-from llama_load.wire.tls import TlsOptions
-from llama_load.wire.wire_failure import tls_text
+from llama_load.targets.wire_failure import tls_text
 
 TIMEOUT_S = 10
 # Of a model list, settings or a state. As JSON objects it can take 40 times as much memory.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.workloads.expect import Expect
+from llama_load.targets.expect import Expect
 
 
 @dataclass(frozen=True, slots=True)

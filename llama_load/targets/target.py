@@ -8,9 +8,9 @@ from typing import Any
 
 from llama_load.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.errors import UsageError
+from llama_load.targets.address import Address
 from llama_load.targets.router import of_model
 from llama_load.targets.servers import ServerKind, kind_named
-from llama_load.wire.address import Address
 
 # Server properties that affect results, and their names in messages.
 TRAITS = {

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from llama_load.plain_http import LateError, NoAnswerError, Session
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.json_fields import fields
 from llama_load.targets.servers import FORMS
 from llama_load.targets.servers.server_kind import Form
-from llama_load.workloads.counting import EstimatedCounter
 
 AT_A_TIME = 4
 TIMEOUT_S = 30

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.api_location import MODELS
 from llama_load.targets.target import Target
-from llama_load.wire.tls import TlsOptions
+from llama_load.targets.tls import TlsOptions
 
 TIMEOUT_S = 5.0
 _LABELS = r"(?:\{[^}\n]{0,500}\})?[ \t]+(\d{1,9}(?:\.\d{1,9})?)"

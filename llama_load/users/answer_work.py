@@ -7,7 +7,7 @@ from collections.abc import Callable
 import gevent
 
 from llama_load.budget import Budget, TooMuchWork
-from llama_load.workloads.json_schema import MOST_STEPS
+from llama_load.targets.json_schema import MOST_STEPS
 
 # About a millisecond.
 STEPS_IN_LOOP = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from llama_load.targets.counting import TokenCounter
 from llama_load.users.session import NO_PREFIX, Prefix, Ticket
-from llama_load.workloads.counting import TokenCounter
 
 # Enough digits that no two prompts begin the same way during a server's life, and no two runs:
 # hexadecimal ones for each prompt, decimal ones for a run. (Most tokenizers spend the same number

@@ -17,6 +17,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts, checked_counts
+from llama_load.targets.json_schema import schema_fault
 from llama_load.targets.prompt import Prompt
 from llama_load.targets.target import Target
 from llama_load.targets.usage import server_times
@@ -29,7 +30,6 @@ from llama_load.users.session_tokens import without_token
 from llama_load.users.text_sizes import TextSizes, tokens_between_events
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
-from llama_load.workloads.json_schema import schema_fault
 
 # "stop", "length", "tool_calls" and similar.
 MOST_REASON_CHARS = 60

@@ -12,12 +12,12 @@ from llama_load.observed.record import RequestRecord
 from llama_load.targets.apis import APIS
 from llama_load.targets.body import LENGTH_FIELDS, BodyOptions, asked_tokens
 from llama_load.targets.target import Target
+from llama_load.targets.tls import TlsOptions
 from llama_load.users.long_texts import text_digest
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.request_headers import filled
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.request import Request, Timeouts
-from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 
 # Enough tokens to time an answer, few enough to cost the server next to nothing.

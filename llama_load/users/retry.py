@@ -10,10 +10,10 @@ from email.utils import parsedate_to_datetime
 
 from gevent import GreenletExit
 
+from llama_load.targets.address import Address
 from llama_load.targets.answer import AnswerReader
 from llama_load.units import NS_PER_S
 from llama_load.users.session import Session
-from llama_load.wire.address import Address
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request
 from llama_load.wire.transport import Transport

@@ -21,6 +21,7 @@ from llama_load.failure_kind import FailureKind
 from llama_load.observed.common_beginnings import LONG_CHARS
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.adapters import adapter_fields
+from llama_load.targets.address import split_hosts
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.answer_form import FREE, form_of
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
@@ -32,6 +33,7 @@ from llama_load.targets.apis.prompt_content import (
     with_images,
 )
 from llama_load.targets.body import asked_choices, asked_tokens, longest_stop
+from llama_load.targets.counting import tokenizer_at
 from llama_load.targets.prompt import Image, Message, Prompt
 from llama_load.units import NS_PER_S
 from llama_load.users.answer_check import Answer
@@ -42,10 +44,8 @@ from llama_load.users.request_headers import filled, has_fields
 from llama_load.users.sent_beginnings import WRITTEN_CHARS, Cache
 from llama_load.users.session import OpenRecord, Session, Ticket
 from llama_load.users.turn import ActiveConversation, Turn, run_agents, sending
-from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
-from llama_load.workloads.counting import tokenizer_at
-from llama_load.workloads.prompt import Workload
+from llama_load.workloads.prompt_plan import Workload
 
 # In a closed loop, the delay from the start of a failed request to the next one; it doubles with
 # each consecutive failure. Otherwise a server that refuses at once would receive, and the disk

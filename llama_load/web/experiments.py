@@ -24,8 +24,8 @@ from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
 from llama_load.own_modules import module_command, module_environment
+from llama_load.targets.address import parse_url
 from llama_load.web.guard import WebGuard
-from llama_load.wire.address import parse_url
 
 SEARCH = "search"
 SWEEP = "sweep"

@@ -28,12 +28,12 @@ from llama_load.options.flags import FLAGS
 from llama_load.options.secret_flags import secret_values
 from llama_load.options.sections.locust_section import OF_LOCUST
 from llama_load.run_folder import MANIFEST
+from llama_load.targets.address import parse_url, split_hosts
+from llama_load.targets.local_ports import is_loopback
 from llama_load.terminal import print_token
 from llama_load.web.open_page import open_by_file
 from llama_load.web.page_token import PageToken, Reply
-from llama_load.wire.address import parse_url, split_hosts
 from llama_load.wire.local_names import is_of_strangers, name_of
-from llama_load.wire.local_ports import is_loopback
 from llama_load.wire.request_heads import cookies_of
 from llama_load.workloads.think_time import OF_FILE
 

@@ -52,7 +52,7 @@
 /* Reads outside of these sizes may be the end of an answer or a part of something (llama_load.wire.slab has the same). */
 #define LEAST_PLAIN_BYTES 32
 #define MOST_PLAIN_BYTES (16 * 1024)
-/* A difference of CLOCK_REALTIME and CLOCK_MONOTONIC that changes by more than this has stepped (llama_load.wire.clock). */
+/* A difference of CLOCK_REALTIME and CLOCK_MONOTONIC that changes by more than this has stepped (llama_load.clock). */
 #define STEP_NS 1000000
 #define TIGHT_SAMPLE_NS 5000
 #define SAMPLE_TRIES 5
@@ -1253,7 +1253,7 @@ static PyMethodDef module_methods[] = {
 #endif
     {"arrival_ns", module_arrival_ns, METH_VARARGS,
      "arrival_ns(stamp_ns, offset_ns, before_ns, now_ns, previous_ns): a stamp of the kernel on the monotonic clock.\n\n"
-     "As `llama_load.wire.clock.BatchClock.arrival_ns`; tests compare them."},
+     "As `llama_load.clock.BatchClock.arrival_ns`; tests compare them."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from llama_load.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, BatchClock
 from llama_load.failure_kind import FailureKind
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, BatchClock
+from llama_load.targets.wire_failure import connect_failure, tls_text
 from llama_load.wire.stamps import Opening
 from llama_load.wire.tcp_info import handshake_ns
-from llama_load.wire.wire_failure import connect_failure, tls_text
 
 if TYPE_CHECKING:
-    from llama_load.wire.address import Address
+    from llama_load.targets.address import Address
+    from llama_load.targets.tls import TlsLayer
     from llama_load.wire.slab import Slab
     from llama_load.wire.stamps import ReadCounts, Stamps
-    from llama_load.wire.tls import TlsLayer
 
 OPENING, OPEN, CLOSED = range(3)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llama_load.failure_kind import FailureKind
+from llama_load.targets.wire_failure import WireFailure
 from llama_load.units import NS_PER_S
 from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
@@ -42,12 +43,11 @@ from llama_load.wire.sse import (
     begins_events,
 )
 from llama_load.wire.stamps import Opening, ReadCounts, Stamps
-from llama_load.wire.wire_failure import WireFailure
 
 if TYPE_CHECKING:
     from gevent.hub import Waiter
 
-    from llama_load.wire.address import Address
+    from llama_load.targets.address import Address
     from llama_load.wire.connection import Connection
     from llama_load.wire.pool import ConnectionPool
 

@@ -7,11 +7,11 @@ import _socket
 import ssl
 from collections.abc import Callable
 
-from llama_load.wire.address import Address
+from llama_load.targets.address import Address
+from llama_load.targets.tls import TlsLayer, TlsOptions
 from llama_load.wire.connection import Connection
 from llama_load.wire.poller import Poller
 from llama_load.wire.slab import Slab
-from llama_load.wire.tls import TlsLayer, TlsOptions
 
 
 class ConnectionPool:

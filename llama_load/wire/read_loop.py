@@ -13,8 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from llama_load.failure_kind import FailureKind
-from llama_load.wire.clock import (
+from llama_load.clock import (
     ANCILLARY_BYTES,
     SO_TIMESTAMPNS,
     STEP_NS,
@@ -22,6 +21,7 @@ from llama_load.wire.clock import (
     unpack_timespec,
     wall_minus_mono_ns,
 )
+from llama_load.failure_kind import FailureKind
 from llama_load.wire.poller import (
     BROKEN,
     END_OF_STREAM,

@@ -23,7 +23,7 @@ from typing import Any
 
 from gevent import monkey
 
-from llama_load.wire.clock import SO_TIMESTAMPNS
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.wire.poller import (
     READABLE,
     WRITABLE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from llama_load.bound_headers import NO_HEADERS, BoundHeaders, field_lines
-from llama_load.wire.address import Address
+from llama_load.targets.address import Address
 
 
 @dataclass(frozen=True, slots=True)

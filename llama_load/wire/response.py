@@ -7,7 +7,7 @@ import httptools
 
 from llama_load.failure_kind import FailureKind
 from llama_load.foreign_text import printable
-from llama_load.wire.wire_failure import WireFailure
+from llama_load.targets.wire_failure import WireFailure
 
 # Limit of the header block.
 MAX_HEADER_BYTES = 256 * 1024

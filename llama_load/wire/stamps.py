@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Stamps:
     """Timestamps, monotonic ns. `started`, `first_write` and `sent` are from the process's clock;
     `headers`, progress and `ended` are the kernel's receive timestamps of their reads (see
-    `llama_load.wire.clock`)."""
+    `llama_load.clock`)."""
 
     started_ns: int = 0
     # start on the connection that was finally used: `started_ns`, unless reopened or sent again

@@ -15,11 +15,11 @@ import gevent
 from gevent import monkey
 from gevent.hub import Waiter
 
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.failure_kind import FailureKind
+from llama_load.targets.address import Address
 from llama_load.units import NS_PER_S
-from llama_load.wire.address import Address
 from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import BUDGET_NS, FairQueue
 from llama_load.wire.phase_clock import PhaseClock

@@ -15,7 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.targets.prompt import Message, Prompt, ToolCall
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     ROUNDS,
     SYSTEM_TOKENS,
     TOOL_OUTPUT_TOKENS,

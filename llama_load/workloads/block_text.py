@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 
 from llama_load.budget import Budget, TooMuchWork
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import TokenCounter, counted, settled
+from llama_load.targets.counting import TokenCounter, counted, settled
 from llama_load.workloads.synthetic import CODE, ENGLISH, Vocabulary
 
 BLOCK_TOKENS = 512  # of Mooncake's traces

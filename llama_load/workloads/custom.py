@@ -13,14 +13,14 @@ from llama_load.budget import Budget
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.targets.expect import Expect
 from llama_load.targets.prompt import Message, Prompt
 from llama_load.workloads.data_files import DataFile
-from llama_load.workloads.expect import Expect
 from llama_load.workloads.huggingface import data_file
 from llama_load.workloads.line_fields import Fields, line_fields
 from llama_load.workloads.line_messages import ASKS, read_line
 from llama_load.workloads.openai_messages import talk_of_read
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     ANSWER_TOKENS,
     DataFacts,
     DataReading,

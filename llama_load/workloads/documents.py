@@ -12,14 +12,14 @@ from itertools import islice
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.run_folder.vocabulary.document_caches import AS_IS, DIFFERENT, SHARED
-from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import (
+from llama_load.targets.counting import (
     EstimatedCounter,
     TokenCounter,
     counted,
     settled,
 )
-from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
+from llama_load.targets.prompt import Prompt
+from llama_load.workloads.prompt_plan import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
 # The default document length: a source file of about 11,000 tokens.

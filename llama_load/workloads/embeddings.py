@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from llama_load.errors import UsageError
+from llama_load.targets.counting import CHARS_PER_TOKEN, counted
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import CHARS_PER_TOKEN, counted
-from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest
+from llama_load.workloads.prompt_plan import DataFacts, Plan, PlanRequest
 from llama_load.workloads.sharegpt import chosen
 from llama_load.workloads.text_files import files_digest, text_files
 

@@ -20,7 +20,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import open_foreign
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import MOST_DATA_BYTES, PIECE_BYTES, DataFile
-from llama_load.workloads.prompt import DataFacts
+from llama_load.workloads.prompt_plan import DataFacts
 
 HUB = "hf:"
 DEFAULT_SPLIT = "train"

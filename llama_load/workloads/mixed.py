@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from llama_load.errors import UsageError
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     DataFacts,
     Plan,
     PlanFacts,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     DataFacts,
     DataReading,
     Plan,

@@ -18,7 +18,7 @@ from llama_load.errors import UsageError
 from llama_load.targets.prompt import Prompt
 from llama_load.workloads.arrival import Arrival
 from llama_load.workloads.block_text import BlockText
-from llama_load.workloads.prompt import DataFacts, Plan, PlanFacts, PlanRequest
+from llama_load.workloads.prompt_plan import DataFacts, Plan, PlanFacts, PlanRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

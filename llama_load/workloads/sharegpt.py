@@ -34,7 +34,7 @@ from llama_load.workloads.data_files import (
 )
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.line_fields import line_fields, message_fields
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     DataFacts,
     DataReading,
     Plan,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt import Plan, chained
+from llama_load.workloads.prompt_plan import Plan, chained
 
 # If the size of stages is unknown, this many consecutive prompts contain one of every length
 # quartile.

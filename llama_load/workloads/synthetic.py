@@ -9,9 +9,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.errors import UsageError
+from llama_load.targets.counting import TokenCounter, counted, settled
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import TokenCounter, counted, settled
-from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
+from llama_load.workloads.prompt_plan import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
 
 # Prompts generated for a run by time; then they repeat.
 MOST_TOKENS = 1_000_000

@@ -19,7 +19,7 @@ from llama_load.workloads.huggingface import data_file
 from llama_load.workloads.line_fields import Fields, line_fields, session_fields
 from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.otel_spans import talks_of_spans
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.session_rows import (
     MOONCAKE_BLOCK,
     TRIE_KEY,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from llama_load.targets.counting import BATCH, TokenCounter, batches
 from llama_load.targets.prompt import Message, Prompt
-from llama_load.workloads.counting import BATCH, TokenCounter, batches
 from llama_load.workloads.data_files import SYSTEM, USER, joined
-from llama_load.workloads.prompt import ANSWER_TOKENS, PlanRequest, chained
+from llama_load.workloads.prompt_plan import ANSWER_TOKENS, PlanRequest, chained
 from llama_load.workloads.talks import RecordedTurn, Talk, texts_of
 
 # What a chat template and a model write around a tool call, in tokens: the answer's limit leaves

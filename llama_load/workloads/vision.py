@@ -24,7 +24,7 @@ from llama_load.workloads.images import (
     image_of,
     made,
 )
-from llama_load.workloads.prompt import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
+from llama_load.workloads.prompt_plan import ANSWER_TOKENS, DataFacts, Plan, PlanRequest
 
 QUESTION = "Describe what you see in this picture in detail."
 QUESTION_OF_SEVERAL = (

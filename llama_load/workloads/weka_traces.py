@@ -25,7 +25,7 @@ from llama_load.foreign_text import printable
 from llama_load.targets.prompt import Message
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, USER
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.talks import RecordedTurn, Talk, recorded_wait_s
 
 MOST_TOKENS = 10**7

@@ -19,7 +19,7 @@ from llama_load.targets.balance import (
     Balancer,
 )
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt import Plan
+from llama_load.workloads.prompt_plan import Plan
 from tests.make_records import facts
 
 

@@ -15,8 +15,8 @@ import pytest
 from llama_load.bundled import bundled
 from llama_load.serving.launch import Server, start
 from llama_load.serving.model_maker import cache_folder
+from llama_load.targets.local_ports import free_port
 from llama_load.targets.servers.llama_cpp_python_kind import RPC_SCRIPT
-from llama_load.wire.local_ports import free_port
 
 HERE = Path(__file__).parent
 

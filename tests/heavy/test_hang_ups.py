@@ -13,7 +13,7 @@ from llama_load.bundled import bundled
 from llama_load.plain_http import Session
 from llama_load.serving.launch import Server, start
 from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import Finished
 from tests.slots_server import slots_server
 

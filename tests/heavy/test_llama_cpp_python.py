@@ -13,7 +13,7 @@ import pytest
 from llama_load.bundled import bundled
 from llama_load.serving.launch import Server, start
 from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import Finished
 from tests.swarms import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from llama_load.serving.launch import Server
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import Finished, Simulated
 
 pytestmark = pytest.mark.heavy

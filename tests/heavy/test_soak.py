@@ -21,7 +21,7 @@ import pytest
 
 from llama_load.serving.launch import Server, start
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.searching import SECONDS, SEED
 from tests.swarms import Swarm, slow_link, swarm, wait_until
 

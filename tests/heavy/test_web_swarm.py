@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import Simulated
 from tests.swarms import swarm, wait_until
 from tests.web.web_pages import LlmPage

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from llama_load.cli.main import main
 from llama_load.lab.dataset_tools.histogram import histogram, quantile
 from llama_load.serving.launch import Server
-from llama_load.workloads.counting import EstimatedCounter
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.sharegpt import ShareGPT
 from tests.conftest import REPOSITORY, environment
 from tests.workloads.data import first_exchanges

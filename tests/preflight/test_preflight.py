@@ -22,13 +22,13 @@ from llama_load.preflight.prepare import print_table, with_declared_cache
 from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.preflight.target_rows import target_rows
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
+from llama_load.targets.address import parse_url
 from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.prompt import Image, Prompt
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.wire.address import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
-from llama_load.workloads.prompt import Plan, PlanFacts
+from llama_load.workloads.prompt_plan import Plan, PlanFacts
 from tests.conftest import Finished, embedded_server
 from tests.make_records import facts, manifest
 from tests.server_kinds import LLAMA_SERVER, VLLM

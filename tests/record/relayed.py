@@ -19,7 +19,7 @@ from llama_load.record.passed_exchange import (
     decoded,
 )
 from llama_load.record.relay import Relay
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 
 RESET = struct.pack("ii", 1, 0)
 

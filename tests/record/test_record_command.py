@@ -23,7 +23,7 @@ from llama_load import plain_http
 from llama_load.cli.main import main
 from llama_load.cli.record_command import _report_absence
 from llama_load.serving.launch import Server
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 from tests.conftest import (
     REPOSITORY,
     Finished,

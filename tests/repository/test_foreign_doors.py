@@ -182,11 +182,11 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "the one reader of images, with limits of its own",
     ),
-    ("workloads/json_schema.py", "json"): (
+    ("targets/json_schema.py", "json"): (
         3,
         "schemas and answers of bounded length, walked over with a budget",
     ),
-    ("workloads/prompt.py", "json"): (1, "what this function has just encoded"),
+    ("workloads/prompt_plan.py", "json"): (1, "what this function has just encoded"),
     ("workloads/sharegpt.py", "json"): (2, ENTRY),
     ("workloads/talk_files.py", "json"): (1, ENTRY),
     ("workloads/text_files.py", "file"): (1, "a pipe, read up to a limit"),

@@ -79,7 +79,7 @@ SIMPLE = {
     "web/experiment_pages.py add_experiments.result_file": _NOT_UNDERSTOOD,
     "wire/connection.py Connection.is_quiet": _NOT_UNDERSTOOD,
     "workloads/huggingface.py DataSet._file": "as many bytes as an image may have go to `image_of`, which is fuzzed",
-    "workloads/prompt.py facts_json": "what this function has just encoded",
+    "workloads/prompt_plan.py facts_json": "what this function has just encoded",
 }
 
 

@@ -32,8 +32,8 @@ from llama_load.errors import UsageError
 from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
 from llama_load.plain_http import NoAnswerError
 from llama_load.processes import listens_as_we_do
+from llama_load.targets.address import parse_url
 from llama_load.terminal import STARTED_AS
-from llama_load.wire.address import parse_url
 from llama_load.wire.request import Request
 from tests.conftest import environment, run_program
 from tests.json_server import json_server

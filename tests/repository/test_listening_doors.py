@@ -60,7 +60,7 @@ DOORS: dict[str, list[str]] = {
 # Modules that listen, or bind a socket, and why nobody is let in there.
 OTHERS = {
     "swarm/ports.py": "binds a port without listening on it",
-    "wire/local_ports.py": "binds a port without listening on it",
+    "targets/local_ports.py": "binds a port without listening on it",
     "serving/simulated.py": "the simulated server: a measuring instrument, on loopback",
     "cli/telemetry_command.py": "serves by the exporter",
 }

@@ -20,8 +20,8 @@ from llama_load.run_folder import load_run
 from llama_load.run_folder.telemetry_file import TELEMETRY
 from llama_load.serving.launch import Server
 from llama_load.targets import probe
+from llama_load.targets.counting import LocalCounter
 from llama_load.users.user import pause_s
-from llama_load.workloads.counting import LocalCounter
 from tests.conftest import (
     PORTABLE,
     Finished,

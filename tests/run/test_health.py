@@ -19,7 +19,7 @@ from llama_load.run import health
 from llama_load.run.health import HealthMonitor
 from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu
-from llama_load.wire.address import parse_url
+from llama_load.targets.address import parse_url
 from tests.waiting import until
 
 stand_still = monkey.get_original("time", "sleep")  # the whole process, as with SIGSTOP

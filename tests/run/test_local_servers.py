@@ -11,8 +11,8 @@ from pathlib import Path
 
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.local_process import listening_process
+from llama_load.targets.address import parse_url
 from llama_load.targets.servers import ServerSpec
-from llama_load.wire.address import parse_url
 from tests.conftest import Finished, Simulated, beside
 from tests.swarms import wait_until
 

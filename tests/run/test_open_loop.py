@@ -18,7 +18,7 @@ from llama_load.load.schedule import arrivals_s
 from llama_load.observed.records import Records
 from llama_load.serving.launch import Server
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests import web_client
 from tests.conftest import (
     REPOSITORY,

@@ -20,10 +20,10 @@ from llama_load.run.prober import Prober
 from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import StageRecord
+from llama_load.targets.address import parse_url
 from llama_load.targets.target import Target
 from llama_load.targets.work_counts import WorkCount
 from llama_load.units import NS_PER_S
-from llama_load.wire.address import parse_url
 from tests.make_records import MS, manifest, record
 from tests.virtual_run import VirtualRun, staged
 

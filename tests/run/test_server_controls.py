@@ -8,10 +8,10 @@ import pytest
 
 from llama_load.plain_http import Session
 from llama_load.run.server_controls_watcher import ServerControlsWatcher
+from llama_load.targets.address import parse_url
 from llama_load.targets.servers import kind_named, server_controls
 from llama_load.targets.target import Target
-from llama_load.wire.address import parse_url
-from llama_load.wire.tls import TlsOptions
+from llama_load.targets.tls import TlsOptions
 from tests.json_server import JsonServer, json_server
 
 VLLM_PATHS = ("/reset_prefix_cache", "/start_profile", "/stop_profile")

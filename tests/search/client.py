@@ -19,6 +19,7 @@ from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.plan_beginnings import common_beginnings
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.prompt import Prompt
 from llama_load.targets.target import Target
@@ -27,7 +28,6 @@ from llama_load.users.long_texts import text_digest
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.address import parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import DONE, PhaseClock

@@ -11,8 +11,8 @@ import pytest
 
 from llama_load.serving.local_process import LocalProcess
 from llama_load.serving.local_server import LocalServer
+from llama_load.targets.address import parse_url
 from llama_load.targets.target import Target
-from llama_load.wire.address import parse_url
 
 WAITS = "import sys, time\nprint('here', flush=True)\ntime.sleep(60)"
 

@@ -33,15 +33,15 @@ from llama_load.swarm.sockets import BACK_WITHIN_S
 from llama_load.swarm.unanswered_spawns import UnansweredSpawns
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.swarm.worker_state import WorkerState
+from llama_load.targets.address import parse_url
 from llama_load.targets.balance import ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL
 from llama_load.units import NS_PER_S
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.address import parse_url
 from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt import Traffic
+from llama_load.workloads.prompt_plan import Traffic
 from tests.simulation.machines import Machine, Writer
 from tests.simulation.network import TO_WORKER
 from tests.simulation.virtual_loop import VirtualLoop

@@ -17,7 +17,7 @@ import requests
 
 from llama_load.run.reserve import RESERVED, Reserve
 from llama_load.swarm.ports import HeldPort, is_free
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.swarms import Stranger, swarm, wait_until
 

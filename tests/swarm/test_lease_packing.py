@@ -14,7 +14,7 @@ from llama_load.swarm import lease_packing
 from llama_load.swarm.lease_packing import pack_leases, unpack_leases
 from llama_load.targets.prompt import Image, Message, Prompt
 from llama_load.workloads.agent import Agent
-from llama_load.workloads.prompt import AgentShape, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import AgentShape, PlanRequest, Traffic
 from llama_load.workloads.recorded import Conversations
 
 PICTURE = Image(b"data:image/png;base64,QUJD", "00", 1, 1)

@@ -12,7 +12,7 @@ from locust.stats import RequestStats
 
 from llama_load.serving.launch import Server
 from llama_load.swarm.locust_stats import log_many
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests import web_client
 from tests.conftest import (
     REPOSITORY,

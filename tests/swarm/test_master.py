@@ -29,14 +29,14 @@ from llama_load.swarm.master import MasterRun, _redact_config
 from llama_load.swarm.own_keys import with_own_keys
 from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.targets.address import parse_url
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import ONE_FOR_ALL
 from llama_load.users.session import SessionSettings
 from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.address import parse_url
 from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt import Traffic
+from llama_load.workloads.prompt_plan import Traffic
 from tests.containers import contained
 from tests.make_records import MS, record
 from tests.waiting import until

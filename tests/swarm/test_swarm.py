@@ -20,7 +20,7 @@ import requests
 from llama_load import __version__
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.serving.simulated import read_log
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests import web_client
 from tests.conftest import (
     SHAREGPT,

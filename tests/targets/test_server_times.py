@@ -11,10 +11,10 @@ from llama_load.observed.server_description import ServerDescription
 from llama_load.preflight.server_rows import server_rows
 from llama_load.serving.local_process import LocalProcess
 from llama_load.serving.local_server import LocalServer
+from llama_load.targets.address import parse_url
 from llama_load.targets.servers.vllm_kind import VLLM
 from llama_load.targets.target import ServerFacts, Target
 from llama_load.targets.usage import ServerTimes, Timings, server_times, speculated
-from llama_load.wire.address import parse_url
 
 
 def test_vllms_times_of_an_answer() -> None:

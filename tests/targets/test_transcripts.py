@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import checked_counts
 from llama_load.targets.server_errors import context_numbers, http_failure
-from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.transport import Transport

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from llama_load.serving.launch import Server
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT, RERANK, Api
 from llama_load.targets.body import BodyOptions, asked_choices, is_text
 from llama_load.targets.counts import checked_counts
 from llama_load.targets.servers import KINDS
 from llama_load.targets.target import Target
-from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.transport import Transport

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from llama_load.errors import UsageError
 from llama_load.plain_http import Session
 from llama_load.targets.adapters import adapter_fields, adapter_name, check_adapters
+from llama_load.targets.address import parse_url
 from llama_load.targets.target import Target
 from llama_load.targets.weighted_choice import WeightedChoice, parse_choice
-from llama_load.wire.address import parse_url
 from tests.json_server import json_server
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from llama_load.targets.address import parse_url
 from llama_load.targets.target import Target
+from llama_load.targets.tls import TlsOptions
 from llama_load.targets.work_counts import WorkCount, is_healthy, working_on
-from llama_load.wire.address import parse_url
-from llama_load.wire.tls import TlsOptions
 from tests.json_server import json_server
 
 SLOTS = [

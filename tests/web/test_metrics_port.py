@@ -9,7 +9,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests.conftest import (
     Finished,
     Simulated,

@@ -15,10 +15,10 @@ import requests
 
 from llama_load.bound_headers import COOKIE_OF_PAGES
 from llama_load.errors import UsageError
+from llama_load.targets.local_ports import free_port
 from llama_load.web import page_token
 from llama_load.web.guard import _name_cookies, _own_cookies
 from llama_load.web.page_token import COOKIE_S, RENEWED_S, PageToken
-from llama_load.wire.local_ports import free_port
 from tests import web_client
 from tests.conftest import SHAREGPT, environment, start_program
 from tests.swarms import wait_until

@@ -15,7 +15,7 @@ import requests
 
 from llama_load.options.flag import PAGE_PATHS, Kind
 from llama_load.options.flags import FLAGS
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests import web_client
 from tests.conftest import SHAREGPT, environment, start_program
 from tests.json_server import JsonServer, json_server

@@ -12,7 +12,7 @@ from typing import Any
 
 import requests
 
-from llama_load.wire.local_ports import free_port
+from llama_load.targets.local_ports import free_port
 from tests import web_client
 from tests.conftest import SHAREGPT, Program, environment, start_program
 from tests.swarms import wait_until

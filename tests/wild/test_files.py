@@ -18,7 +18,7 @@ from llama_load.preflight.load_fits import load_trace, trace_rows
 from llama_load.preflight.plan_rows import reading_rows
 from llama_load.run_folder import PreflightRow
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt import PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import PlanRequest, Traffic
 from llama_load.workloads.recorded import Conversations
 from llama_load.workloads.sharegpt import ShareGPT
 from tests.workloads.test_custom import Words

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS
+from llama_load.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS
 
 WITHIN_S = 20.0
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from llama_load.targets.answer import AnswerReader
-from llama_load.wire import clock as wire_clock
-from llama_load.wire import read_loop
-from llama_load.wire.address import parse_url
-from llama_load.wire.clock import (
+from llama_load import clock as wire_clock
+from llama_load.clock import (
     SO_TIMESTAMPNS,
     receipt_ns,
     unpack_timespec,
     wall_minus_mono_ns,
 )
+from llama_load.targets.address import parse_url
+from llama_load.targets.answer import AnswerReader
+from llama_load.wire import read_loop
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.slab import Slab

@@ -13,11 +13,11 @@ import pytest
 import trustme
 
 from llama_load.run_folder.arithmetic.latencies import own_delay_ms
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire.address import parse_url
+from llama_load.targets.tls import TlsOptions
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import GiveUp, Request, Timeouts
-from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 from tests.scripted_server import (
     DONE,

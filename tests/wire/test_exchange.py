@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llama_load.clock import SO_TIMESTAMPNS
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import exchange as exchange_module
-from llama_load.wire.address import parse_url
-from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.connection import Connection
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts

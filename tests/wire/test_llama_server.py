@@ -10,12 +10,12 @@ import pytest
 import requests
 
 from llama_load.serving.launch import Server
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.target import Target
-from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.transport import Transport

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from llama_load.wire.clock import SO_TIMESTAMPNS, BatchClock
+from llama_load.clock import SO_TIMESTAMPNS, BatchClock
 from llama_load.wire.poller import END_OF_STREAM
 from llama_load.wire.receiver import compiled_receiver
 from llama_load.wire.slab import KEPT_READ_BYTES

@@ -21,10 +21,10 @@ from gevent.hub import Waiter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import read_loop
 from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.connection import OPEN, Connection
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.phase_clock import DONE, PhaseClock

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 
-from llama_load.wire.clock import SO_TIMESTAMPNS
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.wire.request import Timeouts
 from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, chunk, token
 from tests.wire.test_slab import MS, START_NS, USER_SPACE, Script, every, same

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import trustme
 
+from llama_load.clock import SO_TIMESTAMPNS
 from llama_load.errors import UsageError
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.wire.address import parse_url
-from llama_load.wire.clock import SO_TIMESTAMPNS
+from llama_load.targets.tls import TlsLayer, TlsOptions
+from llama_load.targets.wire_failure import tls_text
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
-from llama_load.wire.tls import TlsLayer, TlsOptions
 from llama_load.wire.transport import Transport
-from llama_load.wire.wire_failure import tls_text
 from tests.conftest import Finished
 from tests.scripted_server import (
     DONE,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from llama_load.workloads.agent import Agent, AgentFacts
-from llama_load.workloads.prompt import AgentShape, Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import AgentShape, Plan, PlanRequest, Traffic
 
 
 class Words:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_load.errors import UsageError
 from llama_load.targets.prompt import Message, Prompt
 from llama_load.workloads.data_files import Turn, alternating, messages
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.sharegpt import ShareGPT
 from tests.workloads.data import first_exchanges
 

@@ -12,7 +12,7 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.targets.prompt import Message
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 
 
 class Words:

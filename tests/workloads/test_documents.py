@@ -11,15 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
-from llama_load.workloads import documents
-from llama_load.workloads.counting import (
+from llama_load.targets.counting import (
     CHARS_PER_TOKEN,
     EstimatedCounter,
     LocalCounter,
     TokenCounter,
 )
+from llama_load.workloads import documents
 from llama_load.workloads.documents import CHINESE_QUESTIONS, QUESTIONS, Documents
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.text_files import decoded, text_files
 
 CHINESE = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.embeddings import Queries, TextBatches, passages
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 
 
 class Pieces:

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from llama_load.run_folder import Manifest
+from llama_load.targets.address import parse_url
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.target import ServerFacts, Target
-from llama_load.wire.address import parse_url
-from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import Documents
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     DataFacts,
     PlanFacts,
     PlanRequest,

@@ -20,7 +20,7 @@ from PIL import Image
 from llama_load.errors import UsageError
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.huggingface import DataSet, Place, place_of
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.recorded import Conversations
 from llama_load.workloads.sharegpt import ShareGPT
 

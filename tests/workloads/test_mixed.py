@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import DataFacts, Plan, PlanRequest, Traffic
 from llama_load.workloads.vision import Vision
 from tests.make_records import facts
 

@@ -11,15 +11,15 @@ import pytest
 from msgspec import UNSET
 
 from llama_load.dispatch.leases import Lease
+from llama_load.targets.address import parse_url
 from llama_load.targets.apis import CHAT, COMPLETIONS
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.prompt import Image, Message, Prompt
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
 from llama_load.users.session import NO_PREFIX, Ticket
-from llama_load.wire.address import parse_url
 from llama_load.workloads.arrival import Arrival
-from llama_load.workloads.counting import EstimatedCounter
-from llama_load.workloads.prompt import PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import PlanRequest, Traffic
 from llama_load.workloads.replay import Replay
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.synthetic import Synthetic

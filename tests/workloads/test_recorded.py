@@ -13,7 +13,7 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.targets.prompt import Message, Prompt, ToolCall
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.recorded import Conversations
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.think_time import think_time

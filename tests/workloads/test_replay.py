@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from llama_load import Replay
 from llama_load.errors import UsageError
 from llama_load.preflight.load_fits import load_trace
+from llama_load.targets.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.targets.prompt import Prompt
 from llama_load.workloads.arrival import Arrival
-from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from tests.workloads.test_synthetic import Pieces
 
 MOONCAKE = """\

@@ -13,8 +13,8 @@ import pytest
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import EstimatedCounter, LocalCounter
-from llama_load.workloads.prompt import Plan, PlanRequest
+from llama_load.targets.counting import EstimatedCounter, LocalCounter
+from llama_load.workloads.prompt_plan import Plan, PlanRequest
 from llama_load.workloads.sharegpt import ShareGPT
 from tests.workloads.data import first_exchanges
 

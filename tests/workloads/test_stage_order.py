@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from llama_load.load.segments import LoadModel, plan_segments, stage_counts
 from llama_load.load.stages import parse_stages
+from llama_load.targets.counting import EstimatedCounter
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.stage_order import in_stages
 from llama_load.workloads.synthetic import Synthetic

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.targets.counting import EstimatedCounter, LocalCounter, TokenCounter
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.synthetic import Synthetic
 
 

@@ -22,18 +22,18 @@ from llama_load.errors import UsageError
 from llama_load.serving.launch import Server
 from llama_load.serving.model_maker import ModelSize
 from llama_load.serving.projector_maker import cached_projector, make_projector
+from llama_load.targets.address import parse_url
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.apis.prompt_content import with_images
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.prompt import Image, Prompt
 from llama_load.targets.target import Target
-from llama_load.wire.address import parse_url
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request, Timeouts
 from llama_load.wire.transport import Transport
 from llama_load.workloads import vision
-from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
+from llama_load.workloads.prompt_plan import Plan, PlanRequest, Traffic
 from llama_load.workloads.vision import Vision, _deal
 from tests.answer_pipeline import output_of, prompt_of
 from tests.conftest import TINY, embedded_server

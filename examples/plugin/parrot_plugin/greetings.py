@@ -4,7 +4,7 @@ from locust import task
 
 from llama_load import LlamaUser
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt import DataFacts, Plan, PlanRequest
+from llama_load.workloads.prompt_plan import DataFacts, Plan, PlanRequest
 
 
 class Greetings:

@@ -17,13 +17,13 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.lab.dataset_tools.histogram import histogram
-from llama_load.workloads.counting import EstimatedCounter, TokenCounter, batches
+from llama_load.targets.counting import EstimatedCounter, TokenCounter, batches
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.data_files import ASSISTANT, DataFile
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.line_fields import OUTPUT_TOKENS, line_fields
 from llama_load.workloads.line_messages import read_line
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from llama_load.workloads.sharegpt import (
     COLUMNS,
     MAX_PROMPT_TOKENS,

@@ -29,7 +29,7 @@ from llama_load.workloads.embeddings import (
 from llama_load.workloads.images import (
     FORMATS,
 )
-from llama_load.workloads.prompt import (
+from llama_load.workloads.prompt_plan import (
     ANSWER_TOKENS,
     ROUNDS,
     SYSTEM_TOKENS,

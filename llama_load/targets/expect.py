@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llama_load.budget import Budget
 from llama_load.errors import UsageError
-from llama_load.workloads.json_schema import (
+from llama_load.targets.json_schema import (
     MOST_STEPS,
     check_pattern,
     check_schema,

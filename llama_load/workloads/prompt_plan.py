@@ -16,8 +16,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from llama_load.run_folder.vocabulary.document_caches import DIFFERENT
+from llama_load.targets.counting import TokenCounter
 from llama_load.targets.prompt import Prompt
-from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.think_time import ThinkTime
 
 if TYPE_CHECKING:

@@ -24,7 +24,10 @@ def tls_text(error: ssl.SSLError) -> str:
     message = getattr(error, "verify_message", "") or getattr(error, "reason", "")
     reason = (message or str(error)).lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not trusted: {reason}; give its CA with --ca-file, or use --insecure"
+        return (
+            f"the server's certificate is not trusted: {reason}; give its CA with --ca-file, or "
+            "use --insecure"
+        )
     if (
         "wrong version number" in reason
         or "record layer" in reason

@@ -126,7 +126,8 @@ def parse_server_url(url: str) -> Address:
     has_query = parts.query and not names <= HARMLESS_QUERY
     if has_query or parts.fragment or "@" in parts.netloc:
         raise ValueError(
-            f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give keys with --api-key or --header"
+            f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give "
+            "keys with --api-key or --header"
         )
     try:
         port = parts.port or DEFAULT_PORTS[parts.scheme]

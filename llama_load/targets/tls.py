@@ -15,8 +15,9 @@ from pathlib import Path
 from llama_load.plain_http import tls_context
 
 DECRYPT_BYTES = 64 * 1024
-# After the handshake a server is answered when it asks for new keys, with 27 bytes each time. OpenSSL
-# answers any number, also for a server that never reads the answers, which would wait in memory.
+# After the handshake a server is answered when it asks for new keys, with 27 bytes each time.
+# OpenSSL answers any number, also for a server that never reads the answers, which would wait in
+# memory.
 MOST_REPLY_BYTES = 16 * 1024
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.targets.expect import MOST_ANSWER_CHARS, Expect
 from llama_load.workloads.custom import Custom
-from llama_load.workloads.expect import MOST_ANSWER_CHARS, Expect
-from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.prompt_plan import PlanRequest
 from tests.workloads.test_custom import Words
 
 PERSON = json.dumps(

@@ -8,7 +8,7 @@ import socket
 import psutil
 
 from llama_load.errors import UsageError
-from llama_load.wire.address import Address
+from llama_load.targets.address import Address
 
 
 def is_here(address: Address) -> bool:

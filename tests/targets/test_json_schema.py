@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from llama_load.budget import Budget, TooMuchWork
 from llama_load.errors import UsageError
+from llama_load.targets.expect import Expect
+from llama_load.targets.json_schema import MOST_STEPS, check_schema, schema_fault
 from llama_load.users.answer_work import TOO_LONG, fault_of
-from llama_load.workloads.expect import Expect
-from llama_load.workloads.json_schema import MOST_STEPS, check_schema, schema_fault
 
 pytestmark = pytest.mark.hypothesis
 
