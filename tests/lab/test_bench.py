@@ -38,7 +38,7 @@ from llama_load.lab.bench.bench_runs import (
     Speed,
     alone_runs,
     chosen_lengths,
-    users_run,
+    next_users_run,
 )
 from llama_load.lab.bench.beside import bench_command, decode_sentence
 from llama_load.lab.bench.head import Head
@@ -90,19 +90,27 @@ def test_the_first_depth_is_tested_however_slow_the_server_is() -> None:
     assert {run.requests for run in runs} == {3}
 
 
-def test_a_level_leaves_time_for_those_that_follow() -> None:
-    run = users_run(0, 1, 64, FAST, 1000)
-    assert run is not None
-    assert run.requests == 8
+def test_the_cheapest_users_come_first_and_leave_time_for_the_others() -> None:
+    cells = [(depth, users) for users in LEVELS for depth in (0, 4096)]
     spent = 0.0
-    left_s = 60.0
-    for users in LEVELS:
-        run = users_run(0, users, 64, FAST, left_s - spent)
-        assert run is not None, "each level has its share"
-        assert run.requests % users == 0
+    names = []
+    while cells:
+        run = next_users_run(cells, 64, FAST, 150 - spent)
+        assert run is not None, "three rounds of each fit"
+        assert run.requests % run.users == 0
+        cells.remove((run.depth, run.users))
+        names.append(run.name)
         spent += FAST.seconds(run)
-    assert spent <= left_s
-    assert users_run(32768, 8, 64, SLOW, 60) is None
+    assert names[0] == "1 user at 256"
+    assert names[-1] == "8 users at 4096"
+    assert spent <= 150
+
+
+def test_no_run_begins_that_does_not_fit() -> None:
+    assert next_users_run([(32768, 8)], 64, SLOW, 60) is None
+    run = next_users_run([(0, 1)], 64, FAST, 1000)
+    assert run is not None
+    assert run.requests == 8, "no more rounds than eight, however much time is left"
 
 
 def test_estimates_learn_from_the_runs() -> None:

@@ -14,6 +14,7 @@ from llama_load.lab.bench.bench_figures import AloneFigure, Estimate, UsersFigur
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.served import Objective, Served
 from llama_load.tables import LEFT, Column, Table, markdown_lines
+from llama_load.units import quantity
 
 VERSION = 1
 FIRST_LINE = f"<!-- llama-load bench {VERSION} -->"
@@ -136,9 +137,9 @@ def _decimals_for(size: float) -> int:
 def _served_sentence(result: BenchResult) -> str:
     texts: list[str] = []
     for served in result.served:
-        unit = " users" if not texts else ""
         number, _, rest = served.text.partition(" ")
-        texts.append(f"{number}{unit} {rest}")
+        named = number if texts else quantity(served.users, "user")
+        texts.append(f"{named} {rest}")
     objective = result.objective.text
     return (
         f"{objective[0].upper()}{objective[1:]}: {', '.join(texts)} tokens of context."
@@ -231,7 +232,8 @@ def _add_row(
 
     name = cells[0]
     if named == 2:
-        name = f"{cells[1]} users at {cells[0]}"
+        users = "user" if cells[1] == "1" else "users"
+        name = f"{cells[1]} {users} at {cells[0]}"
     rows[printable(name, MOST_NAME)] = figures
 
 

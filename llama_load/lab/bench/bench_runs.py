@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llama_load.lab.sweep.plan import FlagValues
+from llama_load.units import quantity
 
 PROCESS = "pp"
 GENERATE = "tg"
@@ -54,7 +55,7 @@ class BenchRun:
     def name(self) -> str:
         """As llama-bench writes it: `pp2048 @ d4096`; `4 users at 4096`."""
         if self.kind == USERS:
-            return f"{self.users} users at {self.context}"
+            return f"{quantity(self.users, 'user')} at {self.context}"
         return test_name(self.kind, self.tokens, self.depth)
 
     @property
@@ -192,28 +193,37 @@ def alone_runs(
     return runs, []
 
 
-def users_run(
-    depth: int, users: int, answer: int, speed: Speed, left_s: float
+Cells = Sequence[tuple[int, int]]  # depths and numbers of users
+
+
+def next_users_run(
+    cells: Cells, answer: int, speed: Speed, left_s: float
 ) -> BenchRun | None:
-    """A run of so many users with as many rounds as fit; None: three rounds do not.
+    """The cheapest of these, with as many rounds as all of them have time for; None: not even
+    three rounds of it fit."""
+    runs = [users_run(cell, answer, LEAST_REPEATS) for cell in cells]
+    cheapest = min(runs, key=speed.seconds, default=None)
+    if cheapest is None or speed.seconds(cheapest) > left_s:
+        return None
 
-    The levels that follow get their share of the time.
-    """
-    for rounds in range(MOST_ROUNDS, LEAST_REPEATS - 1, -1):
-        if levels_s(depth, users, answer, rounds, speed) <= left_s:
-            return BenchRun(USERS, depth, answer, users, rounds * users)
-
-    least = BenchRun(USERS, depth, answer, users, LEAST_REPEATS * users)
-    return least if speed.seconds(least) <= left_s else None
+    cell = (cheapest.depth, cheapest.users)
+    for rounds in range(MOST_ROUNDS, LEAST_REPEATS, -1):
+        if cells_s(cells, answer, rounds, speed) <= left_s:
+            return users_run(cell, answer, rounds)
+    return cheapest
 
 
-def levels_s(depth: int, users: int, answer: int, rounds: int, speed: Speed) -> float:
-    """How long the levels from this one on take at a depth."""
-    levels = [level for level in LEVELS if level >= users] or [users]
+def users_run(cell: tuple[int, int], answer: int, rounds: int) -> BenchRun:
+    """A run of users at a depth."""
+    depth, users = cell
+    return BenchRun(USERS, depth, answer, users, rounds * users)
+
+
+def cells_s(cells: Cells, answer: int, rounds: int, speed: Speed) -> float:
+    """How long the runs of all these take."""
     needed_s = 0.0
-    for level in levels:
-        run = BenchRun(USERS, depth, answer, level, rounds * level)
-        needed_s += speed.seconds(run)
+    for cell in cells:
+        needed_s += speed.seconds(users_run(cell, answer, rounds))
     return needed_s
 
 

@@ -24,13 +24,14 @@ from llama_load.lab.bench.bench_runs import (
     MOST_ROUNDS,
     MOST_USERS,
     PROCESS,
-    USERS,
     USERS_ANSWER,
     BenchRun,
+    Cells,
     Speed,
     alone_runs,
+    cells_s,
     chosen_lengths,
-    levels_s,
+    next_users_run,
     users_run,
 )
 from llama_load.lab.bench.bench_session import (
@@ -56,7 +57,6 @@ from llama_load.tables.numbers import duration
 from llama_load.units import quantity
 from llama_load.version import __version__
 
-LEAST_LEFT_S = 5.0  # no run begins in less
 NOT_BESIDE_S = 30.0  # llama-bench gets no less
 
 
@@ -143,54 +143,65 @@ def _measured_rate(results: Results, before: float) -> float:
 
 
 def _several_users(bench: BenchSession, speed: Speed) -> list[UsersFigure]:
-    """What several users get, at each depth."""
+    """What several users get: the cheapest runs first; more users while the objective is met."""
     depths = bench.depths(USERS_ANSWER + MARGIN)
-    wanted_s = 0.0
-    for depth in depths:
-        wanted_s += levels_s(depth, 1, USERS_ANSWER, MOST_ROUNDS, speed)
+    cells = [(depth, users) for users in LEVELS for depth in depths]
+    wanted_s = cells_s(cells, USERS_ANSWER, MOST_ROUNDS, speed)
     bench.say(
         f"several users at {_first_few(depths)} tokens: about "
         f"{duration(min(wanted_s, bench.left_s))}"
     )
     found: list[UsersFigure] = []
-    for place, depth in enumerate(depths):
-        left_s = bench.left_s / (len(depths) - place)
-        found += _levels_at(bench, speed, depth, left_s)
-    return found
-
-
-def _levels_at(
-    bench: BenchSession, speed: Speed, depth: int, limit_s: float
-) -> list[UsersFigure]:
-    """What users get at a depth: all levels, and more while the objective is met."""
-    ends_s = time.monotonic() + limit_s
-    found: list[UsersFigure] = []
-    context = BenchRun(USERS, depth, USERS_ANSWER).context
-    users = 1
-    while users <= MOST_USERS:
-        left_s = ends_s - time.monotonic()
-        run = users_run(depth, users, USERS_ANSWER, speed, left_s)
-        if run is None or left_s < LEAST_LEFT_S:
-            bench.left_out.append(f"{users} users and more at {context}")
+    while cells:
+        run = next_users_run(cells, USERS_ANSWER, speed, bench.left_s)
+        if run is None:
             break
-        try:
-            results, took_s = bench.results(run)
-        except RunError as error:
-            bench.notes.append(str(error))
-            break
-        speed.correct(run, took_s, requests_s(results))
-        bench.judge(run.name, results)
-
-        figure = users_figure(results.run.records.measured(), run)
+        cells.remove((run.depth, run.users))
+        figure = _users_at(bench, speed, run)
         if figure is None:
-            bench.notes.append(f"{run.name}: no round was answered whole")
-            break
+            continue
         found.append(figure)
         _say_figure(bench, figure)
-        if users >= LEVELS[-1] and share_met(figure, bench.settings.objective) == 0:
-            break
-        users *= 2
-    return found
+
+        is_last = run.users >= LEVELS[-1]
+        is_met = share_met(figure, bench.settings.objective) > 0
+        if is_last and is_met and run.users < MOST_USERS:
+            cells.append((run.depth, 2 * run.users))
+
+    bench.left_out += _levels_left_out(cells)
+    return sorted(found, key=lambda figure: (figure.context, figure.users))
+
+
+def _levels_left_out(cells: Cells) -> list[str]:
+    """`4 users and more at 256, 4096`."""
+    fewest: dict[int, int] = {}  # users by context
+    for cell in sorted(cells):
+        run = users_run(cell, USERS_ANSWER, 1)
+        fewest.setdefault(run.context, run.users)
+
+    contexts: dict[int, list[int]] = {}
+    for context, users in fewest.items():
+        contexts.setdefault(users, []).append(context)
+    texts = []
+    for users, found in sorted(contexts.items()):
+        texts.append(f"{quantity(users, 'user')} and more at {_first_few(found)}")
+    return texts
+
+
+def _users_at(bench: BenchSession, speed: Speed, run: BenchRun) -> UsersFigure | None:
+    """Run it; None: it failed, or shows nothing, which is noted."""
+    try:
+        results, took_s = bench.results(run)
+    except RunError as error:
+        bench.notes.append(str(error))
+        return None
+    speed.correct(run, took_s, requests_s(results))
+    bench.judge(run.name, results)
+
+    figure = users_figure(results.run.records.measured(), run)
+    if figure is None:
+        bench.notes.append(f"{run.name}: no round was answered whole")
+    return figure
 
 
 def _say_figure(bench: BenchSession, figure: UsersFigure) -> None:
