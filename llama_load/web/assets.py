@@ -23,6 +23,7 @@ OURS = (
     "llm.js",
     "charts.js",
     "form.js",
+    "frame.js",
     "runs.js",
     "searches.js",
     "icon.svg",

@@ -81,12 +81,13 @@ def test_one_load_or_two_kinds_of_load_have_no_chart() -> None:
     assert level_charts({}, str) == level_charts({"a": USERS, "b": rates}, str) == []
 
 
-def test_a_report_of_stages_begins_with_them() -> None:
+def test_a_report_of_stages_shows_them_unfolded() -> None:
     results = staged()
     html = html_page(results, "", "en")
-    assert (
-        html.index('id="levels"') < html.index('id="parts"') < html.index('id="stages"')
-    )
+    unfolded = html.partition("<details")[0]
+    assert unfolded.index('id="parts"') < unfolded.index('id="stages"')
+    assert "Output against the load" in unfolded
+    assert unfolded.count("data-chart=") == 4
     loads = [level.load for level in levels_of(results.stages)]
     assert loads == [1, 4, 8]
 

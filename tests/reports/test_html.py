@@ -22,6 +22,7 @@ from llama_load.languages import CHINESE, IN_ENGLISH
 from llama_load.metrics.ecdf import ecdf
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.time_parts import KEYS, PARTS
+from llama_load.metrics.verdict import Verdict
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.first_screen import TIME_PARTS
@@ -331,6 +332,21 @@ def test_the_page_has_no_path_and_no_user_name_of_this_machine(tmp_path: Path) -
         assert kept in page, kept
 
 
+def test_a_report_is_read_in_one_look_under_a_banner_of_its_colour() -> None:
+    """Banner, tiles, the bar of time, a table and four charts; the rest opens. At most 500 words."""
+    found = replace(
+        results(record(0), record(1, start_ms=300)),
+        verdict=Verdict("VALID", [], ["VALID"], "VALID"),
+    )
+    page = html_page(found, "", "en")
+    assert 'class="verdict valid"' in page
+    unfolded = page[page.index("<body>") : page.index("<details")]
+    assert unfolded.count("data-chart=") == 4
+    assert len(re.sub(r"<[^>]*>", " ", unfolded).split()) < 500
+    for title in ("Checks of the verdict", "How it was run", "Distributions"):
+        assert f"<h2>{title}</h2></summary>" in page
+
+
 def test_words_are_explained_where_they_stand(tmp_path: Path) -> None:
     """The latencies, and the verdict of this run, in a part that opens and that is printed."""
     found = results(record(0), path=tmp_path)
@@ -338,7 +354,7 @@ def test_words_are_explained_where_they_stand(tmp_path: Path) -> None:
     page = html_page(found, text, "en")
     for word in ("TTFT", "TPOT", "ITL", "E2EL", "VALID"):
         assert f"<dt>{word}</dt>" in page
-    assert "<dt>BLURRED</dt>" not in page and "details.words::details-content" in page
+    assert "<dt>BLURRED</dt>" not in page and 'id="words"' in page
     assert "<dt>TTFT</dt><dd>首 token 延迟" in html_page(found, text, "zh")
 
 

@@ -74,6 +74,13 @@ MOST_CURVES = 6
 NOTHING = "'none'"  # may be run, says a policy
 
 
+# The charts above the folded sections: at most so many, and of each kind the first ones.
+FIRST = "first"
+MOST_FIRST = 4
+MOST_FIRST_OF = {"levels": 2, "stages": 1, "time": 2, "distributions": 2, "prompts": 0}
+FOLDED = ("distributions", "time", "prompts")  # the sections of the others
+
+
 def html_page(
     results: Results,
     text: str,
@@ -109,7 +116,7 @@ def html_page(
         manifest=manifest,
         when=when(manifest.date),
         results=results,
-        style=_style_of(results),
+        verdict_class=_style_of(results),
         headline=results.verdict.headline.removeprefix(f"{results.verdict.shown[0]}: "),
         small_print=unseen(results, t),
         unseen_flaws=unseen_flaws(results.verdict.checks, t),
@@ -178,24 +185,28 @@ def _sections(
     page: ChartPage,
     t: Translator,
 ) -> dict[str, list[tuple[int, Chart]]]:
-    """The charts of the run, by the section to which they belong.
-
-    Each with its number on the page; sections without any are left out.
+    """The charts of the run, by the section to which they belong, or `FIRST`: those that a reader
+    sees without opening a section. Each with its number on the page.
     """
     axis = time_axis(measured)
     charts: dict[str, Sequence[Chart | None]] = {
-        "distributions": _distributions(results, measured, curves, t),
-        "time": [] if axis is None else _over_time(results, measured, axis, t),
-        "prompts": [prompt_chart(measured, t, list(results.by_workload))],
         "levels": level_charts({"": levels_of(results.stages)}, t),
         "stages": [stage_chart(results.stages, t)],
+        "time": [] if axis is None else _over_time(results, measured, axis, t),
+        "distributions": _distributions(results, measured, curves, t),
+        "prompts": [prompt_chart(measured, t, list(results.by_workload))],
     }
-    sections: dict[str, list[tuple[int, Chart]]] = {}
+    # Charts are numbered in the order of the page.
+    ordered: dict[str, list[Chart]] = {FIRST: []}
     for name, of_section in charts.items():
-        for chart in of_section:
-            if chart is not None:
-                numbered = (page.add(chart), chart)
-                sections.setdefault(name, []).append(numbered)
+        known = [chart for chart in of_section if chart is not None]
+        count = min(MOST_FIRST_OF[name], MOST_FIRST - len(ordered[FIRST]))
+        ordered[FIRST] += known[:count]
+        ordered[name] = known[count:]
+
+    sections = {}
+    for name in (FIRST, *FOLDED):
+        sections[name] = [(page.add(chart), chart) for chart in ordered[name]]
 
     return sections
 
@@ -243,17 +254,16 @@ def _over_time(
 ) -> list[Chart]:
     stages = results.run.manifest.stages
     x_range = shared_range(axis)
-    charts = [
-        load_chart(
-            measured,
-            axis,
-            x_range,
-            t,
-            peak=results.total.peak_in_flight,
-        )
-    ]
-    charts += throughput_charts(measured, axis, x_range, t)
-    charts.append(gantt_chart(measured, axis, x_range, t))
+    output, *rates = throughput_charts(measured, axis, x_range, t)
+    load = load_chart(
+        measured,
+        axis,
+        x_range,
+        t,
+        peak=results.total.peak_in_flight,
+    )
+    rest = [load, *rates, gantt_chart(measured, axis, x_range, t)]
+    charts = [output]
 
     breaks_s = stage_starts_s(stages, axis)
     for latency in html_tables.shown_of(of_group(EVERY), results.total):
@@ -268,6 +278,7 @@ def _over_time(
         if chart is not None:
             charts.append(chart)
 
+    charts += rest
     charts += _of_topics(results, axis, x_range, t)
     charts += telemetry_charts(
         results.run.telemetry,

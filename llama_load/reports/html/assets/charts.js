@@ -43,4 +43,10 @@
     console.error(error);
     document.documentElement.dataset.charts = "failed";
   });
+
+  // In its frame on the page of results, which is made as high as the report.
+  if (window.parent !== window) {
+    const tell = () => window.parent.postMessage({ reportHeight: document.body.getBoundingClientRect().height }, "*");
+    new ResizeObserver(tell).observe(document.body);
+  }
 })();
