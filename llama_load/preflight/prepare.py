@@ -131,9 +131,8 @@ def check(
             f"--power-command: {meter[0]!r} is no program on this machine; check its name, or "
             "give its path"
         )
-    probes, targets = probe_targets(
-        hosts, options, generates=generates_texts(environment)
-    )
+    generates = generates_texts(environment)
+    probes, targets = probe_targets(hosts, options, generates=generates)
     form = read_answer_form(options, targets)
     local_servers = [find_local_server(target) for target in targets]
     descriptions = []
@@ -179,7 +178,7 @@ def check(
     if renews:
         rows += cache_rows(plans.values())
     rows += text_rows(probes, targets, plans.values(), options.body_options())
-    rows += server_rows(local_servers, descriptions)
+    rows += server_rows(local_servers, descriptions, generates=generates)
     manifest = make_manifest(
         environment,
         load,

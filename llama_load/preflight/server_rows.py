@@ -10,9 +10,12 @@ from llama_load.serving.local_server import LocalServer
 
 
 def server_rows(
-    servers: Sequence[LocalServer], descriptions: Sequence[ServerDescription]
+    servers: Sequence[LocalServer],
+    descriptions: Sequence[ServerDescription],
+    *,
+    generates: bool,
 ) -> list[PreflightRow]:
-    """Rows about processes and RPC workers."""
+    """Rows about processes and RPC workers. `generates`: the run asks for generated texts."""
     rows = []
     for server, description in zip(servers, descriptions, strict=True):
         if server.can_be_watched and server.process is not None:
@@ -26,7 +29,8 @@ def server_rows(
             if server.log is None:
                 text += "; its log is not known"
             rows.append(PreflightRow("process", text))
-        rows += _times_rows(server)
+        if generates:
+            rows += _times_rows(server)
         if description.context_shift:
             text = (
                 "--context-shift: an answer that fills its slot goes on without the oldest "

@@ -834,6 +834,17 @@ def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
     )
 
 
+def test_accepted_tokens_within_one_event_merge_no_events() -> None:
+    """As vLLM sends them: 90 tokens in 30 events, by the server's counters 60 accepted of 66 in 22
+    drafts. (1 - 1 / acceptance length would be 0.73.)"""
+    row = replace(
+        speculative(0, token_events=30), draft_tokens=None, draft_accepted=None
+    )
+    found = verdict(row, counters=ServerCounters(Speculation(66, 60, 22)))
+    (check,) = [check for check in found.checks if check.name == "merged_ratio"]
+    assert "speculative" not in check.text
+
+
 def late_firsts(count: int, late: int, **changed: Any) -> Verdict:
     """`late` of `count` answers whose first token came with the second: TTFT 120 ms instead of 100,
     TPOT 20 ms, 150 tokens."""

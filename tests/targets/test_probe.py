@@ -415,7 +415,7 @@ def test_an_api_that_the_server_lacks_is_refused_in_its_words() -> None:
 def test_the_longest_text_of_a_plan_is_tried_on_each_server() -> None:
     prompts = [
         Prompt("", None, inputs=("a", "bb")),
-        Prompt("", None, inputs=("dddd", "c")),
+        Prompt("", None, inputs=("abcd", "c")),
     ]
     plan = SimpleNamespace(measured=prompts)
     answers = {
@@ -427,7 +427,7 @@ def test_the_longest_text_of_a_plan_is_tried_on_each_server() -> None:
         target = probe.ask()
         server.bodies.clear()
         (row,) = text_rows([probe], [target], [plan], BodyOptions())
-        assert server.bodies[-1][1]["input"] == ["dddd"]
+        assert server.bodies[-1][1]["input"] == ["cdab"]
     assert (row.name, row.level) == ("texts", "warning")
     assert TOO_LARGE in row.value
 

@@ -56,7 +56,10 @@ def test_the_flag_that_reports_them_is_named(
     facts = ServerFacts(build=build)
     target = Target(parse_url("http://127.0.0.1:1"), VLLM.name, "m", facts=facts)
     server = LocalServer(target, process)
-    rows = server_rows([server], [ServerDescription(url="http://127.0.0.1:1")])
+    description = ServerDescription(url="http://127.0.0.1:1")
+    embeds = server_rows([server], [description], generates=False)
+    assert all(row.name != "times" for row in embeds)
+    rows = server_rows([server], [description], generates=True)
     times = [row for row in rows if row.name == "times"]
     assert [row.level for row in times] == levels
     assert all("--enable-per-request-metrics" in row.value for row in times)
