@@ -412,6 +412,7 @@ class SharedServer(TypedDict):
     """What a server is made of; counts are added."""
 
     kind: str
+    model: str | None
     build: str | None
     quantization: str | None
     n_gpu_layers: str | None

@@ -11,7 +11,8 @@ from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
 
 # The files that are written: for people, for `llama-load compare`, a card to post.
-ENDINGS = ("md", "json", "svg")
+TEXTS = ("md", "json")
+SVG = "svg"
 PNG = "png"  # the card once more, for sites that show no SVG
 
 
@@ -24,8 +25,8 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Print what would be shared, ask, and write share.md, share.json, and a card "
         "of it as share.svg and, with the package pillow, share.png. There "
         "are figures, the verdict, the load, "
-        "the server's kind, build and sizes, and the hardware; no names of hosts, models, files, "
-        "labels and stages, no addresses, "
+        "the server's kind, build, public model and sizes, and the hardware; no names of hosts, "
+        "files, labels and stages, no addresses, "
         "prompts, messages or keys. 'llama-load compare' reads the JSON.",
         examples={
             "Look at it and decide": "llama-load share runs/20261121-203500-demo",
@@ -57,7 +58,7 @@ def _share_run(arguments: argparse.Namespace) -> int:
     from llama_load.analysis.results import analyze
     from llama_load.foreign_text import redacted
     from llama_load.image_package import has_pillow
-    from llama_load.reports.share_card import card_png, card_svg
+    from llama_load.reports.share_card import card_png, card_svg, has_figures
     from llama_load.reports.shared_run import shared_markdown, shared_run
     from llama_load.run_folder import load_run, write_whole
 
@@ -69,17 +70,18 @@ def _share_run(arguments: argparse.Namespace) -> int:
     )
     print(f"{text}\n{json}", end="")
     output = arguments.output
-    endings = (*ENDINGS, PNG) if has_pillow() else ENDINGS
+    is_drawn = has_figures(shared)
+    endings = [*TEXTS, SVG] if is_drawn else [*TEXTS]
+    if is_drawn and has_pillow():
+        endings.append(PNG)
     names = ", ".join(f"{output}.{ending}" for ending in endings)
     if not arguments.yes and not _agreed(names):
         print("Nothing was written.")
         return 0
 
-    contents = [
-        text.encode(),
-        json.encode(),
-        redacted(card_svg(shared)).encode(),
-    ]
+    contents = [text.encode(), json.encode()]
+    if is_drawn:
+        contents.append(redacted(card_svg(shared)).encode())
     if PNG in endings:
         contents.append(card_png(shared))
     output.parent.mkdir(
@@ -89,7 +91,9 @@ def _share_run(arguments: argparse.Namespace) -> int:
     for ending, content in zip(endings, contents, strict=True):
         write_whole(output.with_name(f"{output.name}.{ending}"), content)
     print(f"Written to {names}")
-    if PNG not in endings:
+    if not is_drawn:
+        print("There is no card: no figure of this run can be used.")
+    elif PNG not in endings:
         print(f"For {output}.{PNG}, too: pip install pillow")
     return 0
 

@@ -92,6 +92,11 @@ class Words:
     is_bold: bool = False
 
 
+def has_figures(shared: Mapping[str, Any]) -> bool:
+    """Whether there is a figure to draw: there is no card without."""
+    return _headline(shared) != NO_FIGURES
+
+
 def card(shared: Mapping[str, Any]) -> Iterator[Box | Words]:
     """The shapes of the card, from `shared_run`."""
     yield Box(

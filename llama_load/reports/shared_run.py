@@ -39,6 +39,7 @@ from llama_load.run_folder.probe_file import PROBES
 from llama_load.run_folder.telemetry_file import TELEMETRY
 from llama_load.run_folder.vocabulary.definitions import EVERY, FIGURES, of_group
 from llama_load.run_folder.vocabulary.verdict_words import AS_FAR_AS_SEEN, WORDS
+from llama_load.tables.numbers import NONE
 from llama_load.targets.apis import APIS
 from llama_load.targets.servers import KINDS
 from llama_load.version import __version__
@@ -60,6 +61,18 @@ _CPU = re.compile(
 _QUANTIZATION = re.compile(
     r"(?:all )?(?:I?Q\d(?:_[A-Z0-9]{1,3}){0,3}|TQ\d_\d|B?F16|FP16|F32|FP8|FP4|MXFP4|NVFP4|AWQ|GPTQ)"
     r"(?: - Medium| - Small)?"
+)
+# A public model: its family, then sizes, versions and kinds, and no word of anybody's own.
+_MODEL = re.compile(
+    r"(?:demo|(?:meta-)?llama|tinyllama|code-?llama|qwen|qwq|mistral|mixtral|ministral|devstral"
+    r"|gemma|phi|deepseek|gpt-oss|glm|smollm|falcon|yi|granite|olmo|command-r|nemotron|exaone|kimi"
+    r"|minimax|starcoder|internlm|bge|nomic-embed)"
+    r"(?:[-_. ]?(?:[a-z]?\d{1,4}(?:\.\d{1,3})?[bmkex]?|\d{1,2}x\d{1,3}b|a\d{1,3}b"
+    r"|instruct|chat|it|base|coder"
+    r"|code|math|vl|vision|omni|moe|think(?:ing)?|reason(?:er|ing)?|nano|mini|micro|tiny|small"
+    r"|medium|large|xl|plus|pro|air|flash|preview|distill|qwen|llama|text|embed|reranker|h"
+    r"|i?q\d(?:[_-][a-z0-9]{1,3}){0,3}|b?f16|f32|fp8|mxfp4|awq|gptq|int[48]|gguf)){0,12}",
+    re.IGNORECASE,
 )
 _BUILD = re.compile(
     r"b\d{1,6}-(?:[0-9a-f]{7,12}|unknown)|v?\d{1,4}(?:\.\d{1,4}){1,3}(?:(?:rc|post|dev)\d{1,4})?"
@@ -213,7 +226,7 @@ def _shared_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def shared_markdown(shared: Mapping[str, Any]) -> str:
-    """The same for people: four sentences, and three tables that are folded."""
+    """The same for people: a row, four sentences, and three tables that are folded."""
     ours = shared["llama_load"]
     share = shared["share"]
     figures = []
@@ -223,7 +236,7 @@ def shared_markdown(shared: Mapping[str, Any]) -> str:
 
     headline = ours["verdict"]["headline"]
     version = ours["version"] or ""
-    lines = [f"**{headline}**", ""]
+    lines = [*shared_row(shared), "", f"**{headline}**", ""]
     sentences = (
         figures_sentence(shared),
         f"Load: {load_sentence(shared)}",
@@ -244,6 +257,25 @@ def shared_markdown(shared: Mapping[str, Any]) -> str:
     lines += ["</details>", ""]
 
     return "\n".join(lines)
+
+
+def shared_row(shared: Mapping[str, Any]) -> list[str]:
+    """The run as a row of Markdown under its headings: to post."""
+    server = (shared["share"]["server"] or [{}])[0]
+    cells = [
+        server.get("model") or "a model",
+        server.get("quantization") or NONE,
+        hardware_sentence(shared),
+        load_sentence(shared).partition(",")[0],
+        figures_sentence(shared) or NONE,
+        shared["llama_load"]["verdict"]["headline"],
+    ]
+    heads = ("Model", "Quantization", "GPU or CPU", "Load", "Figures", "Verdict")
+    return [
+        f"| {' | '.join(heads)} |",
+        f"|{'---|' * len(heads)}",
+        f"| {' | '.join(cells)} |",
+    ]
 
 
 def _markdown_table(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
@@ -329,6 +361,7 @@ def _gpu(gpu: GpuFigures) -> dict[str, Any]:
 def _server(server: ServerDescription) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "kind": _word(tuple(KINDS), server.backend),
+        "model": shared_model(server.model),
         "build": _form(_BUILD, server.build),
         "quantization": _form(_QUANTIZATION, server.quantization),
     }
@@ -344,6 +377,13 @@ def _server(server: ServerDescription) -> dict[str, Any]:
         "rpc_workers": len(server.rpc),
         "draft_model": server.draft is not None,
     }
+
+
+def shared_model(name: str | None) -> str | None:
+    """Qwen3-4B of `Qwen/Qwen3-4B` or `/models/Qwen3-4B.gguf`; None of a model that is not a public
+    one."""
+    last = (name or "").rpartition("/")[2]
+    return _form(_MODEL, last.removesuffix(".gguf"))
 
 
 def _shared_load(results: Results) -> dict[str, Any]:

@@ -75,13 +75,15 @@ def load_sentence(shared: Mapping[str, Any]) -> str:
 
 
 def server_sentence(shared: Mapping[str, Any]) -> str:
-    """Kind and build of the first server, size of its model, slots; and how many servers."""
+    """Kind and build of the first server, its model, slots; and how many servers."""
     servers: Sequence[Mapping[str, Any]] = shared["share"]["server"]
     if not servers:
         return "server not known"
 
     first = servers[0]
     parts = [" ".join(filter(None, (first["kind"], first["build"])))]
+    if first.get("model"):  # not in what an older llama-load has shared
+        parts.append(first["model"])
     if first["n_params"]:
         parts.append(f"{_parameters(first['n_params'])} parameters")
     if first["quantization"]:

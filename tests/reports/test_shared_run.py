@@ -26,8 +26,14 @@ from llama_load.reports.share_card import (
     card,
     card_png,
     card_svg,
+    has_figures,
 )
-from llama_load.reports.shared_run import shared_markdown, shared_run
+from llama_load.reports.shared_run import (
+    shared_markdown,
+    shared_model,
+    shared_row,
+    shared_run,
+)
 from llama_load.run_folder import Manifest, RunWriter, load_run
 from llama_load.run_folder.manifest import read_manifest
 from scripts.record_printed import PRINTED
@@ -303,6 +309,38 @@ def test_the_text_and_the_card_are_for_people(run: Path) -> None:
     picture = Image.open(io.BytesIO(card_png(shared)))
     assert picture.size == (1200, 630)
     assert len(picture.getcolors(2**20) or ()) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "Qwen3-4B-Instruct-2507"),
+        (
+            "/home/canary/Llama-3.2-1B-Instruct-Q4_K_M.gguf",
+            "Llama-3.2-1B-Instruct-Q4_K_M",
+        ),
+        ("mixtral-8x7b-instruct-v0.1", "mixtral-8x7b-instruct-v0.1"),
+        ("qwen3-4b-canary-support", None),
+        ("canary-7b", None),
+        (None, None),
+    ],
+)
+def test_a_public_model_is_named_and_no_other(
+    name: str | None, shown: str | None
+) -> None:
+    assert shared_model(name) == shown
+
+
+def test_a_run_is_a_row_to_post_and_one_without_figures_has_no_card() -> None:
+    shared = shared_run(analyze(load_run(PRINTED / "demo")))
+    heads, _, row = shared_row(shared)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert heads.startswith("| Model | Quantization | GPU or CPU |")
+    assert cells[:2] == ["demo", "all F32"]
+    assert "tok/s in all" in cells[4] and cells[5] == "VALID"
+    assert has_figures(shared)
+    shared["llama_load"]["uncertain"] = dict.fromkeys(shared, "spoiled")
+    assert not has_figures(shared)
 
 
 def test_the_card_of_a_run_in_stages_has_a_bar_for_each() -> None:
