@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from llama_load.lab.python_run import Result, compare, run
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
+    from llama_load.swarm.surroundings import Surroundings
     from llama_load.users.answer_check import Answer
     from llama_load.users.user import LlamaUser
     from llama_load.version import __version__
@@ -93,7 +94,7 @@ def _attribute(name: str) -> object:
     if name in ("Answer", "LlamaUser", "events"):
         from llama_load.swarm.install import install
 
-        install()
+        install(_reports_and_pages)
     if name == "events":
         import locust
 
@@ -103,6 +104,13 @@ def _attribute(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(f"llama_load.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
+
+
+def _reports_and_pages() -> Surroundings:
+    """What runs are handed at their ends, by whatever program they were started."""
+    handed_in = import_module("llama_load.cli.reports_and_pages")
+    surroundings: Surroundings = handed_in.ReportsAndPages()
+    return surroundings
 
 
 if "locust.main" in sys.modules:

@@ -17,6 +17,9 @@ from typing import Any
 from llama_load.foreign_text import redacted
 
 ERRORS = "llama_load_ascii"
+# From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200
+# tokens on one core).
+MANY = 100_000
 # Environment variable, set by a command that starts Locust for the user, such as `llama-load demo`:
 # the command that was typed.
 STARTED_AS = "LLAMA_LOAD_STARTED_AS"
@@ -164,3 +167,13 @@ def _closest_ascii(character: str) -> str:
         unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
         or "?"
     )
+
+
+def announce(step: str, requests: int) -> None:
+    """Print what is done next where it takes seconds."""
+    if requests >= MANY:
+        print(
+            f"{requests:,} requests: {step}",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -14,11 +14,12 @@ from llama_load.errors import UsageError
 from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import printable
 from llama_load.reports.block import block
-from llama_load.reports.show import announce, show
+from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_reports
 from llama_load.run_folder import Run, load_run, lock_folder
 from llama_load.run_folder.manifest import RUNNING, read_manifest
 from llama_load.run_folder.reading import add_spool, recover
+from llama_load.terminal import announce
 
 # How long to wait for the folder's lock: of another report or of a run that ends; and of a process
 # that recovers a killed run.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -12,20 +11,6 @@ from llama_load.reports.first_screen import DIM, Line
 from llama_load.reports.write import RunReports
 from llama_load.tables.bounded_console import bounded_console
 from llama_load.units import quantity
-
-# From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200
-# tokens on one core).
-MANY = 100_000
-
-
-def announce(step: str, requests: int) -> None:
-    """Print what is done next where it takes seconds."""
-    if requests >= MANY:
-        print(
-            f"{requests:,} requests: {step}",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:

@@ -3,20 +3,14 @@ Watchers do what else a run needs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from llama_load.analysis.earlier_runs import sent_before
-from llama_load.analysis.results import analyze
 from llama_load.dispatch.dispatcher import Dispatcher
-from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.reports.show import announce
-from llama_load.reports.write import RunReports, write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
@@ -25,8 +19,8 @@ from llama_load.run.run_clock import RunClock
 from llama_load.run.watcher import RunUnderWay, Watcher
 from llama_load.run.watchers import watchers_of
 from llama_load.run_folder import Run
-from llama_load.run_folder.manifest import write_manifest
 from llama_load.targets.balance import Balancer
+from llama_load.terminal import announce
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +41,7 @@ class RunController:
         self.prepared = prepared
         self._host = host
         self.clock = clock or RunClock()
-        self._fault: str | None = None
+        self.fault: str | None = None  # see `abort`
         self.end_reason: str | None = None
         self.live = LiveFigures()
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
@@ -117,9 +111,9 @@ class RunController:
         self._phase_runner.give_up_arrivals()
 
     def abort(self, sentence: str) -> None:
-        """See `RunUnderWay.abort`; `finish` raises this sentence as a UsageError."""
-        if self._fault is None:
-            self._fault = sentence
+        """See `RunUnderWay.abort`."""
+        if self.fault is None:
+            self.fault = sentence
             self.end("stopped")
 
     def stopping(self, reason: str) -> None:
@@ -129,30 +123,31 @@ class RunController:
         self._phase_runner.stopping()
         self.dispatcher.close()
 
-    def finish(self, health: Sequence[WorkerHealth]) -> RunReports:
-        """Write the run folder once all records have arrived; return its results and reports.
+    def finish(self, health: Sequence[WorkerHealth]) -> Run:
+        """Write the run's table and its manifest once all records have arrived; the run, whose
+        folder stays locked until `release`.
 
-        If the folder cannot be written, a message is printed and `Run.unwritten` is set. Raises
-        UsageError after `abort`.
+        If the folder cannot be written, `Run.unwritten` is set.
         """
         self.close(health)
         writer = self.prepared.writer
-        try:
-            # In threads, because a long run takes a minute: signals, workers and the page are
-            # answered meanwhile.
-            announce("writing requests.parquet", writer.appended)
-            run = in_thread(writer.finish)
-            announce("computing the figures", writer.appended)
-            self._look_at_earlier_runs(run)
-            has_page = not self.prepared.options.no_report_html
-            reports = in_thread(lambda: write_reports(analyze(run), has_page=has_page))
-        finally:
-            writer.release()
-        if (unwritten := reports.results.run.unwritten) is not None:
-            print(f"llama-load: {unwritten}", file=sys.stderr)
-        if self._fault is not None:
-            raise UsageError(self._fault)
-        return reports
+        # In a thread, because a long run takes a minute: signals, workers and the page are answered
+        # meanwhile.
+        announce("writing requests.parquet", writer.appended)
+        return in_thread(writer.finish)
+
+    def release(self) -> None:
+        """Others may write the folder."""
+        self.prepared.writer.release()
+
+    @property
+    def servers_started_s(self) -> dict[str, float]:
+        """When servers were started (Unix time), by their URLs, where it is known."""
+        known = {}
+        for target in self.prepared.targets:
+            if target.facts.started_s is not None:
+                known[target.address.url] = target.facts.started_s
+        return known
 
     def close(self, health: Sequence[WorkerHealth]) -> None:
         """End the last phase, stop the watchers, and write what is known of the run into its
@@ -166,22 +161,3 @@ class RunController:
         writer.manifest.lost = self.dispatcher.ledger.lost
         for watcher in self._watchers:
             watcher.facts(writer)
-
-    def _look_at_earlier_runs(self, run: Run) -> None:
-        """Note in the manifest which prompts were sent before. An unreadable folder is reported and
-        otherwise ignored."""
-        known = {}
-        for target in self.prepared.targets:
-            if target.facts.started_s is not None:
-                known[target.address.url] = target.facts.started_s
-
-        try:
-            run.manifest.prompts_sent_before = in_thread(
-                lambda: sent_before(self.prepared.writer.path, run.records, known)
-            )
-            in_thread(lambda: write_manifest(run.path, run.manifest))
-        except Exception as error:
-            print(
-                f"earlier runs next to {run.path} cannot be read: {error}",
-                file=sys.stderr,
-            )

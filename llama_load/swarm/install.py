@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,11 +22,13 @@ from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.locust_files import redact_locusts_files
 from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S
+from llama_load.swarm.surroundings import Surroundings
 from llama_load.swarm.worker import WorkerLifecycle
 
 
-def install() -> None:
-    """Register our listeners with Locust, once per process.
+def install(surroundings: Callable[[], Surroundings]) -> None:
+    """Register our listeners with Locust, once per process. `surroundings`: imports what is the
+    master's alone.
 
     Runs while the locustfile is imported: before Locust forks (--processes) and before a worker
     reports ready. What a worker needs is imported here, so that no import ever blocks its event
@@ -41,7 +44,7 @@ def install() -> None:
     events.llm_request = EventHook()
     events.llm_report = EventHook()
     events.init_command_line_parser.add_listener(_on_parser)
-    events.init.add_listener(lambda environment, **_: _begin(environment))
+    events.init.add_listener(lambda environment, **_: _begin(environment, surroundings))
     # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that
     # would block its event loop.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
@@ -56,7 +59,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
     choose_port(parser)
 
 
-def _begin(environment: Any) -> object:
+def _begin(environment: Any, surroundings: Callable[[], Surroundings]) -> object:
     clean_logs()
     keep_alive_file()
     if isinstance(environment.runner, WorkerRunner):
@@ -65,4 +68,6 @@ def _begin(environment: Any) -> object:
     with fast_imports():
         from llama_load.swarm.lifecycle import Lifecycle
 
-    return Lifecycle(environment)
+        around = surroundings()
+
+    return Lifecycle(environment, around)

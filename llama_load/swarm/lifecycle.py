@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import gevent
 from gevent import GreenletExit
@@ -39,9 +39,6 @@ from llama_load.options.options import RunOptions, read_options
 from llama_load.own_modules import module_command
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared, prepare
-from llama_load.reports.formats import write_csv
-from llama_load.reports.show import announce, show
-from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.run.reserve import Reserve
@@ -54,8 +51,9 @@ from llama_load.swarm.master import MasterRun
 from llama_load.swarm.presence import Presence
 from llama_load.swarm.rebalancing import Rebalancer
 from llama_load.swarm.signals import NOTHING_SENT, SIGNALS
+from llama_load.swarm.surroundings import EndedRun, Guard, Surroundings
 from llama_load.swarm.user_scaler import UserScaler
-from llama_load.terminal import STARTED_AS
+from llama_load.terminal import STARTED_AS, announce
 from llama_load.units import quantity
 
 # Locust writes its CSV files once a second, and not again at the end.
@@ -64,17 +62,15 @@ REPORTED_WITHIN_S = 300.0
 # Locust's log message without -t, which is misleading here, because we have taken -t over.
 NO_RUN_TIME = "No run time limit set, use CTRL+C to interrupt"
 
-if TYPE_CHECKING:
-    from llama_load.web.guard import WebGuard
-
 logger = logging.getLogger(__name__)
 
 
 class Lifecycle:
     """The runs of one Locust environment, one after the other."""
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Any, surroundings: Surroundings) -> None:
         self.environment = environment
+        self._surroundings = surroundings
         self.options = environment.parsed_options
         self.headless = bool(self.options.headless)
         self.run_time_s: float | None = None
@@ -86,7 +82,7 @@ class Lifecycle:
         self.outcome: Outcome | None = None
         self._is_interrupted = False
         self._is_quitting = False
-        self._guard: WebGuard | None = None
+        self._guard: Guard | None = None
         self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
         self._reserve = Reserve(0)
@@ -108,7 +104,7 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             if environment.web_ui is not None:
-                self._open_pages()
+                self._guard = surroundings.open_pages(self)
             options = self.read(self.options, environment.host)
             options = self._take_over_options(options)
             if options.upload is not None:
@@ -116,7 +112,9 @@ class Lifecycle:
                     options.upload
                 )  # so that a mistake is reported before the run
             if options.metrics_address is not None:
-                self._serve_metrics(options.metrics_address, options.web_token)
+                surroundings.serve_metrics(
+                    options.metrics_address, self.metrics, options.web_token
+                )
             if self.headless:
                 if options.telemetry.interval_s:
                     start_sampler_ahead()
@@ -140,18 +138,6 @@ class Lifecycle:
         SIGNALS.listen(self._interrupted)
         if self.headless and self._presence is not None:
             gevent.spawn(self._wait_for_workers)
-
-    # The page is imported only where there is one.
-
-    def _open_pages(self) -> None:
-        from llama_load.web.open_pages import open_pages
-
-        self._guard = open_pages(self)
-
-    def _serve_metrics(self, address: tuple[str, int], token: str | None) -> None:
-        from llama_load.web.metrics_page import serve_metrics
-
-        serve_metrics(address, self.metrics, token)
 
     def _take_over_options(self, given: RunOptions) -> RunOptions:
         refuse_conflicts(self.options, given)
@@ -336,31 +322,26 @@ class Lifecycle:
         folder = active.folder
         fault = None
         try:
-            reports = active.finish()
-            results = reports.results
-            folder = results.run.path
-            self.exit_code = results.exit_code
+            ended = self._report(active)
+            folder = ended.run.path
+            self.exit_code = ended.exit_code
             out = (
                 sys.stderr if self.options.json else sys.stdout
             )  # stdout is reserved for --json
-            show(reports, out, with_block=options.block)
+            ended.show(out, with_block=options.block)
             if options.junit is not None:
-                self._write_beside(
-                    "JUnit", options.junit, lambda file: write_junit(results, file)
-                )
+                self._write_beside("JUnit", options.junit, ended.write_junit)
             if self.options.csv_prefix:
                 table = Path(f"{self.options.csv_prefix}_requests.csv")
-                self._write_beside(
-                    "CSV", table, lambda file: write_csv(results.run.records, file)
-                )
+                self._write_beside("CSV", table, ended.write_csv)
                 gevent.sleep(CSV_LAST_WRITE_S)
             if not options.no_report_html:
-                announce("writing report.html", len(results.run.records))
-                fault = in_thread(lambda: write_html(reports))
+                announce("writing report.html", len(ended.run.records))
+                fault = in_thread(ended.write_html)
             if options.upload is not None:
                 self._copy_to(options.upload, folder)
             self.environment.events.llm_report.fire(
-                run_dir=results.run.path, summary=reports.summary
+                run_dir=ended.run.path, summary=ended.summary
             )
         except LlamaLoadError as error:
             fault = str(error)
@@ -381,6 +362,27 @@ class Lifecycle:
             # also where Locust only stops the test: when its last worker has left
             if self.headless:
                 gevent.spawn(self.environment.runner.quit)
+
+    def _report(self, active: LocalRun | MasterRun) -> EndedRun:
+        """Finish the run and have it reported. If its folder cannot be written, a message is
+        printed. Raises UsageError after `RunController.abort`."""
+        controller = active.controller
+        has_page = not active.prepared.options.no_report_html
+        try:
+            run = active.finish()
+            announce("computing the figures", len(run.records))
+            ended = in_thread(
+                lambda: self._surroundings.report(
+                    run, controller.servers_started_s, has_page=has_page
+                )
+            )
+        finally:
+            controller.release()
+        if ended.run.unwritten is not None:
+            _say(ended.run.unwritten)
+        if controller.fault is not None:
+            raise UsageError(controller.fault)
+        return ended
 
     def _write_beside(
         self, kind: str, file: Path, write: Callable[[Path], None]

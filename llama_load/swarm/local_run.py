@@ -8,13 +8,13 @@ from typing import Any
 from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
-from llama_load.reports.write import RunReports
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
 from llama_load.run.open_requests import OpenRequests
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.run.token_watch import TokenWatch
+from llama_load.run_folder import Run
 from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.user_scaler import UserScaler
@@ -62,7 +62,7 @@ class LocalRun(LocustRun):
         """See `LocustRun.end_wait`."""
         self._sender.end_wait()
 
-    def finish(self) -> RunReports:
+    def finish(self) -> Run:
         """See `LocustRun.finish`."""
         if self._token_watch is not None:
             self._token_watch.stop()

@@ -12,13 +12,13 @@ import gevent
 from llama_load.observed.new_tokens import LOOK_EVERY_S
 from llama_load.preflight.load_fits import sending_users
 from llama_load.preflight.prepare import Prepared
-from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController, WatchersOf
 from llama_load.run.host import RunHost
 from llama_load.run.progress import Counts
 from llama_load.run.run_clock import RunClock
 from llama_load.run.token_watch import LOOK_FOR_LINE_EVERY_S
 from llama_load.run.watchers import watchers_of
+from llama_load.run_folder import Run
 from llama_load.swarm.user_scaler import UserScaler
 
 
@@ -75,7 +75,7 @@ class LocustRun(RunHost):
         """Stop waiting for requests in flight."""
 
     @abstractmethod
-    def finish(self) -> RunReports:
+    def finish(self) -> Run:
         """Wait for the last records, then see `RunController.finish`."""
 
     def users_asked(self) -> int:

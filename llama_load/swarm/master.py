@@ -22,11 +22,11 @@ from llama_load.live.exposition import MASTER_LAG
 from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.reports.write import RunReports
 from llama_load.run.controller import WatchersOf
 from llama_load.run.run_clock import RunClock
 from llama_load.run.sender import SenderConfig
 from llama_load.run.watchers import watchers_of
+from llama_load.run_folder import Run
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.lease_packing import pack_leases
@@ -119,7 +119,7 @@ class MasterRun(LocustRun):
             self._wait_s = 0
             self._say_end()
 
-    def finish(self) -> RunReports:
+    def finish(self) -> Run:
         """See `collect`, then `RunController.finish`."""
         return self.controller.finish(self.collect())
 

@@ -61,8 +61,10 @@ OF_OTHER_JOBS = (
     "llama_load.reports.comparison.",
     "llama_load.reports.exports.",
 )
-# Of 730 today: 491 with report.html.
-MOST_MODULES = 506
+# Reports are handed to the run.
+HANDED_IN = "llama_load.cli.reports_and_pages"
+# Of 760 today: 508 with report.html.
+MOST_MODULES = 515
 
 PAGE = """
 import sys
@@ -163,5 +165,6 @@ def test_a_whole_run_imports_no_laboratory_no_page_and_no_exporter(
         if name.startswith("llama_load.")
     ]
     assert "llama_load.reports.write" in ours
-    assert [name for name in ours if name.startswith(OF_OTHER_JOBS)] == []
+    others = [name for name in ours if name.startswith(OF_OTHER_JOBS)]
+    assert others == [HANDED_IN]
     assert len(ours) <= MOST_MODULES
