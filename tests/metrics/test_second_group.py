@@ -18,6 +18,7 @@ from llama_load.metrics.second_group import smallest_seen
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.two_groups import two_groups
 from llama_load.observed.record import RequestRecord
+from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from tests.make_records import record, table
 from tests.source_runs import Case, looked_at
 
@@ -259,6 +260,40 @@ def test_later_turns_are_no_second_group() -> None:
     assert check_of(requests(fast, later=fast))[0] == 0
     assert check_of(requests(fast, later=fast, cached=0))[0] == 0
     assert check_of(requests(()))[0] == 0
+
+
+def test_a_queue_of_the_server_is_no_second_source() -> None:
+    """As with one LoRA at a time on vLLM: every second request waits 400 ms in the server's queue,
+    which only its counters tell, or each answer. A queue of 10 ms on average explains nothing."""
+    made = []
+    for number, each in enumerate(requests(())):
+        waits_ms = 400.0 * (number % 2)
+        first_ms = 21.0 + waits_ms
+        made.append(
+            record(
+                number,
+                start_ms=number * 1000,
+                first_ms=first_ms,
+                gaps_ms=(20.0,) * 12,
+                server_queue_ms=waits_ms,
+                prompt_tokens=each.prompt_tokens,
+            )
+        )
+    assert check_of(made)[0] == 0.0
+
+    unreported = [replace(each, server_queue_ms=None) for each in made]
+    records = table(*unreported)
+    values = []
+    for queue_ms in (0.0, 10.0, 190.0):
+        counters = ServerCounters(
+            times=ServerTimes(100, 100.0, 100.0, 100 * queue_ms, 1.0, 1.0)
+        )
+        evidence = Evidence(
+            records=records, figures=summarize(records), counters=counters
+        )
+        check, *_ = at_equal_work(evidence)
+        values.append(check.value)
+    assert values == [0.5, 0.5, None]
 
 
 def test_one_slow_request_that_makes_the_mean_is_named() -> None:

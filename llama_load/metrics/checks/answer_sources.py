@@ -28,7 +28,7 @@ from llama_load.metrics.spoiled import TPOT, TTFT
 from llama_load.metrics.token_counts import came_whole
 from llama_load.observed.record import OK
 from llama_load.observed.records import Records
-from llama_load.units import ns_to_s
+from llama_load.units import NS_PER_MS, ns_to_s
 
 NAME = "second_group_ratio"
 # What makes two requests different work on the same server, besides the length of the prompt.
@@ -41,6 +41,12 @@ KINDS = (
     "host",
     "answer_form",
     "choices",
+)
+# Where the server's queue explains so much of what the upper group of first tokens is later.
+LEAST_IN_QUEUE = 0.7
+IN_QUEUE = (
+    "a part of the requests waited in the server's queue, by its counters (for a slot of an adapter, "
+    "for memory): whether all answers come from one source is not known"
 )
 # A group of paces shows in the median gaps from this ratio on.
 LEAST_RATIO_OF_GAPS = 1.3
@@ -73,7 +79,7 @@ def at_equal_work(evidence: Evidence) -> Iterator[Check]:
         by_gaps, records, paces, kinds
     ):
         by_gaps = replace(by_gaps, groups=None)
-    yield _second_group(records, by_first, by_gaps)
+    yield _second_group(evidence, by_first, by_gaps)
     yield from interruptions.alone(evidence, by_first, TTFT)
     yield from interruptions.alone(evidence, by_gaps, TPOT)
 
@@ -132,7 +138,8 @@ def _by_turn(records: Records, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     return parted.ravel()
 
 
-def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
+def _second_group(evidence: Evidence, by_first: Looked, by_gaps: Looked) -> Check:
+    records = evidence.sent
     if not by_first.is_enough:
         return limited(
             NAME,
@@ -146,9 +153,10 @@ def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
         ):
             return _changed_for_a_part(looked, records, part)
     if by_first.groups is not None:
-        text = _sentence(
-            by_first, records.numbers("ttft_ms"), "got their first token after"
-        )
+        ttft_ms = records.numbers("ttft_ms")
+        if _waited_in_queue(evidence, by_first, ttft_ms):
+            return limited(NAME, None, IN_QUEUE)
+        text = _sentence(by_first, ttft_ms, "got their first token after")
         return limited(NAME, by_first.groups.share, text)
     if by_gaps.groups is not None:
         return limited(
@@ -167,6 +175,24 @@ def _second_group(records: Records, by_first: Looked, by_gaps: Looked) -> Check:
         "first tokens and gaps are of one group at equal prompt length and load",
         detects=seen,
     )
+
+
+def _waited_in_queue(
+    evidence: Evidence, looked: Looked, ttft_ms: NDArray[np.float64]
+) -> bool:
+    """Whether the server's queue may hold the upper group, by its counters of all requests: with 40
+    of 80 answers 400 ms later, from 140 ms in the queue on average. Where answers have their own
+    times in the queue, these are in no TTFT at equal work."""
+    if looked.groups is None or evidence.sent.has("server_queue_ms").any():
+        return False
+    times = None if evidence.counters is None else evidence.counters.times
+    if times is None or not times.requests:
+        return False
+    own_ms = ttft_ms[looked.rows]
+    lower = looked.groups.is_lower
+    later_ms = float(np.nanmean(own_ms[~lower]) - np.nanmean(own_ms[lower]))
+    in_queue_ms = times.queue_ms / times.requests
+    return in_queue_ms >= LEAST_IN_QUEUE * float((~lower).mean()) * later_ms
 
 
 def _shows_in_each_gap(
@@ -281,6 +307,8 @@ def _servers(
     started_ns = records.instants("started_mono_ns")
     first_ns = records.optional_instants("first_token_mono_ns")
     ended_ns = records.instants("ended_mono_ns")
+    queue_ns = np.nan_to_num(records.numbers("server_queue_ms")) * NS_PER_MS
+    first_ns = np.where(first_ns >= 0, first_ns - queue_ns.astype(np.int64), first_ns)
     prompts = records.numbers("prompt_tokens")
     prompts = np.where(
         np.isnan(prompts),
