@@ -34,7 +34,7 @@ from llama_load.wire.request_heads import MOST_HEAD_BYTES
 from llama_load.workloads import images
 from tests import listeners
 from tests.foreign_readers import PASSED, SENTENCES
-from tests.record.relayed import RawServer, connected, relayed
+from tests.record.relayed import PATIENT_S, RawServer, connected, relayed
 from tests.search.attacker import grammar
 from tests.search.attacker.oracles import Find
 from truth.server.http import Reader
@@ -168,7 +168,7 @@ def _others_are_served(flood: bytes) -> None:
     ):
         first.sendall(flood)
         client.sendall(b"GET /mine HTTP/1.1\r\n\r\n")
-        client.settimeout(20)
+        client.settimeout(PATIENT_S)
         client.recv(12)
         first.close()
     number = [each.number for each in running.exchanges if each.path == "/mine"]
@@ -207,7 +207,7 @@ def _makes_room(count: int) -> None:
                     return  # a slow machine has sent nothing yet
                 time.sleep(0.01)  # between two looks
             with connected(running.port) as client:
-                client.settimeout(10)
+                client.settimeout(PATIENT_S)
                 said = b""
                 with suppress(OSError):
                     client.sendall(b"HEAD / HTTP/1.1\r\n\r\n")
