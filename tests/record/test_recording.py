@@ -155,7 +155,7 @@ def test_no_field_of_a_request_is_kept_uncounted(
         {"messages": [{}] * 200_000},
         {"messages": [{"role": "user", "content": [1] * 200_000}]},
         {"tools": [1] * 200_000},
-        {"user": dict.fromkeys(map(str, range(1_500_000)), 1)},
+        {"user": dict.fromkeys(map(str, range(200_000)), 1)},
     ],
     ids=lambda field: next(iter(field)),
 )

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from bokeh.models import ColumnDataSource
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.comparison.compare import compare
@@ -232,6 +231,9 @@ def test_bars_of_figures_that_are_not_ranked_are_marked(
         language=language,
     )
     assert note in marked
+
+    from bokeh.models import ColumnDataSource  # takes a fifth of a second
+
     opacities = {}
     for drawn in charts_of(marked).select({"type": ColumnDataSource}):
         opacities |= dict(zip(drawn.data["name"], drawn.data["opacity"], strict=True))

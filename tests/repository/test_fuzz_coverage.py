@@ -12,13 +12,13 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.foreign_readers import READERS, attempt, put
-from tests.repository.source import PACKAGE, functions, tree_of, written
+from tests.repository.source import PACKAGE, children, functions, tree_of, written
 from tests.repository.test_foreign_doors import (
     BUNDLED,
     DOORS,
@@ -87,15 +87,16 @@ def place(file: str, name: str) -> str:
     return f"{file} {name}".strip()
 
 
-def calls(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.Call]]:
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Every call below a node, with the qualified name of the function or class that it is in."""
-    for child in ast.iter_child_nodes(node):
+    found: list[tuple[str, ast.AST]] = [("", tree)]
+    for names, node in found:  # grows while it is walked over
         inner = names
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inner = (*names, child.name)
-        if isinstance(child, ast.Call):
-            yield ".".join(names), child
-        yield from calls(child, inner)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = f"{names}.{node.name}".lstrip(".")
+        if isinstance(node, ast.Call):
+            yield names, node
+        found += [(inner, child) for child in children(node)]
 
 
 def reads(call: ast.Call) -> str | None:
@@ -125,17 +126,11 @@ def called_by(name: str, folder: Path) -> set[str]:
     they are in."""
     reader = READERS[name]
     file = put(reader, folder)
-    seen: set[str] = set()
+    codes: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
-            module = code.co_filename[len(str(PACKAGE)) + 1 :]
-            names = code.co_qualname.replace(".<locals>", "").split(".")
-            seen.update(
-                place(module, ".".join(names[:count]))
-                for count in range(len(names) + 1)
-            )
+        if event == "call":
+            codes.add(frame.f_code)
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -143,6 +138,16 @@ def called_by(name: str, folder: Path) -> set[str]:
         attempt(reader, file, reader.good)
     finally:
         sys.setprofile(before)
+
+    seen: set[str] = set()
+    for code in codes:
+        if code.co_filename.startswith(str(PACKAGE)):
+            module = code.co_filename[len(str(PACKAGE)) + 1 :]
+            names = code.co_qualname.replace(".<locals>", "").split(".")
+            seen.update(
+                place(module, ".".join(names[:count]))
+                for count in range(len(names) + 1)
+            )
     return seen
 
 

@@ -68,18 +68,18 @@ OTHERS = {
 
 def listens(nodes: Iterable[ast.AST]) -> bool:
     for node in nodes:
-        names = []
-        if isinstance(node, ast.Call):
-            names.append(written(node.func))
-            # a method of ours has a listener; a socket has a backlog or nothing
-            if names[0].endswith(".listen") and not node.args:
-                return True
         if isinstance(node, ast.ClassDef):
-            names += [written(base) for base in node.bases]
+            names = [written(base) for base in node.bases]
+        elif isinstance(node, ast.Call):
+            names = [written(node.func)]
+            # a method of ours has a listener; a socket has a backlog or nothing
+            constant = all(isinstance(word, ast.Constant) for word in node.args)
+            if names[0].endswith(".listen") and constant:
+                return True
+        else:
+            continue
         if any(name.rpartition(".")[2] in CALLS for name in names):
             return True
-        if isinstance(node, ast.Call) and written(node.func).endswith(".listen"):
-            return any(isinstance(word, ast.Constant) for word in node.args)
     return False
 
 

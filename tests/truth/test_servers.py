@@ -25,8 +25,9 @@ from truth.server import plain
 from truth.server.serving import compiled, serving
 from truth.server.shapes import SHAPES
 
+# In quotes: asked by the first test, not by each process that imports this.
 needs_compiler = pytest.mark.skipif(
-    compiled() is None, reason="no C compiler, or not Linux"
+    "compiled() is None", reason="no C compiler, or not Linux"
 )
 HTTP = requests.Session()
 
