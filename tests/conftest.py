@@ -44,7 +44,7 @@ os.environ["LLAMA_LOAD_YES"] = "1"
 
 # The suite tries the same examples in every run, so that a change is judged by what it changes, and
 # few, as these have been seen to pass; `make fuzz` looks for new ones. A deadline would be an assertion on wall-clock time.
-settings.register_profile("suite", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile(
     "fuzz",
     deadline=None,

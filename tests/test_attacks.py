@@ -604,7 +604,7 @@ def test_no_folder_with_the_looks_of_another_is_listed(
 
 def test_no_worker_names_so_many_requests_that_the_master_stands_still() -> None:
     """All at its end, and then again as those that it holds: as many steps, not their square."""
-    named = [(False, number) for number in range(200_000)]
+    named = [(False, number) for number in range(50_000)]
     ledger = Ledger()
     ledger.join("stranger")
     begun_s = time.process_time()
@@ -694,7 +694,7 @@ def test_a_run_of_too_many_parts_is_refused(
         analyze(run)
 
 
-@pytest.mark.parametrize("column", ["host", "model", "adapter", "workload"])
+@pytest.mark.parametrize("column", ["host", "workload"])
 def test_records_of_too_many_parts_are_refused(column: str, tmp_path: Path) -> None:
     records = [record(index, **{column: f"http://h{index}"}) for index in range(1001)]
     with pytest.raises(RunError, match="over the limit of 1000"):

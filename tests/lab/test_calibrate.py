@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from llama_load.cli.main import main
 from llama_load.errors import RunError, UsageError
 from llama_load.lab.calibrate import calibrate, measure, parse_load
 from llama_load.preflight.calibration import (
@@ -18,7 +17,6 @@ from llama_load.preflight.calibration import (
     last_calibration,
     save,
 )
-from tests.conftest import environment
 
 FOUND = Calibration(
     "20261121",
@@ -138,22 +136,8 @@ def test_a_step_is_measured_against_the_servers_log() -> None:
     assert step.core_busy is None or step.core_busy >= 0
 
 
-def test_nonsense_is_refused_before_anything_is_measured() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "llama_load.cli.main",
-        "calibrate",
-        "--for",
-        "many",
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-        timeout=30,
-    )
-    assert done.returncode == 2
-    assert "--for must be STREAMSxTOKENS_PER_SECOND" in done.stderr
+def test_nonsense_is_refused_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["calibrate", "--for", "many"]) == 2
+    assert "--for must be STREAMSxTOKENS_PER_SECOND" in capsys.readouterr().err

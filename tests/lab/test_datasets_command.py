@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.cli.main import main
+from llama_load.lab.dataset_tools import inspection
 from llama_load.lab.dataset_tools.histogram import histogram, quantile
 from llama_load.serving.launch import Server
 from llama_load.targets.counting import EstimatedCounter
@@ -307,15 +308,18 @@ def test_what_inspect_calls_usable_is_what_a_run_would_take(
 
 
 def test_inspect_counts_a_sample_of_a_large_file_and_says_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = conversations(tmp_path / "many.json", [(42, 42)] * 20_001)
+    monkeypatch.setattr(inspection, "SAMPLE", 200)
+    file = conversations(tmp_path / "many.json", [(42, 42)] * 201)
     said = datasets(capsys, "inspect", file)
     assert (
         value(said, "Conversations")
-        == "20,001, of which 20,000 were counted, drawn at random"
+        == "201, of which 200 were counted, drawn at random"
     )
-    assert value(said, "Usable").startswith("20,000 of 20,000")
+    assert value(said, "Usable").startswith("200 of 200")
     assert narrow(said, file)
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
@@ -52,7 +52,7 @@ def chain(first: str, link: str, count: int, last: str) -> str:
         ("servers: &a {<<: *a}", 1),
         ("servers:\n  &a [*a]", 2),
         ("set: {x: " + "y" * 50_000 + "}\nload: ['" + "${x}" * 10_000 + "']", 2),
-        ("\n" + "[" * 5000, 2),
+        ("\n" + "[" * 2000, 2),
     ],
 )
 def test_a_bomb_is_refused_at_its_line(text: str, line: int) -> None:
@@ -162,7 +162,6 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=4000)
 @example("!!timestamp foo")
 @example("&a {<<: *a}")
 @given(

@@ -96,12 +96,12 @@ def test_autocorrelation_times() -> None:
 
 
 def test_the_interval_of_a_slope_holds_the_truth_on_correlated_noise() -> None:
-    """100 slices, slope 0.02, AR(1) noise with r = 0.5: at least 86 % of 60 runs (95 % stated;
+    """100 slices, slope 0.02, AR(1) noise with r = 0.5: at least 83 % of 30 runs (95 % stated;
     benchmarks/steadiness.py has more)."""
     x = np.arange(100.0)
-    rows = ar1(np.random.default_rng(0), 100, 0.5, 60) + 0.02 * x
+    rows = ar1(np.random.default_rng(0), 100, 0.5, 30) + 0.02 * x
     intervals = [slope_interval(x, row, resamples=200) for row in rows]
-    assert np.mean([low < 0.02 < high for low, high in intervals]) >= 0.86
+    assert np.mean([low < 0.02 < high for low, high in intervals]) >= 0.83
 
 
 def test_slices_weigh_values_by_time() -> None:

@@ -75,7 +75,10 @@ GOOD = dict.fromkeys(PATHS, (404, None)) | {
 }
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(documents)
 @example(GOOD | {"/props": (200, {"total_slots": 2, "modalities": ["vision"]})})
 @example(

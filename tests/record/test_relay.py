@@ -70,7 +70,7 @@ def cut(data: bytes, places: list[float]) -> list[bytes]:
 CUTS = st.lists(st.floats(0, 1), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(talks(), st.lists(CUTS, min_size=8, max_size=8))
 def test_bytes_are_the_same_in_both_directions(
     talk: list[tuple[bytes, bytes]], cuts: list[list[float]]

@@ -4,6 +4,7 @@ it is for."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,12 @@ def exported(folder: Path, form: str, tmp_path: Path) -> bytes:
     return file.read_bytes()
 
 
+@cache
+def exported_once(folder: Path, form: str) -> bytes:
+    """Of the run that all tests share."""
+    return exported(folder, form, folder.parent)
+
+
 def schema(name: str) -> Any:
     return msgspec.json.decode((SCHEMAS / name).read_bytes())
 
@@ -89,7 +96,7 @@ def schema(name: str) -> Any:
 
 
 def test_llm_ds_schema_accepts_the_benchmark_report(run: Path, tmp_path: Path) -> None:
-    report = msgspec.json.decode(exported(run, "llm-d", tmp_path))
+    report = msgspec.json.decode(exported_once(run, "llm-d"))
     jsonschema.validate(report, schema("llm-d-benchmark-report-0.2.json"))
     aggregate = report["results"]["request_performance"]["aggregate"]
     assert (
@@ -144,7 +151,7 @@ def test_aiperfs_model_of_a_request_accepts_every_line(
 ) -> None:
     lines = [
         msgspec.json.decode(line)
-        for line in exported(run, "aiperf-requests", tmp_path).splitlines()
+        for line in exported_once(run, "aiperf-requests").splitlines()
     ]
     check = jsonschema.Draft202012Validator(
         schema("aiperf-0.13-metric-record-info.json")
@@ -212,7 +219,7 @@ def test_tpot_is_not_itl_in_any_format(tmp_path: Path) -> None:
 def test_aiperfs_model_of_a_metric_accepts_every_figure(
     run: Path, tmp_path: Path
 ) -> None:
-    found = msgspec.json.decode(exported(run, "aiperf", tmp_path))
+    found = msgspec.json.decode(exported_once(run, "aiperf"))
     metrics = {
         name: value
         for name, value in found.items()
@@ -253,7 +260,7 @@ def test_the_lists_for_charts_of_a_repository(run: Path, tmp_path: Path) -> None
     """The action keeps name, unit, value, range and extra of each, and finds an entry again by its
     name."""
     smaller, bigger = (
-        msgspec.json.decode(exported(run, form, tmp_path))
+        msgspec.json.decode(exported_once(run, form))
         for form in ("github-smaller", "github-bigger")
     )
     for entries in (smaller, bigger):
@@ -294,7 +301,7 @@ def parsed(line: bytes, kind: str) -> Any:
 
 
 def test_otlps_reader_accepts_the_spans(run: Path, tmp_path: Path) -> None:
-    lines = exported(run, "otlp-traces", tmp_path).splitlines()
+    lines = exported_once(run, "otlp-traces").splitlines()
     assert len(lines) == 1, "500 requests fit into a message"
     spans = list(parsed(lines[0], "traces").resource_spans[0].scope_spans[0].spans)
     requests = {span.trace_id: span for span in spans if not span.parent_span_id}
@@ -340,7 +347,7 @@ def test_otlps_reader_accepts_the_spans(run: Path, tmp_path: Path) -> None:
 def test_ids_of_spans_are_hexadecimal_and_the_same_each_time(
     run: Path, tmp_path: Path
 ) -> None:
-    lines = [exported(run, "otlp-traces", tmp_path) for _ in range(2)]
+    lines = [exported_once(run, "otlp-traces"), exported(run, "otlp-traces", tmp_path)]
     assert lines[0] == lines[1]
     spans = msgspec.json.decode(lines[0])["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert {
@@ -371,7 +378,7 @@ def test_a_long_run_is_sent_in_several_messages(tmp_path: Path) -> None:
 
 
 def test_otlps_reader_accepts_the_histograms(run: Path, tmp_path: Path) -> None:
-    message = parsed(exported(run, "otlp-metrics", tmp_path), "metrics")
+    message = parsed(exported_once(run, "otlp-metrics"), "metrics")
     points = {
         metric.name: metric.histogram.data_points
         for metric in message.resource_metrics[0].scope_metrics[0].metrics

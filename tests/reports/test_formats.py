@@ -18,7 +18,7 @@ from PIL import Image
 
 from llama_load.cli.main import main
 from llama_load.reports import formats
-from llama_load.reports.formats import FORMATS, write_requests
+from llama_load.reports.formats import write_requests
 from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record, table
 
@@ -91,7 +91,7 @@ def test_the_report_is_printed_in_each_format(
     run: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     outputs = {}
-    for form in (form for form in FORMATS if form != "mlperf"):
+    for form in ("json", "txt", "md", "parquet"):
         assert main(["report", str(run), "--format", form]) == 0
         outputs[form] = capfdbinary.readouterr().out
     assert msgspec.json.decode(outputs["json"])["completed"] == 2

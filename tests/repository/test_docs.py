@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import llama_load
-from llama_load.cli.main import command_parser
+from llama_load.cli.main import command_parser, main
 from llama_load.cli.parser import Parser, split_dashes
 from llama_load.cli.run_command import split_run_words
 from llama_load.failure_kind import FailureKind
@@ -311,20 +308,17 @@ def test_the_output_in_the_guide_is_that_of_the_demo(tmp_path: Path) -> None:
     assert [line for line in lines if shape(line) not in printed] == []
 
 
-def test_the_flags_are_listed_at_80_columns() -> None:
-    environment = os.environ | {"COLUMNS": "80"}
-    done = subprocess.run(
-        [sys.executable, "-m", "llama_load.cli.main", "flags", "--all"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
-    words = " ".join(done.stdout.split())
+def test_the_flags_are_listed_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["flags", "--all"]) == 0
+    out = capsys.readouterr().out
+    words = " ".join(out.split())
     for flag in FLAGS:
         assert " ".join(flag.help_with_choices.split()) in words
         assert not flag.default or f"[{flag.default}]" in words
-    lines = done.stdout.splitlines()
+    lines = out.splitlines()
     assert max(map(len, lines)) <= 80
     titles = [title for title in grouped() if title in lines]
     assert titles == list(grouped()) and [
@@ -333,15 +327,13 @@ def test_the_flags_are_listed_at_80_columns() -> None:
     assert all(title and len(flags) > 1 for title, flags in grouped().items())
 
 
-def test_help_names_every_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "llama_load.cli.main", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ends:
+        main(["--help"])
+    assert ends.value.code == 0
+    out = capsys.readouterr().out
     for command in ("demo", "serve", "flags", "report"):
-        assert command in done.stdout
+        assert command in out
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,8 @@ def test_every_pattern_takes_linear_time() -> None:
 @pytest.mark.parametrize(
     ("pattern", "is_slow"),
     [
-        (r"\bPrompt\b.*:", True),
         (r"(a+)+$", True),
         (r"\s+$", True),
-        (r"(\w+)\s*=\s*(\w+)\s*;", True),
         (r"^\s+\d", False),
         (r"key|token", False),
         (r"\bn_ctx = (\d{1,15})", False),

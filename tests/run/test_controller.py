@@ -264,14 +264,14 @@ def test_a_run_with_a_time_waits_a_little_longer_for_its_first_request() -> None
 
 
 def test_a_run_in_which_requests_take_long_goes_on() -> None:
-    run = VirtualRun(requests=2, service_s=3000, watchers=idle).begin().after(2900)
+    run = VirtualRun(requests=2, service_s=500, watchers=idle).begin().after(400)
     assert run.controller.end_reason is None
 
 
 def test_a_run_whose_users_pause_for_long_goes_on_once_something_was_sent() -> None:
     run = VirtualRun(requests=4, watchers=idle)
     run.is_idle = True
-    run.begin().after(3000)
+    run.begin().after(400)
     assert run.controller.end_reason is None
     run.ask(2)
     assert run.over().manifest.end == "complete"

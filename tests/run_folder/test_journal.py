@@ -72,7 +72,7 @@ def damaged(data: bytes, kind: str, place: float, size: int, junk: bytes) -> byt
     st.integers(1, 20_000),
     st.binary(min_size=1, max_size=200),
 )
-@settings(max_examples=100)
+@settings(max_examples=settings().max_examples // 2)
 def test_every_batch_that_is_not_damaged_itself_is_read(
     kind: str, place: float, size: int, junk: bytes
 ) -> None:

@@ -113,7 +113,7 @@ def test_percentile_intervals_are_those_of_the_exact_binomial_distribution(
     assert percentile_interval(np.arange(1.0, n + 1), percentile) == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(0, 2**32), st.sampled_from([50.0, 90.0, 99.0]))
 def test_percentile_intervals_cover_the_truth(seed: int, percentile: float) -> None:
     """Of 200 samples of 700 uniform values, at least 90 % of the 95 % intervals hold the true

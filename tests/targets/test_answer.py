@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.dispatch.leases import Lease
@@ -940,7 +940,6 @@ chunks = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
 @given(chunks)
 @example({"choices": [{"delta": {"content": "a", "reasoning": "b"}}]})
 def test_an_event_is_a_token_exactly_if_a_choice_of_it_generated_something(

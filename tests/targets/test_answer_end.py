@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.answer_pipeline import exchange_of
@@ -54,7 +54,6 @@ def is_complete(kinds: list[str], *, has_body_end: bool, ends_by_reason: bool) -
     return has_body_end and marks > ends_by_reason
 
 
-@settings(max_examples=200)
 @given(st.lists(an_event, min_size=1, max_size=9), st.booleans(), st.booleans())
 def test_two_signs_of_three_end_an_answer_in_any_order(
     events: list[tuple[str, str]], has_body_end: bool, ends_by_reason: bool

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.bound_headers import bound
@@ -124,7 +124,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(json_values)
 def test_any_list_of_models_is_read(value: Any) -> None:
     for model in listed_models(value):

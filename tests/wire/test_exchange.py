@@ -432,7 +432,10 @@ def test_a_killed_greenlet_closes_its_connection_at_once() -> None:
     assert seen[0] not in transport.active
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(st.integers(1, len(b"".join(GOOD_STREAM)) - 1), max_size=6))
 def test_any_segmentation_of_an_answer_gives_the_same_events(cuts: list[int]) -> None:
     """Fed by hand into an exchange, so that hypothesis decides where every read ends."""
@@ -444,7 +447,6 @@ def test_any_segmentation_of_an_answer_gives_the_same_events(cuts: list[int]) ->
     assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)
 
 
-@settings(max_examples=200)
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
 def test_any_bytes_end_in_a_record_never_in_a_traceback(
     pieces: list[bytes], after_head: bool

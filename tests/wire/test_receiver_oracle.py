@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gevent.hub import Waiter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
@@ -175,7 +175,6 @@ def same(script: Script, looks: Looks) -> None:
     assert found == expected
 
 
-@settings(max_examples=40, deadline=None)
 @given(scripts(), st.data())
 def test_any_reads_of_a_recorded_answer_give_the_same_result(
     script: Script, data: st.DataObject

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from gevent.hub import Waiter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.clock import SO_TIMESTAMPNS
@@ -336,7 +336,6 @@ def scripts(draw: st.DrawFn) -> Script:
     )
 
 
-@settings(max_examples=60)
 @given(scripts())
 def test_any_reads_of_a_recorded_answer_give_the_same_result(script: Script) -> None:
     same(script)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
@@ -346,7 +346,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50)
 @given(st.lists(st.dictionaries(TEXT, JSON, max_size=3), max_size=3), st.booleans())
 def test_half_an_emoji_anywhere_leaves_the_other_entries_as_they_are(
     tmp_path_factory: pytest.TempPathFactory, extra: list, ascii_only: bool

@@ -93,15 +93,15 @@ def write(folder: Path, entries: list[dict]) -> dict[str, Path]:
 def test_every_format_gives_the_plan_that_the_json_file_gives(
     tmp_path: Path, turns: int | None
 ) -> None:
-    files = write(tmp_path, [chat(n) for n in range(60)])
-    wanted = plan(files["json"], 30, turns)
+    files = write(tmp_path, [chat(n) for n in range(12)])
+    wanted = plan(files["json"], 6, turns)
     for source in (
         files["parquet"],
         f"hf:{files['parquet']}",
         f"hf:{files['json']}",
         f"hf:{files['jsonl']}:train",
     ):
-        found = plan(source, 30, turns)
+        found = plan(source, 6, turns)
         assert (found.measured, found.warmup) == (wanted.measured, wanted.warmup)
         assert found.facts.dataset.path == str(source)
         assert len(found.facts.dataset.sha256) == 64

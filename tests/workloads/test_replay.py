@@ -116,7 +116,7 @@ def test_a_real_tokenizer_counts_what_was_wanted(tiny_model: Path) -> None:
     ids=st.lists(st.integers(0, 9), max_size=6),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_every_length_is_met_to_the_token(
     length: int, ids: list[int], seed: int
 ) -> None:
@@ -157,7 +157,7 @@ requests = st.lists(
 
 
 @given(drawn=requests, seed=st.integers(0, 9))
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_prompts_share_the_blocks_that_both_begin_with_and_no_more(
     drawn: list[tuple[list[int], int]], seed: int
 ) -> None:

@@ -90,7 +90,7 @@ def test_a_real_tokenizer_counts_what_was_wanted(tiny_model: Path) -> None:
 
 
 @given(tokens=st.integers(5, 400), seed=st.integers(0, 1000))
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_every_length_is_met_to_the_token(tokens: int, seed: int) -> None:
     found = plan(num_prompts=3, input_len=tokens, seed=seed)
     assert [prompt.prompt_tokens for prompt in found.measured] == [tokens] * 3
