@@ -60,6 +60,7 @@ def test_a_key_stands_nowhere(
     simulate: Callable[..., Simulated],
     tmp_path: Path,
 ) -> None:
+    """Catches a key in any output, file, command line or environment of a whole run."""
     key = {"LLAMA_LOAD_API_KEY": CANARY}
     said: list[str] = []
     command_lines: set[str] = set()

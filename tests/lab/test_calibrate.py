@@ -129,7 +129,8 @@ def test_a_load_is_read() -> None:
 
 @pytest.mark.heavy
 def test_a_step_is_measured_against_the_servers_log() -> None:
-    """8 streams: whatever the machine does, every request is there and the error is a number."""
+    """8 streams: whatever the machine does, every request is there and the error is a number.
+    Catches a calibration that gives no number where it runs for real."""
     step = measure(8)
     assert step.streams == 8
     assert 0 <= step.ttft_error_p99_ms < 1000

@@ -177,6 +177,7 @@ def test_list_names_what_is_in_the_cache_of_the_hub(
 
 @pytest.mark.heavy
 def test_fetch_without_network_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    """Catches a traceback of the hub's client where there is no network."""
     done = spawned("fetch", "hf:acme/chat", HF_HOME=str(tmp_path))
     assert done.returncode == 2
     assert done.stdout == ""
@@ -187,7 +188,8 @@ def test_fetch_without_network_is_one_sentence_and_exit_code_2(tmp_path: Path) -
 @pytest.mark.heavy
 def test_what_was_fetched_is_listed_and_needs_no_network(tmp_path: Path) -> None:
     """The cache is filled as fetch fills it, but from a file: the package writes it, the folder
-    then gets the Hub's name."""
+    then gets the Hub's name. Catches a cache that the datasets package lays out otherwise than
+    `datasets list` reads it."""
     data = tmp_path / "chat.jsonl"
     turns = [
         {"from": "human", "value": "这是什么？ What is this?"},

@@ -439,7 +439,7 @@ def test_a_search_on_a_real_server_continues_where_it_ended(
     llama_server: Server, tmp_path: Path
 ) -> None:
     """The budget of 40 requests has room for one user's probe; the second start reads it instead of
-    sending it again."""
+    sending it again. Catches a probe that a second start sends again, with real runs as probes."""
     command = [
         sys.executable,
         "-m",

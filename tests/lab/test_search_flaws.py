@@ -230,7 +230,8 @@ def document(path: Path) -> dict[str, Any]:
 def test_a_search_in_a_swarm_of_three_workers(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """Every level is exact, every record arrives, and the answer is that of the server's slots."""
+    """Every level is exact, every record arrives, and the answer is that of the server's slots.
+    Catches a level that workers share otherwise than a search asks for."""
     server = simulate(*SLOTS)
     command = search_command(server.url, "--processes", "3")
     command[command.index("--max-users") : command.index("--max-users")] = [
@@ -260,7 +261,8 @@ def test_a_search_that_was_killed_continues(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """SIGKILL within the third probe: the second start reads two probes, sends the third again, and
-    finds the same server's capacity."""
+    finds the same server's capacity. Catches state that a killed search had not written when it was
+    killed."""
     server = simulate(*SLOTS)
     state = tmp_path / "s" / "state.json"
     process = subprocess.Popen(

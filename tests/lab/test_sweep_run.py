@@ -447,7 +447,8 @@ sys.exit(5)
 @pytest.mark.heavy
 def test_the_runs_of_one_forker_are_processes_of_their_own(tmp_path: Path) -> None:
     """Each has its own session, random numbers and exit code. One beyond its time is ended, and so
-    is one at Ctrl-C; a forker that was killed is replaced."""
+    is one at Ctrl-C; a forker that was killed is replaced. Catches a forked run that shares a
+    session, random numbers or an end with another."""
     (tmp_path / "own.py").write_text(OWN_FILE)
     (cell, *_) = plan_and_cells(PLAN + f"workload: {tmp_path}/own.py\n")[1]
     runs = LocustRuns()

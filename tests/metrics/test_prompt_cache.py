@@ -509,7 +509,7 @@ def test_a_real_server_that_knows_the_prompts(
 ) -> None:
     """With a seed, the second run with the same prompts is caught; without one it is new to the
     server. A run of conversations with a system prompt, which all share, is clean: their later
-    turns are meant to be cached."""
+    turns are meant to be cached. Catches a cache check that only simulated counters satisfy."""
     flags = (
         "--dataset-path",
         str(conversations(tmp_path)),

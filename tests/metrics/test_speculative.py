@@ -109,8 +109,9 @@ def test_without_counters_what_llama_server_says_in_its_answers_is_summed(
 def test_speculation_of_a_stage_covers_only_its_requests(
     run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
 ) -> None:
-    """llama-server drafts from what it has read. Counters are read around every measurement: what llama-server drafted in the warm-ups is in
-    no stage, and not in the sum."""
+    """llama-server drafts from what it has read. Counters are read around every measurement: what
+    llama-server drafted in the warm-ups is in no stage, and not in the sum. Catches drafts of
+    llama-server's warm-ups that are counted in a stage."""
     arguments = (
         "--stages",
         "1:2,2:3",

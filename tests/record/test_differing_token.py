@@ -112,7 +112,8 @@ def cached_tokens(server: Server, *prompts: dict[str, Any]) -> int:
 @pytest.mark.heavy
 def test_images_have_places(tiny_model: Path, tmp_path: Path) -> None:
     """A text before the image, the image itself, and a text after it. The projector makes 16 tokens
-    of each image, which the template does not tell."""
+    of each image, which the template does not tell. Catches an image whose tokens the template does
+    not tell, as in a real projector."""
     red = data_url("red")
     blue = data_url("blue")
     before = with_image("What is it?", red, "Be brief, please.")

@@ -131,7 +131,8 @@ def test_a_recording_is_whole_conversations(
 def test_a_recording_is_replayed_by_eight_users(
     llama_server: Server, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
-    """All requests of it are sent, and no other: a branch does not send its history again."""
+    """All requests of it are sent, and no other: a branch does not send its history again. Catches
+    a branch that is sent twice when eight users share a recording."""
     with recorder(llama_server.url, tmp_path / "talk.jsonl") as running:
         for number in range(8):
             first = [user(f"Question number {number}, please?")]
@@ -178,7 +179,9 @@ def test_the_cached_share_of_a_replayed_digest_is_that_of_the_recording(
     tmp_path: Path,
     run_locust: Callable[..., Finished],
 ) -> None:
-    """Within 2 %, on the real llama-server, one request at a time. Each run has a fresh server."""
+    """Within 2 %, on the real llama-server, one request at a time. Each run has a fresh server.
+    Catches a digest whose replay shares other beginnings than the prompts did, as llama-server's
+    cache sees them."""
     flags = ("-c", "8192", "-np", "1")
     with (
         embedded_server(tiny_model, tmp_path / "first", *flags) as server,

@@ -43,8 +43,9 @@ def dated(turn: int) -> dict[str, Any]:
 def test_a_date_in_the_system_prompt_is_named_with_its_place(
     llama_server: Server, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    """Though for the file each turn is a conversation of its own; another conversation beside it
-    is whole, and has no cause. A digest has no text."""
+    """Though for the file each turn is a conversation of its own; another conversation beside it is
+    whole, and has no cause. A digest has no text. Catches a cause that is not found with the
+    server's own template and tokenizer."""
     history = [user(f"{flags} Please look at this item with care. " * 8)]
     other = [user(f"{flags} Something else is asked, again and again. " * 8)]
     with recorder(llama_server.url, tmp_path / "talk.jsonl", *flags) as running:
@@ -263,7 +264,8 @@ def test_an_image_in_a_digest_has_as_many_tokens_as_the_server_makes_of_it(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     """Two turns with an image in the first: whole blocks, and the second prompt begins with those
-    of the first. Then another image in its place: the part and the block are named."""
+    of the first. Then another image in its place: the part and the block are named. Catches a count
+    of an image's tokens that is not the server's."""
     projector = str(cached_projector(TINY.dim, dynamic=False))
     with (
         embedded_server(tiny_model, tmp_path, "--mmproj", projector) as server,

@@ -100,7 +100,8 @@ def test_what_is_taken_away_is_away(code: str) -> None:
 def test_the_demo_runs_there_and_the_verdict_says_what_is_missing(
     tmp_path: Path,
 ) -> None:
-    """One line of the verdict names it, and the lock that is missing is a sentence."""
+    """One line of the verdict names it, and the lock that is missing is a sentence. Catches a whole
+    run that needs what a bare machine lacks."""
     command = [sys.executable, "-m", "llama_load.cli.main", "demo"]
     command += ["-u", "2", "--num-prompts", "4", "--max-tokens", "8"]
     done = run_to_the_end(command, cwd=tmp_path, env=bare())

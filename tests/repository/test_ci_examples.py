@@ -347,7 +347,8 @@ def code_of_a_failed_gate(folder: Path) -> int:
 def test_two_servers_are_measured_in_turns_compared_and_gated(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """The head's first tokens come at 60 ms instead of 20: its runs are fine, the gate is not."""
+    """The head's first tokens come at 60 ms instead of 20: its runs are fine, the gate is not.
+    Catches a script of the CI example that parses and does not work."""
     base = simulate("--first-token-ms", "20", "--interval-ms", "1")
     head = simulate("--first-token-ms", "60", "--interval-ms", "1")
     fail_if = "mean_ttft_ms>5000\n\nfailure_ratio>0\n"
@@ -395,6 +396,7 @@ def test_two_servers_are_measured_in_turns_compared_and_gated(
 def test_a_threshold_that_fails_ends_the_step_after_all_runs(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches a step of CI that ends at the first failed run."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "1")
     done = run_step(
         "measure",
@@ -419,7 +421,8 @@ def test_a_threshold_that_fails_ends_the_step_after_all_runs(
 def test_a_server_is_started_with_a_model_and_stopped(
     tmp_path: Path, tiny_model: Path
 ) -> None:
-    """llama.cpp's own llama-server, where `make test-heavy` has it."""
+    """llama.cpp's own llama-server, where `make test-heavy` has it. Catches a script that leaves
+    llama-server running, or does not wait for it."""
     program = folder_of("HEAVY_LLAMA_CPP") / "build" / "bin" / "llama-server"
     inputs = {
         "model": str(tiny_model),
@@ -451,6 +454,7 @@ def test_a_server_is_started_with_a_model_and_stopped(
 def test_the_component_measures_both_servers_and_leaves_its_artefacts(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches artefacts of the CI component that are named and not written."""
     spec, jobs = yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8"))
     job = jobs["load-test"]
     base, head = (
@@ -502,7 +506,7 @@ def test_the_component_measures_both_servers_and_leaves_its_artefacts(
 @pytest.mark.heavy
 def test_the_install_step_installs_the_checkout(tmp_path: Path) -> None:
     """Without dependencies, into an empty environment: the package of this checkout, with the
-    command."""
+    command. Catches an install step that pip refuses."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "empty")], check=True)
     path = os.pathsep.join([str(tmp_path / "empty" / "bin"), os.environ["PATH"]])
     # pip's variable is 0 for a build without isolation: hatchling is ours.

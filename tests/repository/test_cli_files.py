@@ -59,6 +59,7 @@ def test_a_wheel_has_every_file_that_git_has(wheel: zipfile.ZipFile) -> None:
 def test_a_wheel_draws_charts_without_bokehs_package(
     wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
+    """Catches a file of bokeh's that the wheel lacks."""
     wheel.extractall(tmp_path / "site")
     copied = tmp_path / "site" / "llama_load" / "bokeh_js"
     assert {file.name for file in copied.iterdir()} == {

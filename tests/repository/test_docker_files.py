@@ -530,6 +530,7 @@ def test_a_swarm_of_compose_outlives_a_worker_and_needs_no_target_to_end() -> No
     "file", sorted(DOCKER.glob("*Dockerfile")), ids=lambda path: path.name
 )
 def test_hadolint_finds_nothing(file: Path) -> None:
+    """Catches what hadolint finds in the Dockerfiles."""
     done = subprocess.run(
         [BIN / "hadolint", file],
         capture_output=True,
@@ -543,7 +544,8 @@ def test_hadolint_finds_nothing(file: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("file", COMPOSE, ids=lambda path: path.stem)
 def test_compose_takes_the_file(file: Path) -> None:
-    """podman-compose, and docker's where it is installed."""
+    """podman-compose, and docker's where it is installed. Catches a compose file that YAML allows
+    and podman-compose refuses."""
     tools = [[str(BIN / "podman-compose")]]
     if (
         shutil.which("docker")
@@ -573,6 +575,7 @@ def test_compose_takes_the_file(file: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_variable_that_is_missing_is_named() -> None:
+    """Catches a variable without which compose starts an open master."""
     files = {"box": "MODEL", "rpc": "MODEL", "vllm": "MODEL"}
     for name, variable in files.items():
         command = [
@@ -595,6 +598,7 @@ def test_a_variable_that_is_missing_is_named() -> None:
 
 @pytest.mark.heavy
 def test_kubernetes_takes_the_manifests() -> None:
+    """Catches a field that the schemas of Kubernetes do not know."""
     command = [
         BIN / "kubernetes-validate",
         "--strict",
@@ -610,7 +614,8 @@ def test_kubernetes_takes_the_manifests() -> None:
 
 @pytest.mark.heavy
 def test_prometheus_takes_its_configuration_and_grafana_finds_its_files() -> None:
-    """What compose-monitoring.yaml mounts is there."""
+    """What compose-monitoring.yaml mounts is there. Catches a configuration that Prometheus
+    refuses."""
     file = yaml.safe_load(
         (DOCKER / "compose-monitoring.yaml").read_text(encoding="utf-8")
     )

@@ -87,6 +87,7 @@ def test_what_an_import_reads_is_started_as_usual() -> None:
 def test_a_program_that_does_not_end_is_killed_with_its_children(
     tmp_path: Path,
 ) -> None:
+    """Catches a test's program that outlives its time limit, or its children."""
     (tmp_path / "hangs.py").write_text(
         "import os, subprocess, time\nfrom pathlib import Path\n"
         "Path('pids').write_text(f'{os.getpid()} {subprocess.Popen([\"sleep\", \"60\"]).pid}')\ntime.sleep(60)\n"

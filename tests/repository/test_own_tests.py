@@ -12,6 +12,7 @@ from tests.conftest import REPOSITORY
 TESTS = REPOSITORY / "tests"
 VIRTUAL = ("simulation", "virtual_run.py")  # their time passes by computing
 CATCHES = "Catches"
+HEAVY = "pytest.mark.heavy"
 
 
 def unexplained_sleeps(file: Path) -> Iterator[str]:
@@ -38,13 +39,24 @@ def test_a_sleep_says_why_no_condition_can_be_waited_for() -> None:
     assert not found
 
 
+def heavy_tests(file: Path) -> Iterator[ast.FunctionDef]:
+    """Those of a file that never run in `make test`; not those with a quick case, too."""
+    source = file.read_text("utf-8")
+    are_all = file.parent.name == "heavy"
+    if not are_all and HEAVY not in source:
+        return
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            marks = {ast.unparse(mark) for mark in node.decorator_list}
+            if are_all or HEAVY in marks:
+                yield node
+
+
 def test_a_heavy_test_says_what_no_quick_one_catches() -> None:
     silent = [
-        f"{file.name}::{node.name}"
-        for file in sorted((TESTS / "heavy").glob("test_*.py"))
-        for node in ast.parse(file.read_text("utf-8")).body
-        if isinstance(node, ast.FunctionDef)
-        and node.name.startswith("test_")
-        and CATCHES not in (ast.get_docstring(node) or "")
+        f"{file.name}::{test.name}"
+        for file in sorted(TESTS.rglob("test_*.py"))
+        for test in heavy_tests(file)
+        if CATCHES not in (ast.get_docstring(test) or "")
     ]
     assert not silent

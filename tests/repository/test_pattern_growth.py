@@ -113,7 +113,9 @@ def all_patterns() -> dict[tuple[str | bytes, int], re.Pattern[Any]]:
 
 
 @pytest.mark.heavy
+@pytest.mark.search
 def test_every_pattern_takes_linear_time() -> None:
+    """Catches any pattern of the package that backtracks on a text of a stranger."""
     slow = {}
     used: set[str] = set()
     patterns = all_patterns()

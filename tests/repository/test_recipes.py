@@ -50,7 +50,7 @@ def test_a_new_metric_takes_four_files(
     simulate: Callable[..., Simulated], run_locust: Run, package: Path
 ) -> None:
     """A column, a function, its call and a row: block, summary.json, thresholds, objectives, flags'
-    help and docs have it."""
+    help and docs have it. Catches a place that the recipe for a metric does not name."""
     touched = follow(recipe(METRIC), package)
     assert len(touched) == 4
     server = simulate("--first-token-ms", "40", "--interval-ms", "1")
@@ -100,7 +100,8 @@ def test_a_new_metric_takes_four_files(
 def test_a_new_topic_takes_one_file_and_one_row(
     simulate: Callable[..., Simulated], run_locust: Run, package: Path
 ) -> None:
-    """Block, summary.json, report.md and report.html have it, in Chinese, too."""
+    """Block, summary.json, report.md and report.html have it, in Chinese, too. Catches a place that
+    the recipe for a topic does not name."""
     touched = follow(recipe(TOPIC), package)
     assert touched == [
         "llama_load/topics/longest_answers.py",
@@ -123,8 +124,8 @@ def test_a_new_topic_takes_one_file_and_one_row(
 def test_a_new_workload_takes_three_files(
     simulate: Callable[..., Simulated], run_locust: Run, package: Path
 ) -> None:
-    """A class, its name in the package's face and a locustfile; it is planned, sent and
-    reported."""
+    """A class, its name in the package's face and a locustfile; it is planned, sent and reported.
+    Catches a place that the recipe for a workload does not name."""
     touched = follow(recipe(WORKLOAD), package)
     assert touched == [
         "llama_load/workloads/greetings.py",
@@ -149,7 +150,7 @@ def test_a_new_workload_takes_three_files(
 
 def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) -> None:
     """Its row, its value and the place that uses it: here it comes to the server, from the command
-    line and the environment."""
+    line and the environment. Catches a place that the recipe for a flag does not name."""
     touched = follow(recipe(FLAG), package)
     assert (
         touched[0] == "llama_load/options/sections/servers_section.py"
@@ -234,7 +235,7 @@ def test_a_new_server_takes_one_file_and_one_row(
     run_locust: Run, package: Path, tmp_path: Path
 ) -> None:
     """It is detected, offered by --backend, its note shown, its tokens and counters read; and it is
-    started."""
+    started. Catches a place that the recipe for a server does not name."""
     touched = follow(recipe(NEW_SERVER), package)
     assert touched == [
         "llama_load/targets/servers/parrot_kind.py",
@@ -283,7 +284,8 @@ class Speech(LlamaUser):
 def test_a_new_api_takes_one_file_and_one_row(
     run_locust: Run, package: Path, tmp_path: Path
 ) -> None:
-    """A binary body: the file arrives as it is, in a form, and the answer's text is read."""
+    """A binary body: the file arrives as it is, in a form, and the answer's text is read. Catches a
+    place that the recipe for an API does not name."""
     touched = follow(recipe(NEW_API), package)
     assert touched == [
         "llama_load/targets/apis/transcriptions_api.py",
@@ -364,7 +366,8 @@ def of_copy(
 def test_new_checks_and_tables_take_one_file_and_a_row_for_each_place(
     tmp_path: Path, package: Path
 ) -> None:
-    """The check is in the verdict and in all reports, the table in report.md."""
+    """The check is in the verdict and in all reports, the table in report.md. Catches a place that
+    the recipes for checks and tables do not name."""
     assert follow(recipe(CHECK), package) == [
         "llama_load/metrics/checks/connecting.py",
         "llama_load/metrics/check_limits.py",
@@ -391,6 +394,7 @@ def test_new_checks_and_tables_take_one_file_and_a_row_for_each_place(
 def test_a_new_command_takes_one_file_and_one_row(
     tmp_path: Path, package: Path
 ) -> None:
+    """Catches a place that the recipe for a command does not name."""
     assert follow(recipe(COMMAND), package) == [
         "llama_load/cli/words_command.py",
         "llama_load/cli/main.py",
@@ -403,7 +407,8 @@ def test_a_new_command_takes_one_file_and_one_row(
 
 
 def test_a_new_format_takes_one_file_and_one_row(tmp_path: Path, package: Path) -> None:
-    """`report` has it among its formats, and writes it."""
+    """`report` has it among its formats, and writes it. Catches a place that the recipe for a
+    format does not name."""
     touched = follow(recipe(EXPORT), package)
     assert touched == [
         "llama_load/reports/exports/slack.py",

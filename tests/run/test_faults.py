@@ -51,7 +51,8 @@ def test_a_suspended_client_fails_no_request_that_was_answered_in_time(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """Answers take 1 s and 0.2 s; the client is stopped for 5 s while six are under way, and 2 s
-    are allowed."""
+    are allowed. Catches limits that run out while the process is stopped, as after a laptop's
+    sleep."""
     server = simulate("--first-token-ms", "1000", "--interval-ms", "20")
     folder = tmp_path / "run"
     run = begin(
@@ -153,7 +154,8 @@ def test_a_report_of_what_a_full_disk_lost_names_the_disk(
 ) -> None:
     """The temporary folder is on the same disk. Every request has ended, and the block says so; a
     later report has what was written, and says why the rest is missing: exactly where the disk had
-    room for the manifest."""
+    room for the manifest. Catches a report that does not know why records are missing after the
+    disk was full."""
     server = simulate("--first-token-ms", "10", "--interval-ms", "1")
     folder = small_disk / "run"
     file = with_temp_folder(small_disk / "tmp", tmp_path)
@@ -195,6 +197,7 @@ def test_a_report_of_what_a_full_disk_lost_names_the_disk(
 def test_a_run_whose_folder_is_removed_has_its_report(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches a run that dies of its folder's removal."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
     folder = tmp_path / "run"
     run = begin(
@@ -211,7 +214,7 @@ def test_a_run_whose_folder_is_removed_has_its_report(
 @pytest.mark.heavy
 def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Three runs at once with one --run-dir: one of them runs, the others end with 2 and a sentence
-    before anything is sent."""
+    before anything is sent. Catches two processes that write into one folder at once."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
     folder = tmp_path / "run"
     runs = [
@@ -231,6 +234,7 @@ def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) ->
 def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
     simulate: Callable[..., Simulated], run_report: Run, tmp_path: Path
 ) -> None:
+    """Catches a report that finishes a run which goes on."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "5")
     folder = tmp_path / "run"
     run = begin(

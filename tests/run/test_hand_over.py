@@ -25,7 +25,8 @@ def test_the_load_is_full_from_the_first_measured_request_to_the_last_end(
 ) -> None:
     """8 users, 4 slots: 8 warm-ups, 32 measured requests, more that keep up the load. Never more
     than 8 are in flight, never less than 7 for longer than a hand-over while measured ones are;
-    rates are those of the full load."""
+    rates are those of the full load. Catches a gap in the load between warm-up and measurement, as
+    the server sees it."""
     server = simulate(
         "--slots",
         "4",

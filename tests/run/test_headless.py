@@ -457,6 +457,7 @@ def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Fini
 def test_ctrl_c_before_anything_was_sent_is_no_success(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches exit code 0 of a run that was interrupted before it began."""
     command = locust_command(
         simulate().url, tmp_path / "run", "-u", "4", "--num-prompts", "4000"
     )
@@ -562,6 +563,7 @@ def test_failures_in_a_row_are_slowed_down_in_a_closed_loop(
 def test_failures_in_a_row_hold_up_no_schedule(
     simulate: Callable[..., Simulated], run_locust: Run
 ) -> None:
+    """Catches the pause after failures that delays an open loop."""
     flags = (
         "--request-rate",
         "40",

@@ -141,7 +141,8 @@ def test_arrivals_of_three_workers_keep_the_schedule_from_the_first_on(
 ) -> None:
     """60 a second, answers of half a second, and one user of Locust's: the server gets each request
     within 50 ms of its instant. (Users that Locust had to start first came 0.6 s late.) Answers
-    hold 30 users; those beyond Locust's one are made by the workers, in equal shares, at once."""
+    hold 30 users; those beyond Locust's one are made by the workers, in equal shares, at once.
+    Catches arrivals that wait until Locust has started users."""
     server = simulate("--first-token-ms", "490", "--interval-ms", "10", "--tokens", "2")
 
     def attempt(folder: Path) -> Records:
@@ -222,6 +223,7 @@ def test_the_server_sees_what_was_asked_for(
     workers: int,
     seed: int,
 ) -> None:
+    """Catches an open loop whose arrivals at the server are not those of its plan."""
     server = simulate(*QUICK)
     arguments = (
         "--request-rate",
@@ -339,7 +341,7 @@ def test_the_mean_wait_is_erlangs(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """1800 arrivals in M/M/3: their mean wait is that of Erlang's formula, within the error of that
-    many."""
+    many. Catches a load whose law is not Poisson's, by the waits of a whole queue."""
 
     server = simulate(*MMK)
     flags = (
@@ -380,7 +382,8 @@ def test_a_stall_is_felt_by_all_who_come_meanwhile(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """The server stands still for 2 s. A closed loop of two users asks twice meanwhile; of 20
-    arrivals a second, 26 wait for more than 0.7 s. (Coordinated omission.)"""
+    arrivals a second, 26 wait for more than 0.7 s. (Coordinated omission.) Catches coordinated
+    omission in a whole run."""
     stall = ("--stall-at-s", "1", "--stall-s", "2", *QUICK)
     flags = ("--max-tokens", "2", "--warmup", "0", "--metric-percentiles", "95")
     arrivals = ("--request-rate", "20", "--arrival", "constant", "-t", "4s")
@@ -460,7 +463,8 @@ def test_user_classes_share_the_arrivals_by_their_weights(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """One slow request in four arrivals, although its users are seldom free; a closed loop would
-    send far fewer."""
+    send far fewer. Catches a class that takes more arrivals because its users are free more
+    often."""
     (tmp_path / "two.py").write_text(TWO_CLASSES)
     server = simulate("--first-token-ms", "10", "--interval-ms", "20")
     done = run_locust(
@@ -482,7 +486,8 @@ def test_a_mooncake_trace_is_replayed_on_the_real_server(
     llama_server: Server, run_locust: Run, tmp_path: Path
 ) -> None:
     """Its instants at double speed, its lengths, and its shared prefixes as the server's cache sees
-    them; then that run again."""
+    them; then that run again. Catches prefixes of a trace that llama-server's cache does not see as
+    shared."""
     rows = [
         {
             "timestamp": 200 * n,
@@ -550,7 +555,8 @@ def test_conversations_come_by_the_schedule_and_go_on_by_themselves(
 def test_a_rate_from_the_web_page(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """One user in the form, as Locust has it there; as many come as the schedule needs."""
+    """One user in the form, as Locust has it there; as many come as the schedule needs. Catches a
+    form whose rate does not come to the schedule."""
     server, port = (
         simulate("--first-token-ms", "400", "--interval-ms", "10"),
         free_port(),
@@ -595,7 +601,8 @@ def test_a_worker_is_killed_in_an_open_loop(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """What it had not begun is sent by the other, late; what it may have sent is named; every
-    arrival is one or the other."""
+    arrival is one or the other. Catches an arrival of a killed worker that is neither sent nor
+    named."""
     server = simulate("--first-token-ms", "300", "--interval-ms", "20")
     arguments = ("--request-rate", "40", "--num-prompts", "400", "--max-tokens", "8")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -616,7 +623,7 @@ def test_requests_cut_by_a_time_limit_are_reported(
     simulate: Callable[..., Simulated], run_locust: Run
 ) -> None:
     """One at a time for half a second each, twenty wanted in a second: after two seconds those who
-    wait longest are missing."""
+    wait longest are missing. Catches requests that a time limit cuts and no line counts."""
     server = simulate("--first-token-ms", "490", "--interval-ms", "10")
     flags = (
         "--request-rate",
@@ -663,7 +670,7 @@ def test_more_users_start_while_others_sleep(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """A user class that sleeps after each request: the schedule is kept all the same, by more
-    users."""
+    users. Catches a schedule that waits for users who sleep."""
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     done = run_locust(
         simulate(*QUICK).url,
@@ -682,7 +689,7 @@ def test_too_few_users_for_the_schedule_turn_the_verdict(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """At most four users that sleep for 1 s after each request: of 12 arrivals in 0.6 s, four are a
-    second late and four are two."""
+    second late and four are two. Catches a verdict that praises a schedule which was not kept."""
     few = "from llama_load.dispatch import workers\nfrom llama_load.run import arrival_users\n"
     few += "workers.MOST_USERS_A_PROCESS = arrival_users.MOST_USERS_A_PROCESS = 4\n"
     (tmp_path / "sleepy.py").write_text(

@@ -118,7 +118,8 @@ def test_workers_balance_like_one_client(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """Two workers with a user each: two servers never have more than one request each. (Workers
-    that choose for themselves both begin at the first.)"""
+    that choose for themselves both begin at the first.) Catches workers that each begin at the
+    first server."""
     pair = [
         simulate("--first-token-ms", "150", "--interval-ms", "10") for _ in range(2)
     ]

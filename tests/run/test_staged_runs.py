@@ -176,7 +176,8 @@ def test_a_spike_from_a_shape_in_the_locustfile(
 def test_users_in_a_long_wait_hold_up_no_stage(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
-    """Each of them sends one request and then waits for an hour: others come in their place."""
+    """Each of them sends one request and then waits for an hour: others come in their place.
+    Catches a stage that waits for users of the stage before."""
     file = tmp_path / "slow.py"
     file.write_text(
         "from locust import constant, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\nclass Slow(LlamaUser):\n"
@@ -197,7 +198,7 @@ def test_stages_in_a_swarm_are_as_exact(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """One request at a time over three workers, then four, then a rate: never more in flight at the
-    server, and hardly a pause."""
+    server, and hardly a pause. Catches a level that is exact in one process and not in four."""
     server = simulate(*QUICK)
     arguments = ("--stages", "1:9,4:30,40/s:20", "--max-tokens", "4")
     with swarm(tmp_path / "s", server.url, 3, *arguments) as running:
@@ -238,7 +239,8 @@ def test_stages_in_a_swarm_are_as_exact(
 def test_the_stage_in_which_a_worker_went_away_is_marked(
     simulate: Callable[..., Simulated], tmp_path: Path, how: signal.Signals
 ) -> None:
-    """Only that one: the worker that is left reaches the level of the next alone."""
+    """Only that one: the worker that is left reaches the level of the next alone. Catches a lost
+    worker that marks every stage, or none."""
     server = simulate(*QUICK)
     with swarm(
         tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20"

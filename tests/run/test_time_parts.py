@@ -56,7 +56,7 @@ def test_four_users_wait_for_one_slot_and_not_for_four(
     run_locust: Callable[..., Finished],
 ) -> None:
     """With one slot three of four users always wait: over half of the time. With four slots none
-    does."""
+    does. Catches a wait that is attributed to something else than the slots of a real server."""
     flags = (
         "-u",
         "4",

@@ -165,7 +165,7 @@ def test_a_user_that_is_taken_away_in_the_middle_of_a_conversation(
     llama_server: Server, run_locust: Run, talks: Path, tmp_path: Path
 ) -> None:
     """Six users become one after half a second: what they leave of their conversations is sent by
-    the one that stays."""
+    the one that stays. Catches turns that are lost, or sent twice, with a stopped user."""
     file = tmp_path / "shrinks.py"
     file.write_text(
         "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"
@@ -578,7 +578,8 @@ def test_every_kind_of_traffic_in_a_swarm(
     seeing_server: Server, talks: Path, tmp_path: Path, file: str
 ) -> None:
     """Two workers that have no data: conversations stay with one user, images come with their
-    leases, each request once."""
+    leases, each request once. Catches a kind of prompt that does not survive its way to a
+    worker."""
     arguments = [
         "--num-prompts",
         "18",

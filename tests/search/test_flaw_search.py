@@ -101,6 +101,7 @@ def test_a_seed_repeats():
 
 @pytest.mark.heavy
 def test_a_case_shrinks_to_a_smaller_one_of_its_kind():
+    """Catches a shrinking that ends at another kind of case, over a whole descent."""
     slow, chinese = Change("slower", 4.0, begins=0.5), Change("Chinese")
     outcome = judged(
         replace(

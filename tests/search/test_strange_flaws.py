@@ -51,7 +51,8 @@ def _case(name: str) -> Case:
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", [*STRANGE_FLAWS, *PLANTED_FLAWS])
 def test_a_strange_flaw_moves_a_figure(name):
-    """By more than a hundredth."""
+    """By more than a hundredth. Catches a planted flaw that changes nothing, so that the search
+    looks for nothing."""
     outcome = judged(_case(name), wrong=0.01)
     assert outcome.moved
 
@@ -59,7 +60,8 @@ def test_a_strange_flaw_moves_a_figure(name):
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", [*STRANGE_ODDITIES, *PLANTED_ODDITIES])
 def test_a_strange_oddity_moves_no_figure(name):
-    """To a hundredth, whatever the verdict says of it."""
+    """To a hundredth, whatever the verdict says of it. Catches an oddity that is a flaw, so that
+    the search blames verdicts for it."""
     outcome = judged(_case(name), wrong=0.01)
     assert outcome.moved == {}
 

@@ -248,7 +248,7 @@ def test_a_ramp_of_locusts_is_obeyed(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long
-    all of them take."""
+    all of them take. Catches a dispatcher that starts users beside Locust's ramp."""
     server = simulate("--first-token-ms", "90", "--interval-ms", "10")
     done = run_locust(
         server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2"
@@ -406,7 +406,7 @@ def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """Users ramped down in mid-request give their prompts back; the end comes from the last record,
-    then Locust quits again."""
+    then Locust quits again. Catches an end that Locust's own writer of CSV runs into."""
     text = AWKWARD.format(body="self.chat('x', max_tokens=20)") + (
         "\nclass Shape(LoadTestShape):\n    def tick(self):\n        t = self.get_run_time()\n"
         "        return (4, 4) if t < 2 else (1, 4) if t < 30 else None\n"

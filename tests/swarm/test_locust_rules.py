@@ -183,7 +183,7 @@ def test_a_time_ends_a_run_in_which_nobody_sends(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """An open loop without a request, and one in which one is sent and no more. (Closed loops:
-    tests/run/test_controller.py.)"""
+    tests/run/test_controller.py.) Catches a run time that nobody looks at while nothing is sent."""
     url = simulate("--interval-ms", "1").url
 
     def run(name: str, *arguments: str) -> Finished:
@@ -217,7 +217,8 @@ def test_a_number_of_users_below_one_is_refused(run_locust: Run, users: str) -> 
 def test_a_threshold_ends_a_run_that_goes_wrong(
     simulate: Callable[..., Simulated], run_locust: Run
 ) -> None:
-    """With exit code 1 and a report that names it. The warm-up does not count."""
+    """With exit code 1 and a report that names it. The warm-up does not count. Catches a threshold
+    whose exit code Locust overwrites."""
     url = simulate("--interval-ms", "10", "--tokens", "5", "--fault", "status").url
     arguments = (
         "--processes",

@@ -210,7 +210,8 @@ def test_a_test_whose_workers_have_all_stopped_goes_on_with_the_next(
     tmp_path: Path, simulate: Callable[..., Simulated]
 ) -> None:
     """Locust regards such a test as stopped, though nobody stops it: it started no users for the
-    next worker, and did not end."""
+    next worker, and did not end. Catches a state of Locust's master in which it starts no users
+    again."""
     server = simulate("--interval-ms", "1")
     load = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
     with swarm(tmp_path / "s", server.url, 0, *load, expect=1) as running:

@@ -738,6 +738,7 @@ def test_a_worker_without_the_servers_key_says_so(
 def test_processes_have_a_key_and_listen_on_loopback(
     tmp_path: Path, simulate: Callable[..., Simulated]
 ) -> None:
+    """Catches a socket of --processes that strangers reach."""
     server = simulate("--interval-ms", "20")
     ports = own_port()
     command = [

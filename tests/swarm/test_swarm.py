@@ -53,7 +53,7 @@ def test_the_same_prompts_at_any_number_of_workers(
     workers: int,
 ) -> None:
     """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the
-    union of all records."""
+    union of all records. Catches a prompt that is sent twice or never with more workers."""
     server = simulate(*QUICK)
     arguments = [
         "--num-prompts",
@@ -105,6 +105,7 @@ def test_the_same_prompts_at_any_number_of_workers(
 def test_fewer_users_than_workers(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches a worker without users that holds up the end."""
     with swarm(
         tmp_path / "s",
         simulate(*QUICK).url,
@@ -212,7 +213,7 @@ def test_a_master_whose_workers_do_not_come(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """Exit code 3 and a sentence. (Locust's own limit ends with 1, which is that of a failed
-    threshold.)"""
+    threshold.) Catches Locust's own exit code, which is that of a failed threshold."""
     arguments = ("--num-prompts", "5", "--expect-workers-max-wait", "4")
     with swarm(
         tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2
@@ -233,7 +234,7 @@ def test_late_workers_get_work(
 ) -> None:
     """Two join in the middle of a run, one after the other, one is killed, a third one joins: each
     gets users, and so do those that are left. (Locust moves users once.) What was not lost with the
-    killed one is sent once."""
+    killed one is sent once. Catches users that stay where Locust put them once."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
 
     def on_record(since: int = 0) -> set[str]:
@@ -281,7 +282,8 @@ def test_a_worker_that_is_killed(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is
-    named; INCOMPLETE, exit code 3."""
+    named; INCOMPLETE, exit code 3. Catches requests of a killed process that are lost without a
+    word."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -311,7 +313,8 @@ def test_a_remote_worker_that_is_killed(
 ) -> None:
     """kill -9 of a worker in another PID namespace, which is another machine to the master: its
     connections are closed, and new ones do not come. A worker that is only cut off would be given
-    up as silent, after 30 s."""
+    up as silent, after 30 s. Catches a worker on another machine whose closed connection nobody
+    notices."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running:
@@ -357,7 +360,8 @@ def test_a_master_that_cannot_keep_up_catches_up(
     simulate: Callable[..., Simulated], tmp_path: Path, end: str
 ) -> None:
     """Twice as many records as it can read: it goes on leasing, measures clocks, hears SIGTERM,
-    shows how far it is behind, and loses nothing."""
+    shows how far it is behind, and loses nothing. Catches a master that stops leasing under real
+    records."""
     server = simulate("--first-token-ms", "60", "--interval-ms", "1")
     locustfile = tmp_path / "slow.py"
     locustfile.write_text(SHAREGPT.read_text() + SLOW_MASTER)
@@ -409,7 +413,8 @@ def test_a_worker_that_is_killed_among_conversations(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """Turns of 25 ms: several end and begin within the time in which workers send their records.
-    All that reached the server are on record or named."""
+    All that reached the server are on record or named. Catches turns between two batches of a
+    killed worker that nobody names."""
     server = simulate("--first-token-ms", "15", "--interval-ms", "5")
     arguments = ("--num-prompts", "600", "-u", "8", "--max-tokens", "3", "--turns", "8")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -425,7 +430,8 @@ def test_a_worker_that_is_killed_among_conversations(
 def test_a_worker_that_is_killed_in_the_warm_up(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """What it may have sent is named as what it is, and the measurement is whole."""
+    """What it may have sent is named as what it is, and the measurement is whole. Catches a loss in
+    the warm-up that spoils the measurement."""
     server = simulate("--first-token-ms", "3000", "--interval-ms", "5")
     arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -571,8 +577,8 @@ def test_a_worker_of_another_version_is_refused(
     env: dict[str, str],
     sentence: str,
 ) -> None:
-    """At the start it ends the run; one that joins a run is left out. One sentence says what to
-    do."""
+    """At the start it ends the run; one that joins a run is left out. One sentence says what to do.
+    Catches a worker whose code differs and that takes part."""
     locustfile = tmp_path / "other.py"
     locustfile.write_text(SHAREGPT.read_text() + OTHER)
     server = simulate("--first-token-ms", "20", "--interval-ms", "10")
@@ -611,7 +617,7 @@ def test_a_worker_whose_clock_is_elsewhere(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all
-    the same."""
+    the same. Catches instants of another kernel clock that are taken for the master's."""
     server = simulate(*QUICK)
     with swarm(
         tmp_path / "s",
@@ -646,7 +652,7 @@ def test_a_late_worker_whose_clock_is_elsewhere(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its
-    first records are off the axis."""
+    first records are off the axis. Catches first records that come before the clock is known."""
     server = simulate(*QUICK)
 
     def workers_on_record(running: Swarm) -> int:
@@ -703,7 +709,8 @@ def test_a_worker_that_stands_still_is_not_lost(
     simulate: Callable[..., Simulated], tmp_path: Path, load: str
 ) -> None:
     """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the
-    server is on record once, and how long it stood still is reported."""
+    server is on record once, and how long it stood still is reported. Catches a stopped process
+    that is given up too early."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "10")
     arguments = ["--max-tokens", "10", "--num-prompts", "300"]
     arguments += ["-u", "8"] if load == "closed" else ["--request-rate", "25"]
@@ -732,7 +739,7 @@ def test_a_network_that_is_cut_for_a_while(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """10 s between one worker and the master, while both reach the server: nobody is lost, every
-    request is on record once."""
+    request is on record once. Catches a cut between real sockets that loses a record or a lease."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "10")
     arguments = ("--num-prompts", "300", "-u", "6", "--max-tokens", "10")
     with (
@@ -757,7 +764,8 @@ def test_a_busy_worker_whose_connection_is_reset_goes_on(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """A locustfile calls what Locust calls when a send queue is full, three times, with 300
-    requests in flight. (With Locust's sockets the worker stood still at 100 % CPU for ever.)"""
+    requests in flight. (With Locust's sockets the worker stood still at 100 % CPU for ever.)
+    Catches a loop of ZeroMQ's that takes a core for ever."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     locustfile = tmp_path / "reset.py"
     locustfile.write_text(SHAREGPT.read_text() + RESET)
@@ -785,7 +793,8 @@ def test_a_busy_worker_that_is_cut_off(
     """The only worker, with 1200 requests in flight: the master's port is closed to it. It uses no
     core and logs next to nothing meanwhile. After 27 s the port is open again, and the worker goes
     on without one request lost; or it gets SIGTERM while the port is still closed, and ends, and
-    with its spool every request that reached the server is on record."""
+    with its spool every request that reached the server is on record. Catches what a cut-off worker
+    does with 1200 sockets and one queue."""
     server = simulate("--first-token-ms", "2000", "--interval-ms", "250")
     arguments = ("--num-prompts", "3600", "-u", "1200", "--max-tokens", "10")
     with (
@@ -848,7 +857,8 @@ def test_a_worker_that_returns_after_it_was_given_up(
 ) -> None:
     """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it
     held is sent by nobody else, and what it still sends counts. Every request that reached the
-    server is on record, no prompt was sent twice."""
+    server is on record, no prompt was sent twice. Catches a prompt that two workers send after one
+    was silent."""
     monkeypatch.setattr(
         "tests.swarms.environment",
         lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"},
@@ -887,7 +897,7 @@ def test_a_worker_behind_a_slow_and_lopsided_link(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more
-    than the verdict reports."""
+    than the verdict reports. Catches an error of the clock that the verdict states too small."""
     server = simulate(*QUICK)
     arguments = ("--num-prompts", "200", "-u", "4", "--max-tokens", "6")
     with (
@@ -914,7 +924,8 @@ def test_connections_that_are_reset_in_the_middle(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """A worker's connection breaks five times while messages are under way on it: leases and
-    records that were lost with it are found missing, and every prompt is on record once."""
+    records that were lost with it are found missing, and every prompt is on record once. Catches a
+    message that is lost with its TCP connection."""
     arguments = ("--num-prompts", "250", "-u", "12", "--max-tokens", "8")
     with (
         swarm(tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2) as running,
@@ -935,7 +946,8 @@ def test_a_worker_that_is_stopped(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """SIGTERM to one of two while all but one of the users wait for the end of the warm-up: it says
-    goodbye, and the other does the work without anything having been lost."""
+    goodbye, and the other does the work without anything having been lost. Catches a goodbye that
+    Locust's own handler prevents."""
     server = simulate("--first-token-ms", "4000", "--interval-ms", "4")
     with swarm(
         tmp_path / "s",
@@ -961,7 +973,8 @@ def test_a_worker_that_is_stopped(
 def test_the_last_worker_is_killed(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """Nobody is left to do the rest: the master reports what there is and ends."""
+    """Nobody is left to do the rest: the master reports what there is and ends. Catches a master
+    that waits for ever."""
     with swarm(
         tmp_path / "s",
         simulate(*QUICK).url,
@@ -985,8 +998,8 @@ def test_the_last_worker_is_killed(
 def test_workers_need_no_data(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """The data set is gone once the master has read it: workers get their prompts from the
-    master."""
+    """The data set is gone once the master has read it: workers get their prompts from the master.
+    Catches a worker that opens the data set."""
     data = tmp_path / "data.json"
     pairs = [
         {
@@ -1025,7 +1038,8 @@ def test_runs_from_the_web_page_of_a_master(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
     """The first run completes, the second by the stop button with requests of 30 s in flight: all
-    are on record, each run in its own folder, and the same workers serve both."""
+    are on record, each run in its own folder, and the same workers serve both. Catches a second run
+    of the same workers that begins with state of the first."""
     server, port = (
         simulate("--first-token-ms", "20", "--interval-ms", "300"),
         free_port(),
@@ -1082,7 +1096,8 @@ def test_runs_from_the_web_page_of_a_master(
 def test_waiting_at_the_end_lets_every_answer_come(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
-    """--at-end wait: answers of 3 s are under way when the time is over; none is cut."""
+    """--at-end wait: answers of 3 s are under way when the time is over; none is cut. Catches an
+    answer that Locust's end cuts off."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "100")
     arguments = ("-u", "4", "--max-tokens", "30", "-t", "4s", "--at-end", "wait")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
@@ -1102,7 +1117,7 @@ def test_what_a_worker_could_not_deliver_is_brought_in(
     run_report: Callable[..., Finished],
 ) -> None:
     """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the
-    run."""
+    run. Catches a spool of a real worker that its run does not take."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
     with swarm(
         tmp_path / "s",
@@ -1141,6 +1156,7 @@ def test_a_folder_that_is_no_spool_is_refused(
     simulate: Callable[..., Simulated],
     tmp_path: Path,
 ) -> None:
+    """Catches a traceback of the command where a person names another folder."""
     done = run_locust(simulate(*QUICK).url, "--num-prompts", "2", "--max-tokens", "2")
     refused = run_report(done.folder, "--add", str(tmp_path))
     assert refused.code == 2
@@ -1167,7 +1183,7 @@ def test_a_full_disk_at_the_master_loses_nothing(
     simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path
 ) -> None:
     """It says so once and acknowledges nothing; when there is room again, the workers' records come
-    in after all."""
+    in after all. Catches a record that is acknowledged and not written."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "2")
     arguments = (
         "--num-prompts",
@@ -1197,7 +1213,7 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(
 ) -> None:
     """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a
     second come: the master goes on handing out leases and hearing heartbeats, and everything is on
-    record at the end."""
+    record at the end. Catches a write in the loop that hands out leases."""
     file = tmp_path / "slow.py"
     file.write_text(
         "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT\nfrom llama_load.run_folder.journal import Journal\n\n"
@@ -1219,7 +1235,7 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(
 @pytest.mark.heavy
 def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two users, then four, then the end: Locust's shapes work, and every request is on record
-    once."""
+    once. Catches a shape of Locust's that counts users otherwise than the dispatcher."""
     file = tmp_path / "shaped.py"
     file.write_text(
         "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"

@@ -123,6 +123,7 @@ def test_a_clean_run_names_no_cause(
 def test_of_single_requests_no_topic_has_anything(
     name: str, llama_server: Server, run_locust: RunLocust
 ) -> None:
+    """Catches a topic that blames a real server for what nobody sent."""
     flags = ("-u", "4", "--num-prompts", "16", "--output-len", "12")
     locustfile = CONVERSATIONS.with_name(f"{name}.py")
     run = run_locust(llama_server.url, *flags, locustfile=locustfile)
@@ -147,7 +148,8 @@ def taken_turns(run: Finished) -> list[str]:
 def test_two_conversations_on_one_slot(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    """Each turn finds the other conversation in the slot, and there is no other cache."""
+    """Each turn finds the other conversation in the slot, and there is no other cache. Catches a
+    log of llama-server's that says the cause in other words."""
     flags = ("-u", "2", "--num-prompts", "8")
     server = ("-np", "1", "-cram", "0", "-c", "8192")
     run = planted(run_locust, tiny_model, tmp_path, server, *flags)
@@ -273,6 +275,7 @@ def dated_spans(folder: Path, turns: int = 4) -> Path:
 def test_a_date_in_the_system_prompt(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a date whose place is not found in prompts as a real template renders them."""
     data = dated_spans(tmp_path)
     flags = ("-u", "1", "--num-prompts", "4")
     run = planted(run_locust, tiny_model, tmp_path, ("-np", "2"), *flags, data=data)
@@ -304,6 +307,7 @@ def test_a_date_in_the_system_prompt(
 def test_a_cache_that_is_off(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
+    """Catches a server without a cache that is blamed for the prompts."""
     flags = ("-u", "1", "--num-prompts", "4")
     server = ("-np", "2", "--no-cache-prompt")
     run = planted(run_locust, tiny_model, tmp_path, server, *flags)
@@ -320,7 +324,8 @@ def test_a_cache_that_is_off(
 def test_a_small_cache_ram(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    """Four conversations on one slot: of three that wait, 1 MiB has room for one or two."""
+    """Four conversations on one slot: of three that wait, 1 MiB has room for one or two. Catches
+    evictions that only llama-server's log tells."""
     lines = []
     for number in range(8):
         text = f"Number {number * 7919} tells a long story of many words. " * 80

@@ -96,7 +96,8 @@ def test_a_number_of_tokens_that_two_requests_had_tells_of_neither() -> None:
 def test_without_its_log_the_slots_of_the_real_server_tell_the_same(
     tiny_model: Path, tmp_path: Path, run_locust: RunLocust
 ) -> None:
-    """Three conversations on two slots. What the samples name, the log names, too."""
+    """Three conversations on two slots. What the samples name, the log names, too. Catches samples
+    of the slots that name another cause than the log."""
     lines = []
     for number in range(3):
         messages = []

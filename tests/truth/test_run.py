@@ -86,7 +86,8 @@ def test_a_client_without_flaws_passes_the_short_forms(tmp_path: Path) -> None:
 def test_cases_of_the_same_load_share_a_run_and_runs_are_repeated(
     tmp_path: Path,
 ) -> None:
-    """C1 and W1 are judged by the client's run for C1, twice; each run has its folder."""
+    """C1 and W1 are judged by the client's run for C1, twice; each run has its folder. Catches a
+    case that is judged by another case's run."""
     keep = ["--keep", str(tmp_path), "--save", str(tmp_path / "r.json")]
     done = run(["C1", "W1"], *keep, "--runs", "2")
     assert done.returncode in (0, 3), done.stdout  # 3: the machine is too busy

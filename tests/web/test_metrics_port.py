@@ -33,6 +33,7 @@ def samples(url: str) -> dict[str, float]:
 def test_live_figures_are_those_of_the_records(
     simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
+    """Catches a counter of --metrics-port that drifts from the records over a run."""
     port, server = free_port(), simulate("--interval-ms", "8")
     command = locust_command(
         server.url,

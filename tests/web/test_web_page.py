@@ -828,7 +828,8 @@ def test_nothing_typed_becomes_a_command_or_a_path(
 def test_a_search_is_started_watched_and_stopped(
     page: LlmPage, server: Simulated
 ) -> None:
-    """It has its folder, no run starts beside it, and it ends as by Ctrl-C."""
+    """It has its folder, no run starts beside it, and it ends as by Ctrl-C. Catches a search of the
+    page that does not end with its button."""
     fault = experiment(
         page,
         kind="search",

@@ -251,7 +251,8 @@ def test_a_folder_of_image_files_is_a_data_set(tmp_path: Path) -> None:
 def test_the_repositorys_folder_of_data_does_not_hide_the_package(
     tmp_path: Path,
 ) -> None:
-    """With the repository first on the path, as in a run of Locust, and with gevent's patches."""
+    """With the repository first on the path, as in a run of Locust, and with gevent's patches.
+    Catches an import of `datasets` that finds the folder of this repository."""
     file = write(tmp_path / "data", [chat(1)])["parquet"]
     code = "from gevent import monkey; monkey.patch_all(); from llama_load.workloads.huggingface import DataSet; import sys; print(len(list(DataSet(sys.argv[1]).rows())))"
     done = subprocess.run(
