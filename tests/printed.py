@@ -7,11 +7,12 @@ import contextlib
 import io
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 
-from llama_load.analysis.results import analyze
+from llama_load.analysis.results import Results, analyze
 from llama_load.preflight.prepare import print_table
 from llama_load.reports.block import block
 from llama_load.reports.first_screen import first_screen
@@ -23,11 +24,17 @@ from scripts.record_printed import PRINTED
 COLUMNS = "80"
 
 
+@cache
+def analyzed(name: str) -> Results:
+    """A recorded run; all tests of a process share it, and none changes it."""
+    return analyze(load_run(PRINTED / name))
+
+
 def printed(name: str) -> str:
     """What the command of this recording prints, the table before the run included."""
     if (text := PRINTED / f"{name}.txt").exists():
         return text.read_text(encoding="utf-8")
-    results = analyze(load_run(PRINTED / name))
+    results = analyzed(name)
     manifest = results.run.manifest
     out = io.StringIO()
     with contextlib.redirect_stderr(out):

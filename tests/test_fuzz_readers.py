@@ -36,7 +36,7 @@ def test_any_bytes_are_a_value_or_a_sentence(name: str, tmp_path: Path) -> None:
 
     @settings(
         suppress_health_check=list(HealthCheck),
-        max_examples=max(12, settings().max_examples // 8),
+        max_examples=max(8, settings().max_examples // 8),
     )
     @given(data=changed(reader.good) | st.binary(max_size=80))
     def attempts(data: bytes) -> None:

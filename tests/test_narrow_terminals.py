@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from llama_load.analysis.results import Results, analyze
+from llama_load.analysis.results import Results
 from llama_load.cli import compare_command
 from llama_load.cli.main import main
 from llama_load.comparison.compare import compare
@@ -43,6 +43,7 @@ from llama_load.tables.text_width import LEAST_TEXT, wrapped
 from scripts.record_printed import PRINTED
 from tests.lab.test_search import SEARCHED, probe_of
 from tests.lab.test_sweep_run import plan_and_cells
+from tests.printed import analyzed
 from tests.reports.test_comparison import three_sides
 from tests.repository.source import (
     name_in_package,
@@ -84,7 +85,7 @@ def test_text_is_wrapped_at_any_width(text: str) -> None:
 
 @cache
 def staged() -> Results:
-    return analyze(load_run(PRINTED / "stages"))
+    return analyzed("stages")
 
 
 def shown_at(width: int) -> str:

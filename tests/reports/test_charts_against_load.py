@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.analysis.results import Results, analyze
+from llama_load.analysis.results import Results
 from llama_load.comparison.compare import compare
 from llama_load.comparison.foreign_results import run_of
 from llama_load.comparison.reasons import RATES, Reason
@@ -27,10 +27,9 @@ from llama_load.reports.html.charts_levels import level_charts
 from llama_load.reports.html.html_tables import cards
 from llama_load.reports.html.page import html_page
 from llama_load.reports.result_json import result_json
-from llama_load.run_folder import load_run
 from llama_load.tables import Cell, Table, columns
-from scripts.record_printed import PRINTED
 from tests.comparison.sides import side
+from tests.printed import analyzed
 from tests.reports.test_html import charts_of
 
 USERS = (Level(1, False, 10.0, 100.0), Level(8, False, 40.0, 300.0))
@@ -38,7 +37,7 @@ USERS = (Level(1, False, 10.0, 100.0), Level(8, False, 40.0, 300.0))
 
 @cache
 def staged() -> Results:
-    return analyze(load_run(PRINTED / "stages"))
+    return analyzed("stages")
 
 
 def names_of(charts: list[Chart]) -> list[str]:
@@ -246,7 +245,7 @@ def test_bars_of_figures_that_are_not_ranked_are_marked(
 
 def test_cards_of_spoiled_figures_are_marked() -> None:
     """Output that a check spoils is shown with its mark and the check, and not left out."""
-    results = analyze(load_run(PRINTED / "demo"))
+    results = analyzed("demo")
     why = "the counts do not fit what was seen"
     check = Check(next(iter(LIMITS)), 1.0, 0.0, False, why, spoils=(COUNTS,))
     verdict = replace(results.verdict, checks=[*results.verdict.checks, check])

@@ -38,6 +38,7 @@ from llama_load.run_folder import Manifest, RunWriter, load_run
 from llama_load.run_folder.manifest import read_manifest
 from scripts.record_printed import PRINTED
 from tests.make_records import failed, manifest, record
+from tests.printed import analyzed
 
 CANARY = "canary"
 
@@ -224,7 +225,7 @@ def test_products_builds_and_quantizations_are_shown() -> None:
 
 def test_names_of_gpus_are_products_or_left_out() -> None:
     """They come from drivers and from exporters of others."""
-    results = analyze(load_run(PRINTED / "demo"))
+    results = analyzed("demo")
     gpus = [
         GpuFigures(source="host", gpu="0", name="NVIDIA H200", vram_total_mib=143771),
         GpuFigures(source=CANARY, gpu=CANARY, name=CANARY, uuid=CANARY),
@@ -345,7 +346,7 @@ def test_a_run_is_a_row_to_post_and_one_without_figures_has_no_card() -> None:
 
 def test_the_card_of_a_run_in_stages_has_a_bar_for_each() -> None:
     """No rate of the whole run is certain: pauses are in it. Names of stages are not shared."""
-    shared = shared_run(analyze(load_run(PRINTED / "stages")))
+    shared = shared_run(analyzed("stages"))
     assert [level["users"] for level in shared["share"]["levels"]] == [1, 4, 8]
     svg = card_svg(shared)
     assert "855 tokens/s with 1 user" in svg and "no figures" not in svg

@@ -16,6 +16,7 @@ from llama_load.analysis.results import analyze
 from llama_load.reports.result_json import result_json
 from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
+from tests.printed import analyzed
 
 # What repeated results must agree on to be aggregated.
 IDENTITY = ("backend", "model_id", "tokenizer_id", "num_prompts", "max_concurrency")
@@ -36,7 +37,7 @@ ASSERTED = (
 @cache
 def summary() -> dict[str, Any]:
     """That of a recorded run, as a reader of JSON gets it."""
-    results = analyze(load_run(PRINTED / "demo"))
+    results = analyzed("demo")
     return json.loads(json.dumps(result_json(results)))
 
 

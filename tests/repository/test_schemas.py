@@ -18,11 +18,12 @@ from llama_load.reports.shared_run import shared_run
 from llama_load.reports.verify import verify_run
 from llama_load.reports.write import write_reports
 from llama_load.result_schemas import VERSIONS, fault_in, file_name, version_in
-from llama_load.run_folder import RunWriter, load_run
+from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import write_manifest
 from scripts.make_schemas import FOLDER, breaks, schema, text_of
 from scripts.record_printed import PRINTED
 from tests.make_records import manifest, record
+from tests.printed import analyzed
 from tests.schemas import check_folder, faults
 
 NAMES = sorted(VERSIONS)
@@ -75,7 +76,7 @@ def test_a_key_that_goes_or_changes_needs_a_new_version() -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_runs_follow_the_schemas(name: str, tmp_path: Path) -> None:
     """Real runs of every kind, with the reports of today, and what is shared of them."""
-    results = analyze(load_run(PRINTED / name))
+    results = analyzed(name)
     summary = json.loads(msgspec.json.encode(result_json(results)))
     assert faults(summary, "summary") == []
 

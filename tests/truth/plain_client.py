@@ -107,7 +107,7 @@ def watch(pauses: list[float]) -> None:
     """Note each time in which this program did not run."""
     while True:
         before = time.monotonic()
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks at the clock
         late = time.monotonic() - before - 0.02
         if late > 0.05:
             pauses.append(late)
@@ -168,7 +168,7 @@ def main() -> None:
     for each in users:
         if given.rate:
             due += gap_s(given)
-            time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(max(0.0, due - time.monotonic()))  # until it is due
         each.start()
     for each in users:
         each.join()
