@@ -1,4 +1,4 @@
-"""Which TCP sockets of this machine listen, as Linux says.
+"""Which TCP sockets of this machine listen, and which are connected to it, as Linux says.
 
 It is asked over netlink. For each reading of /proc/net/tcp the kernel goes through the table of all
 connections, which takes 5 ms even where there are none.
@@ -19,13 +19,14 @@ SOCK_DIAG_BY_FAMILY = 20
 NLM_F_REQUEST_AND_DUMP = 0x301
 NLM_F_DUMP_INTR = 0x10
 NLMSG_DONE = 3
+TCP_ESTABLISHED = 1
 TCP_LISTEN = 10
 # nlmsghdr: length, type, flags, number, sender
 HEADER = struct.Struct("=IHHII")
 # inet_diag_req_v2: family, protocol, states, and of one socket's address nothing
 QUESTION = struct.Struct("=BBxxI48x")
-# inet_diag_msg: port, user, inode
-ANSWER = struct.Struct("=4x2s58xII")
+# inet_diag_msg: port, port and address of the other end, user, inode
+ANSWER = struct.Struct("=4x2s2s16s16s24xII")
 # of the end of a list: 0, or the negative number of an error
 ERROR = struct.Struct("=i")
 READ_BYTES = 64 * 1024
@@ -35,6 +36,9 @@ _LISTENS = " 0A "
 _ADDRESS = 1
 _USER = 7
 _INODE = 9
+
+
+LOOPBACK = (b"\x7f", bytes(10) + b"\xff\xff\x7f", bytes(15) + b"\x01")
 
 
 class ListeningSocket(NamedTuple):
@@ -55,8 +59,39 @@ def listening_sockets(ports: Collection[int]) -> list[ListeningSocket]:
     return [each for each in found if each.port in ports]
 
 
+class Connection(NamedTuple):
+    """A socket with an end. Addresses are of 4 or 16 bytes, filled up with zeros."""
+
+    port: int
+    peer_port: int
+    address: bytes
+    peer: bytes
+    user: int
+    inode: int
+
+    @property
+    def is_to_this_machine(self) -> bool:
+        """Whether the other end is here, too."""
+        return self.peer == self.address or self.peer.startswith(LOOPBACK)
+
+
 def by_netlink() -> Iterator[ListeningSocket]:
     """All that listen. Raises OSError where the kernel does not say."""
+    for each in _sockets_in(TCP_LISTEN):
+        yield ListeningSocket(each.port, each.user, each.inode)
+
+
+def established_connections() -> Iterator[Connection]:
+    """All that are connected. Raises OSError where the kernel does not say, and elsewhere.
+
+    (psutil reads a line for each that has ended, too: 13 ms on a busy machine, not 0.7.)
+    """
+    if sys.platform != "linux":
+        raise OSError("only Linux lists sockets")
+    yield from _sockets_in(TCP_ESTABLISHED)
+
+
+def _sockets_in(state: int) -> Iterator[Connection]:
     if sys.platform != "linux":
         return
     # gevent's sockets would make a hub in every thread that asks
@@ -72,7 +107,7 @@ def by_netlink() -> Iterator[ListeningSocket]:
     kernel = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_SOCK_DIAG)
     try:
         for family in (AF_INET, AF_INET6):
-            question = QUESTION.pack(family, IPPROTO_TCP, 1 << TCP_LISTEN)
+            question = QUESTION.pack(family, IPPROTO_TCP, 1 << state)
             header = HEADER.pack(
                 HEADER.size + QUESTION.size,
                 SOCK_DIAG_BY_FAMILY,
@@ -89,10 +124,10 @@ def by_netlink() -> Iterator[ListeningSocket]:
         kernel.close()
 
 
-def _answers(read: bytes) -> tuple[list[ListeningSocket], bool]:
+def _answers(read: bytes) -> tuple[list[Connection], bool]:
     """The sockets of one read, and whether it is the last. Raises OSError for a refusal, and for a
     list that is not whole."""
-    found: list[ListeningSocket] = []
+    found: list[Connection] = []
     place = 0
     try:
         while place < len(read):
@@ -107,8 +142,9 @@ def _answers(read: bytes) -> tuple[list[ListeningSocket], bool]:
             if kind != SOCK_DIAG_BY_FAMILY:
                 raise OSError("the kernel does not list sockets")
 
-            port, user, inode = ANSWER.unpack_from(read, place + HEADER.size)
-            found.append(ListeningSocket(int.from_bytes(port), user, inode))
+            port, peer_port, *rest = ANSWER.unpack_from(read, place + HEADER.size)
+            ports = (int.from_bytes(port), int.from_bytes(peer_port))
+            found.append(Connection(*ports, *rest))
             place += length
     except struct.error as error:
         raise OSError("the kernel's list of sockets is cut off") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from llama_load.listening_sockets import listening_sockets
+from llama_load.listening_sockets import established_connections, listening_sockets
 
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
@@ -67,6 +67,14 @@ def behind(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 def _local_peers(process: psutil.Process) -> set[int]:
     """The ports of this machine that a process has connections to."""
+    with suppress(OSError):  # other systems, and kernels that do not say
+        inodes = _sockets_of(process.pid)
+        return {
+            each.peer_port
+            for each in established_connections()
+            if each.is_to_this_machine and f"socket:[{each.inode}]" in inodes
+        }
+
     ports = set()
     for each in process.net_connections("tcp"):
         if each.raddr and _is_own(each.raddr.ip, each.laddr.ip):
@@ -103,6 +111,12 @@ def _holders(links: set[str]) -> set[int]:
             if any(_link(each.path) in links for each in descriptors):
                 pids.add(pid)
     return pids
+
+
+def _sockets_of(pid: int) -> set[str]:
+    """The links of its descriptors."""
+    with os.scandir(f"/proc/{pid}/fd") as descriptors:
+        return {_link(each.path) for each in descriptors}
 
 
 def _link(path: str) -> str:

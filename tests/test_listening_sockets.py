@@ -19,6 +19,7 @@ from llama_load.listening_sockets import (
     _answers,
     by_netlink,
     by_proc,
+    established_connections,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux says it")
@@ -43,6 +44,31 @@ def test_both_ways_name_the_same_sockets(ports: set[int]) -> None:
     assert asked == read
     assert {each.port for each in asked} == ports
     assert {each.user for each in asked} == {os.getuid()}
+
+
+@pytest.mark.parametrize(
+    ("family", "bound", "host"),
+    [
+        (socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+        (socket.AF_INET6, "::1", "::1"),
+        (socket.AF_INET6, "::", "::ffff:127.0.0.1"),
+    ],
+)
+def test_a_connection_has_both_its_ports_and_is_to_this_machine(
+    family: int, bound: str, host: str
+) -> None:
+    with socket.socket(family) as server, socket.socket(family) as client:
+        server.bind((bound, 0))
+        server.listen()
+        port = server.getsockname()[1]
+        client.connect((host, port))
+        inode = os.fstat(client.fileno()).st_ino
+        (found,) = [each for each in established_connections() if each.inode == inode]
+        own_port = client.getsockname()[1]
+    assert (found.port, found.peer_port, found.user) == (own_port, port, os.getuid())
+    assert found.is_to_this_machine
+    away = found._replace(peer=bytes([192, 0, 2, 1]) + bytes(12))
+    assert not away.is_to_this_machine
 
 
 def test_where_the_kernel_does_not_say_its_table_is_read(

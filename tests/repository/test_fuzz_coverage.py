@@ -62,7 +62,7 @@ _NOT_UNDERSTOOD = "the bytes are passed over or passed on"
 SIMPLE = {
     "cli/sweep_command.py _plan_of_arguments": _READ_PLAN,
     "cli/tune_command.py _tune": _READ_PLAN,
-    "listening_sockets.py by_netlink": "the kernel's answer",
+    "listening_sockets.py _sockets_in": "the kernel's answer",
     "options/known_secrets.py _values_of_variable": "a variable of the environment",
     "plugins.py _is_there_any": "installed packages, whose code runs",
     "record/relay.py Relay._woken": "its own byte, from its own socket",
