@@ -4,4 +4,4 @@ A server with a known schedule logs what it received and sent; the judge compare
 reports with that log. Standard library only.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
