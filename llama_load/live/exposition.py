@@ -13,9 +13,10 @@ import numpy as np
 
 from llama_load.foreign_text import printable
 from llama_load.live.figures import LiveFigures
+from llama_load.live.gauges import MASTER_LAG
 from llama_load.live.groups import LATENCIES, Group, GroupKey
 from llama_load.live.sketch import HISTOGRAM_BUCKETS, bounds_ms
-from llama_load.live.view import stage_name
+from llama_load.live.stage_names import stage_name
 from llama_load.run_folder.vocabulary.definitions import BY_KEY
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 LABELS = ("workload", "stage", "host")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS = [f"{bound / 1000:.6g}" for bound in bounds_ms(HISTOGRAM_BUCKETS)]
-# also the title of its chart and the name of its line
-MASTER_LAG = "Master lag (s): records"
 # The gauges of `LiveFigures.gauges` that are metrics of their own; all others are samples of
 # `llama_load_telemetry`.
 GAUGES = {

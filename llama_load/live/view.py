@@ -11,16 +11,11 @@ from typing import Any
 
 from llama_load.foreign_text import printable
 from llama_load.live.figures import LiveFigures
+from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.live.groups import LATENCIES, PERCENTILES, Group, GroupKey, added
+from llama_load.live.stage_names import stage_name
 from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
 from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, FAILED
-
-# Gauges of what the client feels: title of the chart with its unit, and the name of the line (see
-# `llama_load.run.live_meters`).
-LOOP_LAG = "Lag of the client's loop (ms): p99 of 10 s"
-CORE_WAIT = "Client waits for a core (%): of the last second"
-OTHERS = "CPU of other programs (% of all cores): of the last second"
-WORKER_CPU = "CPU of a worker (% of a core): the busiest"
 
 
 def live_view(
@@ -160,10 +155,3 @@ def _row(
         row[latency] = dict(zip(words, values_ms, strict=True))
 
     return row
-
-
-def stage_name(stages: Sequence[str], number: int) -> str:
-    """The name of a stage; empty in a run without stages."""
-    if 0 <= number < len(stages):
-        return stages[number]
-    return ""

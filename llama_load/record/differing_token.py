@@ -9,8 +9,8 @@ from typing import Any
 
 from llama_load.record.token_blocks import ImageToken, ServerTokens
 from llama_load.targets.apis.changed_prompts import common_length, excerpt
+from llama_load.targets.block_tokens import BAILIAN_BLOCK
 from llama_load.units import quantity
-from llama_load.workloads.traces import BAILIAN_BLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS
+from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 
 # Lags are measured every 20 ms.
 LAGS = 500

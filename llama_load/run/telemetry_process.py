@@ -17,11 +17,11 @@ from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import StageRecord
+from llama_load.run_folder.sampler_config import Endpoint, SamplerConfig
 from llama_load.run_folder.telemetry_file import SAMPLES
 from llama_load.serving.registry import Entry
 from llama_load.targets.local_ports import is_here
 from llama_load.targets.target import Target
-from llama_load.telemetry.source import Endpoint, SamplerConfig
 
 # How long the sampler may take to start, to answer, and to end.
 READY_WITHIN_S = 5.0

@@ -18,8 +18,7 @@ from locust.runners import STATE_MISSING
 from llama_load.command_secrets import is_secret_header
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
-from llama_load.live.exposition import MASTER_LAG
-from llama_load.live.view import WORKER_CPU
+from llama_load.live.gauges import MASTER_LAG, WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.controller import WatchersOf

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from llama_load.plain_http import tls_context
+from llama_load.run_folder.sampler_config import SamplerConfig
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host, Own
 from llama_load.telemetry.nvml import NvidiaGpus, has_nvml
@@ -13,7 +14,7 @@ from llama_load.telemetry.power_command import PowerCommand
 from llama_load.telemetry.prometheus import OF_SERVERS, Scrape
 from llama_load.telemetry.server_processes import ServerProcesses
 from llama_load.telemetry.slots import Slots
-from llama_load.telemetry.source import SamplerConfig, Source, SourceError
+from llama_load.telemetry.source import Source, SourceError
 
 
 def machine_sources(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from llama_load.foreign_text import printable
 from llama_load.plain_http import NoAnswerError, request
-from llama_load.telemetry.source import Endpoint, Source, SourceError
+from llama_load.run_folder.sampler_config import Endpoint
+from llama_load.telemetry.source import Source, SourceError
 
 WITHIN_S = 10.0  # llama-server answers between two batches; a long prompt is one
 MOST_BYTES = 8 << 20

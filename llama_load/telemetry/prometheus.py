@@ -13,9 +13,10 @@ from typing import Any, TextIO, cast
 
 from llama_load.foreign_text import printable
 from llama_load.observed.telemetry_names import GPU, MIG, UUID
+from llama_load.run_folder.sampler_config import Endpoint
 from llama_load.targets.servers import METRICS
 from llama_load.telemetry.page_source import PageSource
-from llama_load.telemetry.source import Endpoint, SourceError, Value
+from llama_load.telemetry.source import SourceError, Value
 
 # Our own exporter's names; without it they are those of the sources here.
 PREFIX = "llama_load_"

@@ -19,9 +19,10 @@ from typing import IO
 
 from llama_load.foreign_text import keep_secret
 from llama_load.observed.telemetry_names import UP
+from llama_load.run_folder.sampler_config import SamplerConfig
 from llama_load.telemetry.all_sources import all_sources
 from llama_load.telemetry.sample_file import SampleFile
-from llama_load.telemetry.source import SamplerConfig, Source, SourceError, Value
+from llama_load.telemetry.source import Source, SourceError, Value
 
 # How long a source may take for the answer to `sample`; a server that computes a long prompt
 # answers after it.

@@ -28,6 +28,7 @@ import msgspec
 from llama_load.errors import UsageError
 from llama_load.foreign_json import decode_foreign
 from llama_load.foreign_text import printable
+from llama_load.targets.block_tokens import BAILIAN_BLOCK
 from llama_load.units import quantity
 from llama_load.workloads.arrival import Arrival
 from llama_load.workloads.data_files import DataFile
@@ -58,7 +59,6 @@ BURSTGPT = (
 )
 LAYOUTS = f"{MOONCAKE}, {BAILIAN}, {BURSTGPT}, {AZURE} or a run folder of llama-load"
 MOONCAKE_BLOCK = 512  # tokens
-BAILIAN_BLOCK = 16  # tokens
 # The mean rate above which a unit that was not given is taken for the wrong one: public traces of
 # whole services have up to 50/s, and s read as ms gives a thousand times the rate.
 MOST_IMPLIED_RPS = 200.0

@@ -12,10 +12,11 @@ from llama_load.live import LiveFigures
 from llama_load.live.drawn_tokens import token_instants_ns
 from llama_load.live.exposition import exposition
 from llama_load.live.figures import MOST_GROUPS, PORTION
+from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.live.groups import OTHERS as OTHER_GROUPS
 from llama_load.live.groups import GroupKey, added
 from llama_load.live.live_series import MOST_GAUGES, MOST_STEPS, TimeSeries
-from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS, judgement
+from llama_load.live.view import judgement
 from llama_load.observed.new_tokens import NewTokens
 from llama_load.observed.record import RequestRecord, to_batch
 from tests.make_records import record

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from gevent import monkey
 
-from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS
+from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.run import health
 from llama_load.run.health import HealthMonitor
 from llama_load.run.present_health import PresentHealth

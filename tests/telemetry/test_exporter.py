@@ -17,10 +17,11 @@ import pytest
 
 from llama_load.bound_headers import bearer, bound
 from llama_load.cli.main import main
+from llama_load.run_folder.sampler_config import Endpoint
 from llama_load.telemetry import exporter as module
 from llama_load.telemetry.exporter import Exporter, Page
 from llama_load.telemetry.prometheus import Scrape
-from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+from llama_load.telemetry.source import Source, SourceError, Value
 
 
 class Gpu(Source):

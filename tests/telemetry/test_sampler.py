@@ -24,6 +24,7 @@ from llama_load.options.secret_flags import secret_values
 from llama_load.run import telemetry_process
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run_folder import load_run
+from llama_load.run_folder.sampler_config import Endpoint, SamplerConfig
 from llama_load.run_folder.telemetry_file import (
     SAMPLES,
     TELEMETRY,
@@ -33,13 +34,7 @@ from llama_load.run_folder.telemetry_file import (
 from llama_load.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
-from llama_load.telemetry.source import (
-    Endpoint,
-    SamplerConfig,
-    Source,
-    SourceError,
-    Value,
-)
+from llama_load.telemetry.source import Source, SourceError, Value
 from tests.conftest import (
     Finished,
     Simulated,

@@ -19,6 +19,7 @@ import pytest
 
 from llama_load.bound_headers import bound
 from llama_load.processes import listening
+from llama_load.run_folder.sampler_config import Endpoint
 from llama_load.serving.launch import Server
 from llama_load.telemetry import page_source, prometheus, server_processes
 from llama_load.telemetry.amd import AmdGpus
@@ -28,7 +29,7 @@ from llama_load.telemetry.power_command import PowerCommand
 from llama_load.telemetry.prometheus import OF_SERVERS, Scrape, parse
 from llama_load.telemetry.server_processes import ServerProcesses
 from llama_load.telemetry.slots import Slots
-from llama_load.telemetry.source import Endpoint, Source, SourceError
+from llama_load.telemetry.source import Source, SourceError
 from tests.json_server import json_server
 from tests.scripted_server import ScriptedServer
 
