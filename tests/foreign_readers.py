@@ -70,7 +70,6 @@ from llama_load.record.recorded_turns import read_turns
 from llama_load.record.recording import Recording
 from llama_load.record.relay import Relay
 from llama_load.record.request_logs import RequestLog
-from llama_load.record.token_blocks import EstimatedTokens
 from llama_load.reports.run_list import run_row
 from llama_load.reports.verify import (
     REPORT,
@@ -112,6 +111,7 @@ from llama_load.targets.server_errors import (
 from llama_load.targets.servers.llama_cpp_log import read_log
 from llama_load.targets.servers.server_start import refuse_other_than_gguf
 from llama_load.targets.servers.slot_log import read_slot_log
+from llama_load.targets.token_blocks import EstimatedTokens
 from llama_load.telemetry.slots import Slots
 from llama_load.telemetry.source import SourceError
 from llama_load.users.retry import _retry_after_s

@@ -36,13 +36,13 @@ from llama_load.own_modules import module_command
 from llama_load.plain_http import Answer, LateError
 from llama_load.record import recorded_turns
 from llama_load.record.recorded_turns import read_turns
-from llama_load.record.token_blocks import MOST_UNANSWERED, ServerTokens
 from llama_load.reports import conversation_prompts
 from llama_load.run_folder import Run, RunWriter, StageRecord, load_run
 from llama_load.run_folder.manifest import TargetFacts, read_manifest
 from llama_load.targets.address import parse_url
 from llama_load.targets.json_schema import check_schema, schema_fault
 from llama_load.targets.servers import kind_named, server_controls
+from llama_load.targets.token_blocks import MOST_UNANSWERED, ServerTokens
 from llama_load.web.page_token import PageToken
 from llama_load.web.run_files import RunFiles
 from llama_load.workloads.images import files as images_of

@@ -291,7 +291,7 @@ def _datasets_anonymize(arguments: argparse.Namespace) -> int:
     from llama_load.options.server_keys import environment_key_for
     from llama_load.plain_http import Session
     from llama_load.record.anonymized_log import anonymize
-    from llama_load.record.token_blocks import (
+    from llama_load.targets.token_blocks import (
         EstimatedTokens,
         FileTokens,
         FirstThatCan,

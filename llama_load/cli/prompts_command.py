@@ -11,7 +11,7 @@ from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
 
 if TYPE_CHECKING:
-    from llama_load.record.token_blocks import ServerTokens
+    from llama_load.targets.token_blocks import ServerTokens
 
 
 def add_prompts(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -80,8 +80,8 @@ def _server_tokens(host: str) -> ServerTokens:
     """UsageError: it is no URL."""
     from llama_load.options.server_keys import environment_key_for
     from llama_load.plain_http import Session
-    from llama_load.record.token_blocks import ServerTokens
     from llama_load.targets.address import parse_url
+    from llama_load.targets.token_blocks import ServerTokens
 
     try:
         url = parse_url(host).url

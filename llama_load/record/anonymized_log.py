@@ -10,7 +10,7 @@ from llama_load.record.digest_lines import DigestLines
 from llama_load.record.joined_conversations import Conversations
 from llama_load.record.private_lines import PrivateLines
 from llama_load.record.request_logs import RequestLog
-from llama_load.record.token_blocks import PromptTokens
+from llama_load.targets.token_blocks import PromptTokens
 from llama_load.units import quantity
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from llama_load.record.joined_conversations import Turn
 from llama_load.record.read_exchange import SeenRequest
-from llama_load.record.token_blocks import Blocks, PromptTokens
+from llama_load.targets.token_blocks import Blocks, PromptTokens
 from llama_load.units import ns_to_s
 
 NO_PARENT = -1

@@ -17,18 +17,12 @@ from typing import Any
 import msgspec
 
 from llama_load.foreign_json import memory_bytes
-from llama_load.record.differing_token import (
-    TokenPlace,
-    differing_block,
-    differing_token,
-)
 from llama_load.record.digest_lines import (
     BESIDE_MESSAGES,
     PromptBlocks,
     prompt_body,
 )
 from llama_load.record.joined_conversations import Turn
-from llama_load.record.prompt_images import with_names
 from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.request_parts import (
     NO_PAIR,
@@ -39,7 +33,13 @@ from llama_load.record.request_parts import (
     chars_of,
     difference,
 )
-from llama_load.record.token_blocks import ServerTokens
+from llama_load.targets.differing_token import (
+    TokenPlace,
+    differing_block,
+    differing_token,
+)
+from llama_load.targets.prompt_images import with_names
+from llama_load.targets.token_blocks import ServerTokens
 from llama_load.topics.reprocessing import cacheable_tokens, lost_tokens
 
 # Prompts in memory; beyond that the conversations that rested longest are forgotten.

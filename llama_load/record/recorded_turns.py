@@ -16,11 +16,11 @@ from llama_load.errors import UsageError
 from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.observed.record import schema
 from llama_load.observed.records import Records
-from llama_load.record.differing_token import TokenPlace
 from llama_load.record.earlier_prompts import PlacedPrompt
 from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.recorded_server import RecordedServer
 from llama_load.tables import text_lines
+from llama_load.targets.differing_token import TokenPlace
 from llama_load.topics.reprocessing import (
     ReprocessedTurn,
     RunFacts,

@@ -29,7 +29,7 @@ from llama_load.record.read_exchange import (
 )
 from llama_load.record.recorded_server import RecordedServer
 from llama_load.record.recorded_turns import TURNS, FoundTurns, RecordedTurns
-from llama_load.record.token_blocks import PromptTokens, ServerTokens
+from llama_load.targets.token_blocks import PromptTokens, ServerTokens
 from llama_load.units import quantity
 
 _REQUESTS = ".requests"

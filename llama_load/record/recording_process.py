@@ -29,7 +29,7 @@ from llama_load.plain_http import Session
 from llama_load.record.passed_exchange import LENGTH_BYTES, RelayFigures, decoded
 from llama_load.record.recorded_server import RecordedServer
 from llama_load.record.recording import Recording
-from llama_load.record.token_blocks import EstimatedTokens, FirstThatCan, ServerTokens
+from llama_load.targets.token_blocks import EstimatedTokens, FirstThatCan, ServerTokens
 from llama_load.units import quantity
 
 RETRY_S = 2.0

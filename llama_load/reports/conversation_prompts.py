@@ -14,13 +14,13 @@ import numpy as np
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.observed.records import Records
-from llama_load.record.differing_token import TokenPlace, differing_token
-from llama_load.record.token_blocks import ServerTokens
 from llama_load.run_folder import Run
 from llama_load.tables import LEFT, Column, Row, Table, figure, text_lines, whole
 from llama_load.targets.apis import APIS
 from llama_load.targets.apis.changed_prompts import common_length, excerpt
 from llama_load.targets.apis.prompt_content import kept_as_messages, kept_messages
+from llama_load.targets.differing_token import TokenPlace, differing_token
+from llama_load.targets.token_blocks import ServerTokens
 from llama_load.topics.reprocessing.causes import REMEDIES
 from llama_load.topics.reprocessing.reprocessed_turns import ReprocessedTurn
 from llama_load.topics.reprocessing.reprocessing_figures import turn_table

@@ -13,21 +13,29 @@
 
 The process that writes a folder holds its lock. All reports read the folder from here, also that of
 a run that was killed.
+
+Imports are lazy: who writes only samples needs neither numpy nor msgspec.
 """
 
-from llama_load.run_folder.folder_lock import lock_folder
-from llama_load.run_folder.manifest import (
-    MANIFEST,
-    TABLE,
-    Manifest,
-    PreflightRow,
-    SpoolManifest,
-    StageRecord,
-    last_with_label,
-)
-from llama_load.run_folder.reading import Run, load_run
-from llama_load.run_folder.whole_file import write_whole
-from llama_load.run_folder.writer import RunWriter
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llama_load.run_folder.folder_lock import lock_folder
+    from llama_load.run_folder.manifest import (
+        MANIFEST,
+        TABLE,
+        Manifest,
+        PreflightRow,
+        SpoolManifest,
+        StageRecord,
+        last_with_label,
+    )
+    from llama_load.run_folder.reading import Run, load_run
+    from llama_load.run_folder.whole_file import write_whole
+    from llama_load.run_folder.writer import RunWriter
 
 __all__ = [
     "MANIFEST",
@@ -43,3 +51,26 @@ __all__ = [
     "lock_folder",
     "write_whole",
 ]
+
+# The module of each name.
+_MODULES = {
+    "lock_folder": "folder_lock",
+    "MANIFEST": "manifest",
+    "TABLE": "manifest",
+    "Manifest": "manifest",
+    "PreflightRow": "manifest",
+    "SpoolManifest": "manifest",
+    "StageRecord": "manifest",
+    "last_with_label": "manifest",
+    "Run": "reading",
+    "load_run": "reading",
+    "write_whole": "whole_file",
+    "RunWriter": "writer",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        module = import_module(f"llama_load.run_folder.{_MODULES[name]}")
+        return getattr(module, name)
+    raise AttributeError(f"module 'llama_load.run_folder' has no attribute {name!r}")

@@ -18,7 +18,6 @@ from llama_load.comparison.compare import compare
 from llama_load.comparison.sources import read_groups
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable
-from llama_load.live.view import live_view
 from llama_load.reports.about_run import about_run
 from llama_load.run.in_thread import in_page_thread
 from llama_load.run.outcome import Outcome
@@ -28,6 +27,7 @@ from llama_load.run_folder.foreign_tables import TableLimits
 from llama_load.web.assets import asset
 from llama_load.web.experiment_pages import add_experiments
 from llama_load.web.last_good_run import last_good_run
+from llama_load.web.live_view import live_view
 from llama_load.web.responses import (
     NO_STORE,
     VIEW_POLICY,

@@ -16,9 +16,9 @@ from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.live.groups import OTHERS as OTHER_GROUPS
 from llama_load.live.groups import GroupKey, added
 from llama_load.live.live_series import MOST_GAUGES, MOST_STEPS, TimeSeries
-from llama_load.live.view import judgement
 from llama_load.observed.new_tokens import NewTokens
 from llama_load.observed.record import RequestRecord, to_batch
+from llama_load.web.live_view import judgement
 from tests.make_records import record
 
 S = 1_000_000_000

@@ -11,15 +11,15 @@ import pytest
 from PIL import Image
 
 from llama_load.plain_http import Session
-from llama_load.record.differing_token import (
+from llama_load.serving.launch import Server
+from llama_load.serving.projector_maker import cached_projector
+from llama_load.targets.differing_token import (
     DifferingToken,
     TokenPlace,
     differing_block,
     differing_token,
 )
-from llama_load.record.token_blocks import ServerTokens
-from llama_load.serving.launch import Server
-from llama_load.serving.projector_maker import cached_projector
+from llama_load.targets.token_blocks import ServerTokens
 from tests.conftest import TINY, embedded_server
 
 QUESTION = {"role": "user", "content": "Please look at this item with care. " * 4}

@@ -24,7 +24,7 @@ from llama_load.record.passed_exchange import PassedExchange, encoded
 from llama_load.record.read_exchange import read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.recording_process import Interrupts, record_all
-from llama_load.record.token_blocks import ServerTokens
+from llama_load.targets.token_blocks import ServerTokens
 from tests.foreign_readers import ANSWERED_CHAT
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "a"}]}

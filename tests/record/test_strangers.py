@@ -29,8 +29,8 @@ from llama_load.record.passed_exchange import PassedExchange
 from llama_load.record.read_exchange import SeenRequest, read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.request_gate import MOST_COOKIES, RequestGate
-from llama_load.record.token_blocks import EstimatedTokens
 from llama_load.targets.address import parse_url
+from llama_load.targets.token_blocks import EstimatedTokens
 from tests.foreign_readers import PASSED
 from tests.record.relayed import RawServer, connected, received, relayed
 from tests.waiting import until

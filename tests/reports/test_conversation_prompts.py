@@ -3,8 +3,8 @@ and tests/record/test_recorded_turns.py."""
 
 from __future__ import annotations
 
-from llama_load.record.differing_token import TokenPlace
 from llama_load.reports.conversation_prompts import TurnTexts, turns_lines
+from llama_load.targets.differing_token import TokenPlace
 from llama_load.topics.reprocessing import ReprocessedTurn
 from llama_load.topics.reprocessing.causes import TAKEN, TEMPLATE
 

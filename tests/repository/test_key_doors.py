@@ -109,7 +109,7 @@ def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
                 clients.add(name)
     assert headers == {"bound_headers.py"}
     # the second one reads them from its pipe
-    assert constructed == {"bound_headers.py", "telemetry/source.py"}
+    assert constructed == {"bound_headers.py", "run_folder/sampler_config.py"}
     assert binds == BINDS.keys()
     assert clients <= OTHER_CLIENTS
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llama_load.record.token_blocks import ImageToken, ServerTokens
 from llama_load.targets.apis.changed_prompts import common_length, excerpt
 from llama_load.targets.block_tokens import BAILIAN_BLOCK
+from llama_load.targets.token_blocks import ImageToken, ServerTokens
 from llama_load.units import quantity
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from llama_load.plain_http import NoAnswerError, Session
-from llama_load.record.prompt_images import image_names, with_names, with_pixels
 from llama_load.targets.block_tokens import BAILIAN_BLOCK
 from llama_load.targets.json_fields import fields
+from llama_load.targets.prompt_images import image_names, with_names, with_pixels
 
 # Numbers that are remembered: 80 million tokens. Beyond that the oldest are forgotten.
 MOST_BLOCKS = 5_000_000
