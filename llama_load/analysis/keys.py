@@ -277,7 +277,9 @@ def configured_load(
     if stage is not None:
         return manifest.max_in_flight, stage.rate_rps
     if manifest.arrival is None:
-        return manifest.users, manifest.request_rate
+        # Fewer requests than users are never in flight together.
+        most = manifest.num_prompts or manifest.users
+        return min(manifest.users, most), manifest.request_rate
 
     return manifest.max_in_flight, manifest.request_rate
 

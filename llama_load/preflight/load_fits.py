@@ -310,7 +310,10 @@ def load_rows(load: PlannedLoad, wait_at_end_s: float = 0) -> list[PreflightRow]
 
 def _closed_text(load: PlannedLoad, segment: Segment, wait_at_end_s: float) -> str:
     """`8 users, 100 requests, at most 100 s and 20 s for answers under way`."""
-    parts = [quantity(load.sending, "user")]
+    sending = load.sending
+    if segment.total is not None:
+        sending = min(sending, segment.total)
+    parts = [quantity(sending, "user")]
     if load.alive is not None:
         parts = [quantity(load.alive, "conversation") + " at a time"]
     if segment.total is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from llama_load.analysis.keys import GOODPUT, spoiled
+from llama_load.analysis.keys import GOODPUT, configured_load, spoiled
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check_limits import LIMITS
@@ -197,9 +197,8 @@ def _load(manifest: Manifest) -> str:
     if manifest.stages:
         return f"{len(manifest.stages)} stages"
     if manifest.arrival is None and manifest.conversations is None:
-        # Fewer requests than users are never in flight together.
-        most = manifest.num_prompts or manifest.users
-        return f"c={min(manifest.users, most)}"
+        most, _ = configured_load(manifest)
+        return f"c={most}"
     if manifest.arrival is None:
         return f"{manifest.users} conversations"
     if manifest.conversation_rate is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from llama_load.analysis.keys import configured_load
 from llama_load.analysis.results import Results
 from llama_load.languages import Translate
 from llama_load.run_folder import Manifest
@@ -33,7 +34,8 @@ def _load(manifest: Manifest, t: Translate) -> str:
             rate=f"{manifest.conversation_rate:g}"
         )
     if manifest.arrival is None:
-        return t("{count} at a time").format(count=manifest.users)
+        most, _ = configured_load(manifest)
+        return t("{count} at a time").format(count=most)
 
     return t("replayed from a trace")
 

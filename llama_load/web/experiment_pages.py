@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from flask import Response, abort, redirect
 
 from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.foreign_text import printable
 from llama_load.run.in_thread import in_page_thread
+from llama_load.web.experiments import found, found_result
 from llama_load.web.responses import (
     VIEW_POLICY,
     Route,
@@ -31,8 +34,28 @@ def add_experiments(route: Route, control: RunControl) -> None:
         folder = printable(str(experiments.folder))
         host = control.environment.host or ""
         return page(
-            "searches", "searches", plans=experiments.plans(), folder=folder, host=host
+            "searches",
+            "searches",
+            plans=experiments.plans(),
+            found=found(),
+            folder=folder,
+            host=host,
         )
+
+    @route("/searches/found/<kind>/<name>")
+    def found_page(kind: str, name: str) -> Response:
+        return page(
+            "result",
+            "searches",
+            VIEW_POLICY,
+            has_result=found_result(kind, name) is not None,
+            name=printable(name),
+            address=f"found/{quote(kind)}/{quote(name)}/result.html",
+        )
+
+    @route("/searches/found/<kind>/<name>/result.html")
+    def found_file(kind: str, name: str) -> Any:
+        return _framed(found_result(kind, name), f"../{quote(name)}")
 
     @route("/searches/result")
     def result() -> Response:
@@ -41,20 +64,13 @@ def add_experiments(route: Route, control: RunControl) -> None:
             "searches",
             VIEW_POLICY,
             has_result=experiments.result() is not None,
+            name="Result",
+            address="result.html",
         )
 
     @route("/searches/result.html")
     def result_file() -> Any:
-        path = experiments.result()
-        if path is None:
-            abort(404, "there is no result")
-        if not is_in_frame():
-            return redirect("result")
-
-        try:
-            return foreign_file(in_page_thread(lambda: read_foreign(path)))
-        except (OSError, TooLarge) as error:
-            abort(404, printable(str(error)))
+        return _framed(experiments.result(), "result")
 
     @route("/api/experiment")
     def experiment() -> Response:
@@ -69,3 +85,16 @@ def add_experiments(route: Route, control: RunControl) -> None:
     def stop_experiment() -> Response:
         posted()
         return done(experiments.stop)
+
+
+def _framed(path: Path | None, around: str) -> Any:
+    """The page of a result, in its frame alone. `around`: the page with the frame."""
+    if path is None:
+        abort(404, "there is no result")
+    if not is_in_frame():
+        return redirect(around)
+
+    try:
+        return foreign_file(in_page_thread(lambda: read_foreign(path)))
+    except (OSError, TooLarge) as error:
+        abort(404, printable(str(error)))

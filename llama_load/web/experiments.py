@@ -8,6 +8,7 @@ one of the files listed in the folder of plans.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.foreign_files import is_ours_alone, read_foreign_json
+from llama_load.foreign_files import begin_of, is_ours_alone, read_foreign_json
 from llama_load.foreign_text import printable, printable_lines
 from llama_load.options.objectives import parse_objectives
 from llama_load.options.server_keys import API_KEY, KEY_VARIABLES
@@ -37,6 +38,12 @@ STATE = "state.json"
 PLAN_ENDS = (".yaml", ".yml")
 LONGEST_S = 7 * 24 * 3600.0
 SHORTEST_S = 60.0
+# Where the command line keeps them, too.
+FOLDERS = {SEARCH: "searches", SWEEP: "sweeps"}
+# A plan of a sweep has one of these keys at its top; other YAML files are none.
+PLAN_KEY = re.compile(rb"^(?:servers?|load|vary)[ \t]*:", re.MULTILINE)
+MOST_PLAN_BYTES = 64 * 1024  # that are looked at
+MOST_FOUND = 50
 # Of a folder of plans, of state.json and of the end of the log.
 MOST_PLANS = 200
 MOST_ENTRIES = 10_000
@@ -54,6 +61,15 @@ class Started:
     process: subprocess.Popen[bytes]
     began_s: float
     stops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search or sweep with a result. `name`: of its folder."""
+
+    kind: str
+    name: str
+    result: Path
 
 
 class Experiments:
@@ -82,12 +98,20 @@ class Experiments:
                     is_hidden = entry.name.startswith((".", "-"))
                     if not entry.name.endswith(PLAN_ENDS) or is_hidden:
                         continue
-                    if entry.is_file(follow_symlinks=False):
+                    is_file = entry.is_file(follow_symlinks=False)
+                    if is_file and self._is_plan(entry.name):
                         names.append(entry.name)
         except OSError:
             return []
 
         return sorted(names)[:MOST_PLANS]
+
+    def _is_plan(self, name: str) -> bool:
+        try:
+            head = begin_of(self.folder / name, MOST_PLAN_BYTES, inside=self.folder)
+        except (OSError, ValueError):
+            return False
+        return PLAN_KEY.search(head) is not None
 
     def start(self, typed: Mapping[str, Any]) -> None:
         """Start what was typed. UsageError: it cannot be started."""
@@ -103,10 +127,9 @@ class Experiments:
         now = time.strftime("%Y%m%d-%H%M%S")
         if kind == SEARCH:
             title, words, environment = self._search(typed)
-            folder = Path("searches") / now
         else:
             title, words, environment = self._sweep(typed)
-            folder = Path("sweeps") / now
+        folder = Path(FOLDERS[kind]) / now
 
         try:
             folder.parent.mkdir(
@@ -170,11 +193,7 @@ class Experiments:
         if self.present is None or self.is_running:
             return None
 
-        for name in RESULTS:
-            path = self.present.folder / name
-            if path.is_file() and not path.is_symlink():
-                return path
-        return None
+        return _result_in(self.present.folder)
 
     def _search(
         self, typed: Mapping[str, Any]
@@ -264,6 +283,45 @@ class Experiments:
                 )
         except OSError:
             return ""
+
+
+def found() -> list[Found]:
+    """The searches and sweeps that have a result, whoever started them, the newest first."""
+    results = []
+    for kind, folder in FOLDERS.items():
+        try:
+            with os.scandir(folder) as entries:
+                names = [
+                    entry.name
+                    for entry in islice(entries, MOST_ENTRIES)
+                    if entry.is_dir(follow_symlinks=False)
+                ]
+        except OSError:
+            continue
+        for name in sorted(names, reverse=True)[:MOST_FOUND]:
+            path = _result_in(Path(folder) / name)
+            if path is not None:
+                results.append(Found(kind, name, path))
+
+    results.sort(key=lambda each: each.name, reverse=True)
+    return results[:MOST_FOUND]
+
+
+def found_result(kind: str, name: str) -> Path | None:
+    """The page with the result of one of `found`."""
+    for each in found():
+        if (each.kind, each.name) == (kind, name):
+            return each.result
+    return None
+
+
+def _result_in(folder: Path) -> Path | None:
+    """The page with the result in a folder; None without it."""
+    for name in RESULTS:
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            return path
+    return None
 
 
 def _seconds_field(text: str) -> float:

@@ -17,6 +17,7 @@ from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.metrics.verdict import Verdict
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
+from llama_load.reports.block import block
 from llama_load.reports.first_screen import (
     BAD,
     DIM,
@@ -27,6 +28,7 @@ from llama_load.reports.first_screen import (
 )
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
+from llama_load.reports.titles import title_of
 from llama_load.reports.write import RunReports, write_reports
 from llama_load.run_folder import Manifest, Run, RunWriter, StageRecord, load_run
 from llama_load.tables.numbers import percent_of, short
@@ -73,7 +75,10 @@ def row(name: str, lines: list[str]) -> str:
 
 
 def test_fewer_requests_than_users_are_the_concurrency() -> None:
-    lines = texts(results(*one_after_the_other(10), users=50))
+    found = results(*one_after_the_other(10), users=50)
+    lines = texts(found)
+    assert title_of(found, str).endswith("10 at a time")
+    assert "Maximum request concurrency:             10" in block(found)
     assert "c=10 " in " ".join(lines)
 
 

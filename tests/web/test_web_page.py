@@ -15,6 +15,7 @@ import requests
 
 from llama_load.options.flag import BASICS
 from llama_load.options.form import fields as form_fields
+from llama_load.web.experiments import found, found_result
 from llama_load.web.run_list_page import BARS
 from tests import web_client
 from tests.conftest import Simulated, simulated_server
@@ -782,10 +783,11 @@ def test_nothing_typed_becomes_a_command_or_a_path(
     """The server must be a URL that the key was given for, the plan one of those in the folder of
     plans."""
     marker = page.folder / "marker"
-    (page.folder / "ok.yaml").write_text("title: x\n")
+    (page.folder / "ok.yaml").write_text("title: x\nload: []\n")
+    (page.folder / "compose.yaml").write_text("services: {}\n")
     (page.folder / "linked.yaml").symlink_to("/etc/passwd")
     # anybody can put a program into it, and the page cannot ask
-    (page.folder / "shared.yaml").write_text("title: x\n")
+    (page.folder / "shared.yaml").write_text("title: x\nload: []\n")
     (page.folder / "shared.yaml").chmod(0o666)
     sound = {
         "kind": "search",
@@ -821,7 +823,31 @@ def test_nothing_typed_becomes_a_command_or_a_path(
         == 415
     )
     text = page.get("/searches").text
-    assert '<option value="ok.yaml">' in text and "linked.yaml" not in text
+    assert '<option value="ok.yaml">' in text
+    assert "linked.yaml" not in text and "compose.yaml" not in text
+
+
+def test_what_the_command_line_has_made_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest first, a result that is a link not at all."""
+    monkeypatch.chdir(tmp_path)
+    for name, file in (
+        ("searches/20261128-101010", "search.html"),
+        ("sweeps/20261129-101010", "sweep.html"),
+        ("searches/20261127-101010", "search.json"),
+    ):
+        Path(name).mkdir(parents=True)
+        (Path(name) / file).write_text("a page")
+    linked = Path("searches/20261126-101010")
+    linked.mkdir()
+    (linked / "search.html").symlink_to("/etc/passwd")
+    assert [(each.kind, each.name) for each in found()] == [
+        ("sweep", "20261129-101010"),
+        ("search", "20261128-101010"),
+    ]
+    assert found_result("search", "20261128-101010") is not None
+    assert found_result("search", "../sweeps/20261129-101010") is None
 
 
 @pytest.mark.heavy
