@@ -250,7 +250,11 @@ def test_generated_tokens_that_were_not_sent_are_the_servers_time() -> None:
         for check in found.verdict.checks
         if check.name == "unexplained_ratio"
     ]
-    assert "are of tokens that the server generated and did not send" in text
+    assert "are of tokens that the server generated before its first event" in text
+
+    # vLLM's parser of tool calls: 90 tokens in 30 events
+    called = [replace(row, token_events=TOKENS // 3) for row in hidden]
+    assert "unexplained_ratio" not in bad(of(called, targets=[SERVER]))
 
     held = [_proxied(row, 345) for row in answers(**times)]
     assert "a proxy" in bad(of(held, targets=[SERVER]))["unexplained_ratio"]

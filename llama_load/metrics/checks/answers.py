@@ -266,7 +266,8 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     text += ": ITL is the time between events, not between tokens"
     no_tpot = int(came_whole(ok).sum())
     if no_tpot:
-        text += f"; {quantity(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
+        whole = quantity(no_tpot, "answer has", "answers have")
+        text += f"; {whole} no TPOT, because of most tokens in the first event"
     yield limited("tokens_per_event", value, text)
 
 

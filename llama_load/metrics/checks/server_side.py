@@ -19,7 +19,7 @@ from llama_load.metrics.replica_speed import (
 )
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
-from llama_load.run_folder.arithmetic.token_span import counts_of, tokens_between
+from llama_load.run_folder.arithmetic.token_span import counts_of
 from llama_load.targets.answer_form import FREE
 from llama_load.targets.apis import NOT_CACHED
 from llama_load.units import NS_PER_MS, quantity
@@ -332,8 +332,8 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     the server's own. Evidence: the client's times and the server's, of the same requests, and the
     lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics.
 
-    Tokens that the server generated and did not send (blanks before JSON, hidden reasoning) took
-    its own time. What it does before a prompt begins, it does not report: where answers are forced
+    Tokens that the server generated before its first event (blanks before JSON, hidden reasoning,
+    the name of a tool) took its own time. What it does before a prompt begins, it does not report: where answers are forced
     into a form, that may be the preparation of the form."""
     unexplained = evidence.unexplained
     if unexplained is None or _several_answers(evidence.records):
@@ -356,7 +356,7 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     text += "is neither the server's own time nor a known wait"
     if unexplained_ms <= most_ms:
         if unexplained_ms + unsent_ms > most_ms:
-            text += f"; {unsent_ms:.1f} ms are of tokens that the server generated and did not send"
+            text += f"; {unsent_ms:.1f} ms are of tokens that the server generated before its first event"
         yield limited("unexplained_ratio", share, text, limit=limit)
         return
     prepared_ms = _before_the_prompt_ms(evidence)
@@ -387,10 +387,11 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
 
 
 def _unsent_ms(evidence: Evidence) -> float:
-    """The server's own time for tokens before the first that it sent, mean: at most its time beyond
-    that from the first token to the last, and at most the share of these tokens. 150 ms for 40
-    tokens, 10 of them without an event, 120 ms from first to last: 30 ms. A proxy that holds tokens
-    back sends them later: they have events."""
+    """The server's own time for tokens before its first event, mean: at most its time beyond that
+    from the first event to the last, and at most the share of tokens without an event of their own.
+    150 ms for 40 tokens in 30 events, 120 ms from first to last: 30 ms. (A parser of tool calls
+    sends a call's name in one event.) A proxy that holds tokens back sends them later: they have
+    events of their own."""
     ok = evidence.records.ok()
     first_ns = ok.optional_instants("first_token_mono_ns")
     took_ms = (ok.optional_instants("last_token_mono_ns") - first_ns) / NS_PER_MS
@@ -398,7 +399,7 @@ def _unsent_ms(evidence: Evidence) -> float:
     counts = counts_of(ok)
     # the token that ends an answer comes after the others
     ends = np.asarray(counts.ends_itself, dtype=np.float64)
-    unsent = np.maximum(0.0, counts.tokens - tokens_between(counts).in_events - ends)
+    unsent = np.maximum(0.0, counts.tokens - counts.events - ends)
     of_tokens_ms = own_ms * unsent / np.maximum(1.0, counts.tokens)
     before_ms = np.minimum(np.maximum(0.0, own_ms - took_ms), of_tokens_ms)
     known_ms = before_ms[(first_ns >= 0) & ~np.isnan(before_ms)]
