@@ -304,7 +304,7 @@ def test_a_flipped_byte_among_the_values_of_the_table_is_noticed(
     data = table.read_bytes()
     before = load_run(folder).records.table
     footer = int.from_bytes(data[-8:-4], "little") + 8
-    for at in range(4, len(data) - footer, 139):
+    for at in range(4, len(data) - footer, 449):
         table.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         try:
             assert load_run(folder).records.table.equals(before)

@@ -86,11 +86,11 @@ def test_an_open_loop_on_unknown_slots_is_not_ended() -> None:
 
 
 def test_intervals_hold_the_truth_in_queues_where_the_usual_rule_does_not() -> None:
-    """M/M/32 at 0.7 and 64 users on 8 slots, 30 runs each (benchmarks/search.py has 200)."""
+    """M/M/32 at 0.7 and 64 users on 8 slots, 12 runs each (benchmarks/search.py has 200)."""
     draw = np.random.default_rng(3)
     for queue in (
-        open_queue(0.7, 32, 10_000, 30, draw),
-        closed_queue(64, 8, 8_000, 30, draw),
+        open_queue(0.7, 32, 10_000, 12, draw),
+        closed_queue(64, 8, 8_000, 12, draw),
     ):
         ours = until_runs(queue, 99.0, 0.10)
         assert ours.ended >= 0.5

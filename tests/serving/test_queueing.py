@@ -142,8 +142,8 @@ def test_the_recursion_finds_the_waits_of_a_simulation_by_ticks(
 @pytest.mark.parametrize("mean", [2, 10, 50])
 def test_drawn_lengths_are_geometric(mean: int) -> None:
     """Mean m, standard deviation sqrt(m (m - 1)), and P(n > j) = (1 - 1/m)^j, within five standard
-    errors of 40000 draws."""
-    count = 40_000
+    errors of 10000 draws."""
+    count = 10_000
     schedule = Schedule(lengths="geometric", tokens=mean, seed=3)
     lengths = np.array(
         [schedule.answer_tokens(number) for number in range(1, count + 1)]

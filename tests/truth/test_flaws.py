@@ -292,9 +292,9 @@ def test_arrivals_that_are_no_poisson_process(gap_s: Gaps, figure: str) -> None:
 def test_honest_arrivals_are_hardly_ever_called_wrong() -> None:
     """Six figures at 4 standard errors: of 4,000 runs 3 were."""
     honest = [
-        wrong_arrivals(seed, lambda rng, _: rng.expovariate(20)) for seed in range(100)
+        wrong_arrivals(seed, lambda rng, _: rng.expovariate(20)) for seed in range(30)
     ]
-    assert honest.count([]) >= 99
+    assert honest.count([]) >= 29
 
 
 def wrong_arrivals(seed: int, gap_s: Gaps) -> list[str]:
