@@ -1,7 +1,7 @@
 """A coding agent against a local model: a system prompt with tools, then rounds of tool calls and
 outputs in a growing context.
 
-locust -f locustfiles/agent.py --headless --host http://127.0.0.1:8080 -u 2 --num-prompts 36
+llama-load run http://127.0.0.1:8080 -f agent -u 2 --num-prompts 36
 --rounds 8 --tool-time lognormal:2,1
 """
 

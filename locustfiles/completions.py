@@ -1,7 +1,7 @@
 """Completions: the questions of the data set as plain text to /v1/completions, without a chat
 template.
 
-locust -f locustfiles/completions.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+llama-load run http://127.0.0.1:8080 -f completions -u 8 --num-prompts 64
 """
 
 from locust import task

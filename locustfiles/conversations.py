@@ -1,7 +1,7 @@
 """Whole conversations: agents with tools, tool results, sub-agents and waits, turn by turn; by
 default the bundled sample.
 
-locust -f locustfiles/conversations.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 40
+llama-load run http://127.0.0.1:8080 -f conversations -u 4 --num-prompts 40
 --dataset-path traces.jsonl
 
 Reads OpenAI messages, ShareGPT, OpenTelemetry spans and kv-cache-tester's traces: see

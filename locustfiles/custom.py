@@ -1,8 +1,7 @@
 """Your own prompts: one JSON object per line, {"prompt": "…"} or {"messages": […]}, optionally with
 "output_tokens".
 
-locust -f locustfiles/custom.py --headless --host http://127.0.0.1:8080 -u 8 --dataset-path
-prompts.jsonl --num-prompts 64
+llama-load run http://127.0.0.1:8080 -f custom -u 8 -n 64 --dataset-path prompts.jsonl
 
 llama-load datasets make prompts.jsonl generates such a file.
 """

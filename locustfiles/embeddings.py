@@ -1,6 +1,6 @@
 """Embeddings: batches of texts to /v1/embeddings.
 
-locust -f locustfiles/embeddings.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+llama-load run http://127.0.0.1:8080 -f embeddings -u 8 --num-prompts 64
 --batch-size 16
 """
 

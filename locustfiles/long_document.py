@@ -1,6 +1,6 @@
 """Long documents: every request asks a question about a text of 11000 tokens (--document-tokens).
 
-locust -f locustfiles/long_document.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 16
+llama-load run http://127.0.0.1:8080 -f long_document -u 4 --num-prompts 16
 --document-tokens 11000
 """
 

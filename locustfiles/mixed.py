@@ -1,6 +1,6 @@
 """Documents and images in turn, with answers of 128 tokens; the report has a row per request.
 
-locust -f locustfiles/mixed.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 8
+llama-load run http://127.0.0.1:8080 -f mixed -u 4 --num-prompts 8
 """
 
 from locust import task

@@ -1,7 +1,6 @@
 """Recorded traffic: the arrival times, lengths and shared prefixes of a trace, with generated text.
 
-locust -f locustfiles/replay.py --headless --host http://127.0.0.1:8080 --trace trace.jsonl --speed
-2
+llama-load run http://127.0.0.1:8080 -f replay --trace trace.jsonl --speed 2
 """
 
 from locust import task

@@ -1,6 +1,6 @@
 """Reranking: queries with documents to /v1/rerank.
 
-locust -f locustfiles/rerank.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+llama-load run http://127.0.0.1:8080 -f rerank -u 8 --num-prompts 64
 --batch-size 16
 """
 

@@ -1,7 +1,7 @@
 """Questions by category, for speculative decoding: code, prose, lists, translation; or your own, in
 the layout of SPEED-Bench.
 
-locust -f locustfiles/speculation.py --headless --host http://127.0.0.1:8080 -u 1 --num-prompts 32
+llama-load run http://127.0.0.1:8080 -f speculation -u 1 --num-prompts 32
 --temperature 0
 
 Reports have a row per category with the share of drafted tokens that was accepted. `llama-load

@@ -1,6 +1,6 @@
 """Synthetic prompts: generated text of an exact length in tokens, with or without a shared prefix.
 
-locust -f locustfiles/synthetic.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+llama-load run http://127.0.0.1:8080 -f synthetic -u 8 --num-prompts 64
 --input-len 512 --output-len 64
 """
 

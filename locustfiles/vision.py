@@ -1,6 +1,6 @@
 """Vision: every request has an image and a question about it.
 
-locust -f locustfiles/vision.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 16
+llama-load run http://127.0.0.1:8080 -f vision -u 4 --num-prompts 16
 --image-size 1280x720
 """
 

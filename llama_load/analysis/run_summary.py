@@ -19,7 +19,7 @@ from llama_load.analysis.keys import certain
 from llama_load.foreign_files import MOST_JSON_BYTES, read_foreign_json
 from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import word_of
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.metrics.check_limits import LIMITS, OTHERS_WAY_ON
 from llama_load.metrics.checks.machine import OF_OTHERS
 from llama_load.metrics.spoiled import ALL, are_whole, failed_in, spoiled_keys
 from llama_load.run_folder.vocabulary.bound import Bound
@@ -119,13 +119,14 @@ class RunSummary:
 
     @property
     def disturbed(self) -> str:
-        """What other programs did to the server, if a check of that failed; else empty."""
+        """What other programs did to the server, if a check of that failed, and what to do about
+        it; else empty."""
         if self.verdict is None:
             return ""
 
         for check in self.verdict.checks:
             if check.name in OF_OTHERS and not check.ok:
-                return check.text
+                return f"{check.text}; {OTHERS_WAY_ON}"
 
         return ""
 

@@ -28,7 +28,7 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         help="list, fetch, inspect and make data sets",
         description="List the available data sets, fetch others, inspect one before a run, or "
         "generate one. "
-        "Use one in a run with: locust -f locustfiles/sharegpt_chat.py --dataset-path PATH_OR_HF …",
+        "Use one in a run with: llama-load run --dataset-path PATH_OR_HF …",
     )
     actions = datasets.add_subparsers(
         title="actions",

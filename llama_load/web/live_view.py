@@ -14,7 +14,7 @@ from llama_load.live.figures import LiveFigures
 from llama_load.live.gauges import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.live.groups import LATENCIES, PERCENTILES, Group, GroupKey, added
 from llama_load.live.stage_names import stage_name
-from llama_load.metrics.check_limits import LIMITS, OWN_SHARE
+from llama_load.metrics.check_limits import LIMITS, OTHERS_WAY_ON, OWN_SHARE
 from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, FAILED
 
 
@@ -81,7 +81,9 @@ def judgement(total: Group, live: LiveFigures) -> Iterator[dict[str, str]]:
         text = f"the client's loop is {lag_ms:.1f} ms late"
         others = live.gauges.get(OTHERS)
         if others is not None:
-            text += f"; other programs take {others:.0f} % of the machine"
+            text += (
+                f"; other programs take {others:.0f} % of the machine: {OTHERS_WAY_ON}"
+            )
 
         yield {"word": CLIENT_BOUND, "text": text}
 

@@ -299,10 +299,7 @@ class RealProbes:
         word = next((word for word in USELESS if word in summary.words), None)
         is_met = bool(len(good)) and good.mean() >= self._share
         if word is None and summary.disturbed and not is_met:
-            return (
-                f"other programs slowed the server down ({summary.disturbed}); stop them, or "
-                "measure with them: -- --shared-machine"
-            )
+            return f"the server was slowed down: {summary.disturbed}"
         if word is None:
             return ""
         if word == CLIENT_BOUND and is_met:
