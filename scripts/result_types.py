@@ -21,6 +21,7 @@ from llama_load.observed.server_description import ServerDescription
 from llama_load.run_folder.manifest import UntilEnd
 from llama_load.topics.affinity.affinity_figures import AffinityFigures
 from llama_load.topics.answer_forms.form_figures import FormFigures
+from llama_load.topics.engine.engine_figures import EngineFigures
 from llama_load.topics.hang_ups.hang_up_figures import HangUpFigures
 from llama_load.topics.reprocessing.reprocessing_figures import ReprocessingFigures
 from llama_load.topics.same_answers.same_answers import DifferingAnswer
@@ -328,6 +329,7 @@ class Ours(Figures):
     switching: SwitchFigures | None
     affinity: AffinityFigures | None
     reprocessing: ReprocessingFigures | None
+    engine: EngineFigures | None
     by_stage: dict[str, Stage]
     same_prompts: bool
     repeated_prompts: int

@@ -13,6 +13,7 @@ from llama_load.plugins import added
 from llama_load.topics.affinity import AFFINITY
 from llama_load.topics.answer_forms import ANSWER_FORMS
 from llama_load.topics.conversations import CONVERSATIONS
+from llama_load.topics.engine import ENGINE
 from llama_load.topics.hang_ups import HANG_UPS
 from llama_load.topics.probes import PROBES
 from llama_load.topics.reprocessing import REPROCESSING
@@ -34,6 +35,7 @@ _OWN: tuple[Topic[Any], ...] = (
     SWITCHING,
     AFFINITY,
     CONVERSATIONS,
+    ENGINE,
     REPROCESSING,
 )
 

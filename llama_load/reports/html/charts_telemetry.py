@@ -35,7 +35,7 @@ class TelemetryChart:
 
     Its title with the unit; the metrics whose series it shows, with the names of their curves; what
     the values are divided by. `is_rate`: of counters, their growth per second. `axis_label`: beside
-    the y axis, where the title is too long for it.
+    the y axis, where the title is too long for it. `by`: a label whose values name the curves.
     """
 
     title: str
@@ -43,6 +43,7 @@ class TelemetryChart:
     unit: float = 1.0
     is_rate: bool = False
     axis_label: str = ""
+    by: str = ""
 
 
 def _named_fields(*roles: tuple[str, str], end: str = "") -> dict[str, str]:
@@ -101,6 +102,19 @@ CHARTS = (
         ),
         is_rate=True,
         axis_label="tokens/s",
+    ),
+    TelemetryChart(
+        "Cached prompt tokens per second by tier",
+        {"vllm:prompt_tokens_cached_by_source_total": ""},
+        is_rate=True,
+        axis_label="tokens/s",
+        by="source",
+    ),
+    TelemetryChart(
+        "Waiting requests by reason",
+        {"vllm:num_requests_waiting_by_reason": ""},
+        axis_label="waiting",
+        by="reason",
     ),
     TelemetryChart(
         "Preemptions per second",
@@ -289,6 +303,8 @@ def _names(
             parts.append(f"GPU {series.labels['gpu']}")
         if name := chart.metrics.get(series.metric):
             parts.append(t(name))
+        if chart.by in series.labels:
+            parts.append(series.labels[chart.by])
         if len(foreign_sources) > 1 and series.source not in OURS:
             parts.append(series.source)
 
