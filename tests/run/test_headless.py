@@ -681,7 +681,7 @@ import time
 import gevent
 from locust import events, task
 from llama_load import LlamaUser, ShareGPT
-from llama_load.run import controller
+from llama_load.reports import ended_run
 from llama_load.run_folder import RunWriter
 
 turns = {"finish": 0, "analyze": 0}
@@ -702,7 +702,7 @@ def tick():
         gevent.sleep(0.01)
 
 gevent.spawn(tick)
-controller.analyze = slow("analyze", controller.analyze)
+ended_run.analyze = slow("analyze", ended_run.analyze)
 RunWriter.finish = slow("finish", RunWriter.finish)
 
 @events.quitting.add_listener
