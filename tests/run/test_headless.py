@@ -34,6 +34,7 @@ from tests.conftest import (
 )
 from tests.scripted_server import GOOD_STREAM, ScriptedServer
 from tests.swarms import wait_until
+from tests.waiting import until
 
 Run = Callable[..., Finished]
 
@@ -443,11 +444,8 @@ def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Fini
         simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "100"
     )
     process = start_program(command[2:], folder.parent, environment())
-    wait_until(
-        lambda: (
-            (folder / "requests.arrows").exists() and len(load_run(folder).records) >= 5
-        )
-    )
+    until(simulated.has_answered(5))  # asked first: to read a folder takes longer
+    until(lambda: len(load_run(folder).records) >= 5)
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     return Finished(process.wait(), out, err, folder)
