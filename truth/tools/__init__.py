@@ -7,6 +7,7 @@ from truth.tools.endpoints import Endpoints
 from truth.tools.genai_bench import GenaiBench
 from truth.tools.guidellm import Guidellm
 from truth.tools.inference_perf import InferencePerf
+from truth.tools.llama_benchy import LlamaBenchy
 from truth.tools.llama_load import LlamaLoad
 from truth.tools.otlp import Otlp
 from truth.tools.tool import READING_FAILED, NoResult, Tool, as_read
@@ -19,6 +20,7 @@ TOOLS: tuple[Tool, ...] = (
     InferencePerf(),
     Endpoints(),
     GenaiBench(),
+    LlamaBenchy(),
     LlamaLoad(),
     Otlp(),
     CsvRows(),
