@@ -500,19 +500,16 @@ def test_few_failures_that_waited_long_move_the_latencies() -> None:
     much. A first token that came before is known."""
     answered = [record(index, start_ms=200 * index) for index in range(300)]
 
-    def after(ms: float) -> list[str]:
-        return bad(
-            verdict(
-                *answered,
-                *(
-                    failed(300 + index, start_ms=50, end_ms=50 + ms)
-                    for index in range(2)
-                ),
-            )
-        )
+    def after(ms: float, status: str = "cut_off") -> dict[str, str | None]:
+        gone = [failed(300 + index, start_ms=50, end_ms=50 + ms) for index in range(2)]
+        found = verdict(*answered, *(replace(each, status=status) for each in gone))
+        return {check.name: check.advice for check in found.checks if not check.ok}
 
-    assert after(5) == []
-    assert after(60_000) == ["failed_shift"]
+    assert after(5) == {}
+    assert after(60_000) == {"failed_shift": None}
+    assert after(60_000, "http_504") == {"failed_shift": None}
+    # No limit ended what the server answered with nothing.
+    assert "hint" in str(after(60_000, "empty_answer")["failed_shift"])
 
 
 def test_few_refused_requests_with_the_longest_prompts_move_the_latencies() -> None:

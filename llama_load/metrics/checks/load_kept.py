@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.failure_kind import FailureKind
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.check_limits import LIMITS
@@ -37,6 +38,8 @@ PARTS = {
     "host": "host",
     "turn": "turn",
 }
+# Statuses with which a proxy ends what takes too long.
+OF_PROXIES = ("http_408", "http_504")
 # The most parts that a sentence names.
 MOST_PARTS = 5
 
@@ -218,9 +221,20 @@ def failed_late(evidence: Evidence) -> Iterator[Check]:
         until_ns = np.maximum(
             failed.instants("ended_mono_ns"), _would_have_waited_ns(failed, ok)
         )
-        yield cut_check(
+        check = cut_check(
             "failed_shift", text, ok, failed, until_ns, percentiles=evidence.percentiles
         )
+        if not any(map(_may_be_of_a_limit, failed.values_of("status"))):
+            check = replace(check, advice="see the hint of their failure class")
+        yield check
+
+
+def _may_be_of_a_limit(status: str) -> bool:
+    """Whether a time limit, of this client or of a proxy, may have ended such requests."""
+    for kind in FailureKind:
+        if kind == status:
+            return bool(kind.trait)
+    return status in OF_PROXIES
 
 
 def _would_have_waited_ns(failed: Records, ok: Records) -> NDArray[np.int64]:
