@@ -126,7 +126,7 @@ referee: referee-clients
 site: $(VENV)/.dev
 	@$(PIP) -e '.[site]'
 	$(BIN)/python -m scripts.make_site build/pages
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f scripts/mkdocs.yaml
 
 pictures: $(VENV)/.dev
 	@$(PIP) -e '.[docs]'
@@ -140,8 +140,8 @@ $(VENV)/bin/python:
 	@echo "Creating $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 
-# The receiver is compiled by the installation (hatch_build.py).
-BUILT := pyproject.toml hatch_build.py llama_load/wire/_receiver.c
+# The receiver is compiled by the installation (scripts/hatch_build.py).
+BUILT := pyproject.toml scripts/hatch_build.py llama_load/wire/_receiver.c
 
 $(VENV)/.demo: $(BUILT) | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'demo' …"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = REPOSITORY / "benchmarks" / "README.md"
-PAPER = REPOSITORY / "paper" / "paper.md"
+PAPER = REPOSITORY / "docs" / "paper" / "paper.md"
 WHY = REPOSITORY / "docs" / "why.md"
 DISTRIBUTED = REPOSITORY / "docs" / "distributed.md"
 PAPER_STREAMS = "400"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 _PACKAGE = Path(__file__).resolve().parent
-# Its JavaScript alone, which the build copies (hatch_build.py): its Python package takes 43 MB with
+# Its JavaScript alone, which scripts/hatch_build.py copies: its Python package takes 43 MB with
 # what it needs.
 BOKEH = _PACKAGE / "bokeh_js"
 BOKEH_VERSION = "3.9.2"

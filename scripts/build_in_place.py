@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    from hatch_build import compiled, copied_charts
+    from scripts.hatch_build import compiled, copied_charts
 
     print(*copied_charts(ROOT), sep="\n")
     print(

@@ -10,6 +10,7 @@ once.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HOME = "README.md"
-INDEX = "llms.txt"
+INDEX = "docs/llms.txt"
 FULL = "llms-full.txt"
 # A link of Markdown with its target, without an anchor.
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
@@ -105,7 +106,20 @@ def collect(folder: Path) -> None:
         text = page.read_text(encoding="utf-8")
         page.write_text(_with_folder_pages(text), encoding="utf-8")
 
+    # Agents look for it at the root of the site.
+    index = (REPOSITORY / INDEX).read_text(encoding="utf-8")
+    (folder / Path(INDEX).name).write_text(_from_root(index), encoding="utf-8")
     (folder / FULL).write_text(full_text(), encoding="utf-8")
+
+
+def _from_root(index: str) -> str:
+    """The index with its links as from the root of the site."""
+
+    def rooted(link: re.Match[str]) -> str:
+        path = posixpath.join(posixpath.dirname(INDEX), link[1])
+        return f"]({posixpath.normpath(path)}"
+
+    return LINK.sub(rooted, index)
 
 
 def _with_folder_pages(text: str) -> str:

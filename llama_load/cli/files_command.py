@@ -115,10 +115,10 @@ def _init(arguments: argparse.Namespace) -> int:
         exist_ok=True,
     )
     for target, path in copies.items():
-        # Usage lines in it name the file by its path in the repository.
-        text = path.read_text(encoding="utf-8").replace(
-            f"{path.parent.name}/{path.name}", path.name
-        )
+        # Usage lines in it name the file by its path in the repository, or as a bundled one.
+        text = path.read_text(encoding="utf-8")
+        text = text.replace(f"{path.parent.name}/{path.name}", path.name)
+        text = text.replace(f"-f {path.stem} ", f"-f {path.name} ")
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
         print(f"Wrote {target}")

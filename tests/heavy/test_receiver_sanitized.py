@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import hatch_build
+from scripts import hatch_build
 from tests.conftest import REPOSITORY
 from tests.searching import SECONDS, SEED
 

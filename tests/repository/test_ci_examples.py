@@ -22,7 +22,7 @@ from tests.heavy.conftest import folder_of
 
 ACTION, TEMPLATE, EXAMPLES = (
     REPOSITORY / "action",
-    REPOSITORY / "templates" / "load-test.yml",
+    REPOSITORY / "action" / "gitlab" / "load-test.yml",
     REPOSITORY / "examples" / "ci",
 )
 

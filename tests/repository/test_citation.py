@@ -12,9 +12,9 @@ import yaml
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY
 
-PAPER = (REPOSITORY / "paper" / "paper.md").read_text(encoding="utf-8")
+PAPER = (REPOSITORY / "docs" / "paper" / "paper.md").read_text(encoding="utf-8")
 HEADER, BODY = PAPER.removeprefix("---\n").split("\n---\n", 1)
-BIBLIOGRAPHY = (REPOSITORY / "paper" / "paper.bib").read_text(encoding="utf-8")
+BIBLIOGRAPHY = (REPOSITORY / "docs" / "paper" / "paper.bib").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:

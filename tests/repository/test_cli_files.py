@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hatch_build import CHART_FILES
 from llama_load.bundled import FOLDERS, bundled, bundled_files, find_bundled
 from llama_load.cli.main import main
 from llama_load.run_folder import RunWriter
+from scripts.hatch_build import CHART_FILES
 from tests.conftest import REPOSITORY, environment
 from tests.make_records import manifest, record
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-import hatch_build
-from hatch_build import CHART_FILES, copied_charts
 from llama_load.bundled import BOKEH, BOKEH_VERSION
 from llama_load.version import __version__
+from scripts import hatch_build
+from scripts.hatch_build import CHART_FILES, copied_charts
 from tests.conftest import REPOSITORY
 
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,11 +27,9 @@ FOLDERS = (
     "docker",
     "examples",
     "action",
-    "templates",
-    "conda",
     "locustfiles",
     "plans",
-    "paper",
+    "scripts/conda",
 )
 SUFFIXES = (".py", ".md", ".yml", ".yaml", ".sh", ".html", ".js", ".txt", ".cff")
 # What a command installs: the words after it, up to a quotation mark that ends the text or a
@@ -56,7 +54,7 @@ def texts() -> list[tuple[Path, str]]:
             "AGENTS.md",
             "CONTRIBUTING.md",
             "CHANGELOG.md",
-            "llms.txt",
+            "docs/llms.txt",
             "Makefile",
         )
     ]
@@ -131,7 +129,7 @@ def test_the_pages_name_the_wheel_that_is_built() -> None:
 
 
 def recipe() -> dict[str, Any]:
-    text = (REPOSITORY / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    text = (REPOSITORY / "scripts" / "conda" / "meta.yaml").read_text(encoding="utf-8")
     plain = re.sub(r"\{%.*?%\}", "", text).replace(
         "{{ version }}", re.findall(r'set version = "([^"]+)"', text)[0]
     )

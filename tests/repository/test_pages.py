@@ -195,16 +195,17 @@ def test_locustfiles_of_a_page_are_whole(page: Path) -> None:
 
 def test_the_index_for_language_models_lists_every_page() -> None:
     """llms.txt: each page once, with one sentence, and nothing that does not exist."""
-    text = text_of(REPOSITORY / "llms.txt")
+    index = REPOSITORY / "docs" / "llms.txt"
+    text = text_of(index)
     entries = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): (\S.*\.)$", text, re.MULTILINE)
     links = [link for link, _ in entries]
     assert len(re.findall(r"^- ", text, re.MULTILINE)) == len(entries), (
         "an entry is - [TITLE](PATH): One sentence."
     )
     assert len(set(links)) == len(links)
-    assert [link for link in links if not (REPOSITORY / link).exists()] == []
-    pages = {str(page.relative_to(REPOSITORY)) for page in PAGES}
-    assert pages - {*links} == set()
+    assert [link for link in links if not (index.parent / link).exists()] == []
+    linked = {(index.parent / link).resolve() for link in links}
+    assert {*PAGES} - linked == set()
 
 
 def test_the_index_lists_every_page_of_the_documentation() -> None:

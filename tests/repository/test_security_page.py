@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY
 from tests.repository.source import functions
 
 TESTS = REPOSITORY / "tests"
-PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "SECURITY.md").read_text(encoding="utf-8")
 # Limits to a place or a form.
 NO_NUMBER = [
     "field of a head that we send",

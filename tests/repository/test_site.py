@@ -19,7 +19,12 @@ def test_every_page_is_on_the_site() -> None:
         for page in (REPOSITORY / "docs").rglob("*.md")
     }
     assert pages <= files
-    assert {"README.md", "SECURITY.md", "docker/README.md", "llms.txt"} <= files
+    assert {
+        "README.md",
+        "docs/SECURITY.md",
+        "docker/README.md",
+        "docs/llms.txt",
+    } <= files
 
 
 def test_links_to_folders_lead_to_pages(tmp_path: Path) -> None:

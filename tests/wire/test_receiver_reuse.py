@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import hatch_build
 from llama_load.wire.receiver import compiled_receiver
+from scripts import hatch_build
 from tests.conftest import REPOSITORY
 from tests.scripted_server import token
 from tests.wire.test_receiver import tcp_pair, until
