@@ -26,6 +26,7 @@ from truth.result import Result
 from truth.runner import Client, unable
 from truth.server.plain import Server
 from truth.tools import tool_named
+from truth.work import work_of
 
 CASES = {case.id: case for case in read_cases() if case.suite == "capacity"}
 MS = 1_000_000
@@ -114,6 +115,26 @@ def test_a_client_states_it_in_its_own_lines(tmp_path: Path) -> None:
     result = tool_named("llama-load").read(tmp_path)
     assert result.reported == {"capacity_users": 7, "capacity_low": 6}
     assert [doubt.text for doubt in result.doubts] == ["busy"]
+
+
+# As evalscope 1.14.1 wrote it.
+TABLE = """
+│ Criteria           │   Selected │ Status        │ Reason                                    │
+├────────────────────┼────────────┼───────────────┼───────────────────────────────────────────┤
+│ p90_ttft <= 100 ms │          6 │ best_observed │ Satisfied at the selected tested pressure │
+"""
+
+
+def test_evalscope_states_a_number_in_its_log(tmp_path: Path) -> None:
+    tool = tool_named("evalscope")
+    (tmp_path / "sla_summary.json").write_text("{}")
+    (tmp_path / "benchmark.log").write_text(TABLE)
+    assert tool.read(tmp_path).reported == {"capacity_users": 6}
+    (tmp_path / "benchmark.log").write_text(TABLE.replace(" 6 ", "None"))
+    assert tool.read(tmp_path).reported == {}
+    work = work_of(CASES["K1"], "u", "t")
+    (words,) = tool.commands(work, tmp_path)
+    assert words[words.index("--sla-params") + 1] == '[{"p90_ttft": "<=100ms"}]'
 
 
 def test_who_states_no_capacity_is_not_asked() -> None:

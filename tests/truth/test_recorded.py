@@ -29,6 +29,7 @@ METRICS = {
     "endpoints": ALL - {"itl"},
     "genai-bench": ALL - {"itl"},
     "llama-benchy": {"ttft", "e2el"},
+    "evalscope": ALL,
     "http-user": ALL,
     "k6": {"e2el"},
 }

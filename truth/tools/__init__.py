@@ -4,6 +4,7 @@ from truth.problem import Problem
 from truth.tools.aiperf import Aiperf
 from truth.tools.csv_rows import CsvRows
 from truth.tools.endpoints import Endpoints
+from truth.tools.evalscope import Evalscope
 from truth.tools.genai_bench import GenaiBench
 from truth.tools.guidellm import Guidellm
 from truth.tools.inference_perf import InferencePerf
@@ -21,6 +22,7 @@ TOOLS: tuple[Tool, ...] = (
     Endpoints(),
     GenaiBench(),
     LlamaBenchy(),
+    Evalscope(),
     LlamaLoad(),
     Otlp(),
     CsvRows(),

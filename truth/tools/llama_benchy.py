@@ -98,8 +98,9 @@ def _seen(its: Mapping[str, Any]) -> Seen:
     if first is not None:
         ttft_ms = first["ttft_s"] * 1e3
         e2el_ms = ttft_ms + end["decode_seconds"] * 1e3
+    text = its["tokens"]["snippet"] if "tokens" in its else ""
     return Seen(
-        number=number_in(its["tokens"]["snippet"]) if "tokens" in its else None,
+        number=number_in(text) if isinstance(text, str) else None,
         ttft_ms=ttft_ms,
         e2el_ms=e2el_ms,
         output_tokens=end["total_tokens"],
