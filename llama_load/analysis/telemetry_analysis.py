@@ -79,6 +79,7 @@ def _telemetry_in(
             requests=_total_in_windows(rated, "request_throughput"),
             prefill_share=prefill_share(requests),
             price_per_hour=run.manifest.price_per_hour,
+            gpus=run.manifest.gpus,
             logged_mib=logged_mib(run.manifest.servers),
         )
     )

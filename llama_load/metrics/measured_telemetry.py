@@ -26,6 +26,7 @@ class Measured:
     # part of the servers' time for these requests that was prefill, 0 to 1
     prefill_share: float | None = None
     price_per_hour: float | None = None
+    gpus: int | None = None  # of the whole set-up, as declared
     # buffers by device in the servers' logs, without host memory
     logged_mib: Mapping[str, float] = field(default_factory=dict)
 

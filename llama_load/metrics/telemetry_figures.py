@@ -46,8 +46,10 @@ class TelemetryFigure:
 # fmt: off
 FIGURES = (
     TelemetryFigure("gpus", "GPUs in use", 0,
-        "GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; "
+        "--gpus, else GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; "
         "without any the devices in its log."),
+    TelemetryFigure("output_tok_per_s_per_gpu", "Output tokens/s per GPU", 2,
+        "Output tokens / length of the windows / GPUs in use."),
     TelemetryFigure("vram_idle_mib", "VRAM, idle after load (MiB)", 0,
         "Memory of the server on its GPUs before the first request (warm-up included), MiB: after load, idle. Sum over the GPUs."),
     TelemetryFigure("vram_mean_mib", "VRAM, mean (MiB)", 0,
@@ -131,6 +133,10 @@ def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float |
     share = measured.prefill_share
     of_boards = boards_joules(gpus)
     metered = _metered_joules(measured)
+    number_of_gpus = float(measured.gpus or len(gpus)) or None
+    gpu_seconds = None
+    if number_of_gpus is not None:
+        gpu_seconds = number_of_gpus * seconds
     joules = total_if_known(metered) if metered else of_boards
     cost = (
         None
@@ -154,7 +160,8 @@ def _values(measured: Measured, gpus: Sequence[GpuFigures]) -> dict[str, float |
         return ratio(total_if_known(peaks), MIB)
 
     return {
-        "gpus": float(len(gpus)) or None,
+        "gpus": number_of_gpus,
+        "output_tok_per_s_per_gpu": ratio(output_tokens, gpu_seconds),
         "vram_idle_mib": total_if_known([gpu.vram_idle_mib for gpu in gpus]),
         "vram_mean_mib": total_if_known([gpu.vram_mean_mib for gpu in gpus]),
         "vram_peak_mib": total_if_known([gpu.vram_peak_mib for gpu in gpus]),

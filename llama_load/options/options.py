@@ -52,6 +52,7 @@ from llama_load.workloads.prompt_plan import Traffic
 
 LONGEST_FAULT = 300  # characters
 MOST_RETRIES = 1000
+MOST_GPUS = 100_000
 
 
 def _seed(flags: FlagReader) -> int:
@@ -412,6 +413,7 @@ class RunOptions:
     )
     save_texts: bool = _of_flag(FlagReader.switch)
     telemetry: TelemetryOptions = _read(read_telemetry)
+    gpus: int | None = _number(int, 1, most=MOST_GPUS)
     price_per_hour: float | None = _number(float, 0)
     junit: Path | None = _of_flag(FlagReader.path)
     upload: str | None = _of_flag(FlagReader.text)

@@ -67,6 +67,7 @@ def make_manifest(
         num_prompts=load.num_prompts,
         run_time_s=load.run_time_s,
         seed=options.seed,
+        gpus=options.gpus,
         price_per_hour=options.price_per_hour,
         max_in_flight=model.max_in_flight,
         request_rate=model.rate_rps,

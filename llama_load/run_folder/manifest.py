@@ -189,6 +189,7 @@ class Manifest:
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0
+    gpus: Whole | None = None  # of the whole set-up, as declared
     price_per_hour: float | None = None  # of the whole set-up, in the user's currency
     percentiles: Annotated[
         list[Percentile], msgspec.Meta(max_length=MOST_PERCENTILES)

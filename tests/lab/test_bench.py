@@ -23,10 +23,8 @@ from llama_load.lab.bench.bench_block import (
 )
 from llama_load.lab.bench.bench_figures import (
     AloneFigure,
-    Estimate,
     UsersFigure,
     alone_figure,
-    mean_with_interval,
     users_figure,
 )
 from llama_load.lab.bench.bench_runs import (
@@ -44,6 +42,7 @@ from llama_load.lab.bench.beside import bench_command, decode_sentence
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.posted_comparison import compared_table
 from llama_load.lab.bench.served import Objective, Served, served
+from llama_load.lab.mean_interval import Estimate, mean_with_interval
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.server_description import ServerDescription
 from llama_load.tables import text_lines

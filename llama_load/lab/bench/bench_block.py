@@ -10,9 +10,10 @@ from pathlib import Path
 from llama_load.errors import UsageError
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import markdown, printable
-from llama_load.lab.bench.bench_figures import AloneFigure, Estimate, UsersFigure
+from llama_load.lab.bench.bench_figures import AloneFigure, UsersFigure
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.served import Objective, Served
+from llama_load.lab.mean_interval import Estimate
 from llama_load.tables import LEFT, Column, Table, markdown_lines
 from llama_load.units import quantity
 

@@ -7,7 +7,6 @@ A round is as many requests as there are users, in the order in which they ended
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,32 +20,13 @@ from llama_load.lab.bench.bench_runs import (
     BenchRun,
     test_name,
 )
+from llama_load.lab.mean_interval import Estimate, mean_with_interval
 from llama_load.observed.records import Records
-from llama_load.run_folder.arithmetic.student_t import t_quantile
 from llama_load.units import NS_PER_S
 
 # A prompt of whose depth a part was computed again: it was not cached.
 CACHED_WITHIN = 1.5
-WITHIN_95 = 0.975
 Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean and half the width of its interval; None: too few values for one."""
-
-    mean: float
-    half: float | None
-
-    @property
-    def low(self) -> float:
-        """The interval's lower end; the mean where there is none."""
-        return self.mean - (self.half or 0.0)
-
-    @property
-    def high(self) -> float:
-        """The interval's upper end; the mean where there is none."""
-        return self.mean + (self.half or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +54,6 @@ class UsersFigure:
     one: Estimate
     together: Estimate
     rounds: Sequence[tuple[float, float]]  # TTFT (ms) and tokens/s of one user
-
-
-def mean_with_interval(values: Sequence[float] | Numbers) -> Estimate | None:
-    """The mean of independent values with its interval of 95 %; None without a value."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    count = len(known)
-    if not count:
-        return None
-
-    mean = float(known.mean())
-    if count < 2:
-        return Estimate(mean, None)
-    error = float(known.std(ddof=1)) / math.sqrt(count)
-    return Estimate(mean, t_quantile(WITHIN_95, count - 1) * error)
 
 
 def alone_figure(records: Records, run: BenchRun) -> AloneFigure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from llama_load.lab.bench.bench_block import PostedBench, text_of_estimate
-from llama_load.lab.bench.bench_figures import Estimate
+from llama_load.lab.mean_interval import Estimate
 from llama_load.tables import LEFT, Column, Row, Table
 
 NOT_PROVEN = "no difference proven"

@@ -19,6 +19,7 @@ from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.common_rows import judge_common
 from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE, NOT_RUN, write_json, write_text
+from llama_load.lab.sweep.frontier import frontier_chart
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.measured_subject import subject_of
@@ -31,6 +32,7 @@ from llama_load.lab.sweep.sweep_page import best_figure, is_not_ranked, page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.languages import Translate
+from llama_load.reports.translations import translator
 from llama_load.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
 from llama_load.version import __version__
@@ -54,6 +56,7 @@ class SweepComparison:
     effects: Sequence[Effect]
     memory: Sequence[tuple[str, str]]
     notes: Sequence[str]
+    rows: Sequence[Row] = ()
 
     @property
     def title(self) -> str:
@@ -98,6 +101,7 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
         effects(sweep.plan, own_rows),
         _memory(sweep),
         _notes_on_rows(sweep, own_rows),
+        own_rows,
     )
 
 
@@ -164,6 +168,9 @@ def write_comparison(comparison: SweepComparison) -> list[str]:
         language=language,
         subject=subject_of(comparison.sweep.folder.runs, language),
         answer=best_figure(comparison.tables),
+        first=frontier_chart(
+            comparison.rows, comparison.sweep.plan.setting_names, translator(language)
+        ),
     )
     write_text(folder / HTML, html)
     lines = _terminal_lines(comparison.tables, sections, memory, t)

@@ -44,16 +44,20 @@ def page(
     memory: Mapping[str, str] = {},
     language: str = ENGLISH,
     drawn: Sequence[Chart] | None = None,
+    first: Chart | None = None,
     subject: Sequence[tuple[str, str]] = (),
     answer: tuple[str, str] | None = None,
 ) -> str:
     """The whole page.
 
     What was measured (`subject`), the `answer` as a number and its unit with the line `over`,
-    charts (`drawn`, or bars of each column), tables, sections of sentences, memory by server.
+    charts (`drawn`, or bars of each column behind the `first`), tables, sections of sentences,
+    memory by server.
     """
     if drawn is None:
         drawn = _charts(tables, translator(language))[:MOST_CHARTS]
+    if first is not None:
+        drawn = [first, *drawn]
     charts = ChartPage()
     numbered = []
     for chart in drawn:

@@ -278,6 +278,14 @@ RESULT_FLAGS = (
         '{"joules": 81234}: any power meter',
     ),
     Flag(
+        "--gpus",
+        Kind.NUMBER,
+        ADVANCED,
+        "",
+        "number of GPUs of the whole set-up, for output tokens/s of each (default: those in use "
+        "that telemetry sees)",
+    ),
+    Flag(
         "--price-per-hour",
         Kind.NUMBER,
         ADVANCED,
