@@ -319,16 +319,8 @@ class Probe:
                 path = MODELS
                 status = models_status
                 words = own_words(models_status, models)
-            names = [name.lower() for name, _ in self.settings.headers.fields]
-            why = ""
-            if AUTHORIZATION.lower() not in names:
-                why = ": no key was given"
-            page = self.address.url_of(path)
-            said = _in_words(words)
-            raise UsageError(
-                f"{page} refuses the key (HTTP {status}{said}){why}; set --api-key or "
-                "LLAMA_LOAD_API_KEY"
-            )
+            said = f" (HTTP {status}{_in_words(words)})"
+            raise self._without_access(self.address.url_of(path), said)
         signs = Signs(
             _fields_of(props_status, props),
             _fields_of(*version),
@@ -448,6 +440,14 @@ class Probe:
             return "embedded by a vector for each of its tokens: the model does not pool them"
         return ""
 
+    def _without_access(self, url: str, said: str) -> UsageError:
+        """That this URL wants a key, or another one. `said`: the server's own words."""
+        names = [name.lower() for name, _ in self.settings.headers.fields]
+        what = "wants a key, and none was given"
+        if AUTHORIZATION.lower() in names:
+            what = "refuses the key"
+        return UsageError(f"{url} {what}{said}; set --api-key or LLAMA_LOAD_API_KEY")
+
     def _refuse_unlisted(self, status: int, listed: object, *, known: bool) -> None:
         """Raises UsageError where /v1/models is missing, or says this, and nothing else shows a
         model."""
@@ -456,9 +456,7 @@ class Probe:
         url = self.address.url
         said = self._answer_to_nothing()
         if said.refuses_the_key:
-            raise UsageError(
-                f"{url} refuses the key{_in_words(said.words)}; set --api-key or LLAMA_LOAD_API_KEY"
-            )
+            raise self._without_access(url, _in_words(said.words))
         words = own_words(status, listed)
         answers = f"answers HTTP {status}{_in_words(words)}"
         models_path = self.address.path_of(MODELS)
