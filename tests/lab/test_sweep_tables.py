@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from llama_load import tables
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.cell_facts import equal_weights
 from llama_load.lab.sweep.cells import expand
+from llama_load.lab.sweep.comparison import _terminal_lines
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.estimate import estimate
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
@@ -26,6 +29,7 @@ from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row, rows_of
 from llama_load.lab.sweep.server_spec import argument
 from llama_load.lab.sweep.sweep_tables import make_tables
+from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
 from tests.make_records import record, table
@@ -341,6 +345,20 @@ def test_markdown_of_foreign_text_cannot_leave_its_cell() -> None:
     text = "\n".join(markdown_lines(make_tables(THREADS, [row("4|<b>", 10.0)])[0]))
     assert "4\\|&lt;b>" in text
     assert all("\n" not in line for line in titled_lines(make_tables(THREADS, rows)[0]))
+
+
+def test_a_long_note_is_a_line_on_a_terminal() -> None:
+    """table.md has its details and what to do."""
+    table_of_one = tables.Table("", tables.columns("a"), [["1"]])
+    long = "† a: other programs used 94% of the CPUs (python 92%, bash 2%) of the machine of the server; stop them, or add --shared-machine"
+    with_notes = replace(
+        table_of_one, notes=[long, "NA: PPL: the run has no perplexity"]
+    )
+    lines = _terminal_lines([with_notes, with_notes], [], {}, sweep_words("en"))
+    assert [line for line in lines if line.startswith(("†", "NA"))] == [
+        "† a: other programs used 94% of the CPUs of the machine of the server …",
+        "NA: PPL: the run has no perplexity",
+    ]
 
 
 def test_wide_characters_keep_columns_aligned() -> None:

@@ -5,6 +5,7 @@ Written as sweep.json, table.md and sweep.html.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,6 +41,8 @@ from llama_load.version import __version__
 JSON = "sweep.json"
 MARKDOWN = "table.md"
 MOST_NOTES = 3  # lines under a table on a terminal; table.md has all
+LONGEST_NOTE = 120  # of one that stays as it is there
+_IN_BRACKETS = re.compile(r" ?\([^()]*\)")
 HTML = "sweep.html"
 MOST_MEMORY_BYTES = 64 * 1024
 
@@ -209,6 +212,7 @@ def _terminal_lines(
             listed = t("{count} more notes: {file}")
             last = listed.format(count=more + 1, file=MARKDOWN)
             notes = [*notes[: MOST_NOTES - 1], last]
+        notes = list(map(_in_a_line, notes))
         lines += ["", *titled_lines(replace(table, notes=notes))]
     for heading, sentences in sections:
         if sentences:
@@ -217,6 +221,14 @@ def _terminal_lines(
     for name, text in memory.items():
         lines += ["", name, *text.splitlines()]
     return lines
+
+
+def _in_a_line(note: str) -> str:
+    """A long note without its details in brackets and the advice behind its first sentence."""
+    if len(note) <= LONGEST_NOTE:
+        return note
+    text, *rest = _IN_BRACKETS.sub("", note).split("; ")
+    return f"{text} …" if rest else text
 
 
 def as_json(comparison: SweepComparison) -> dict[str, Any]:
