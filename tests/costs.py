@@ -12,15 +12,16 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.fork_server import FORKED
 
 FOLDER = Path(os.environ["TEST_COSTS"])
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 STARTS = {"subprocess.Popen", "os.fork", FORKED}
 
 _started: list[str] = []
@@ -50,17 +51,25 @@ def _of_this_process() -> float:
 def _of_others() -> float:
     """What started processes have used that have ended, and those that run."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = ended.ru_utime + ended.ru_stime
-    tasks = Path("/proc/self/task").glob("*/children")
-    if not any(task.read_text() for task in tasks):
-        return used
-    for child in psutil.Process().children(recursive=True):
-        try:
-            times = child.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        used += times.user + times.system + times.children_user + times.children_system
-    return used
+    running_s = sum(_of_process(pid) for pid in _descendants("self"))
+    return ended.ru_utime + ended.ru_stime + running_s
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    """psutil would look through all processes of the machine, twice a test."""
+    with suppress(OSError):  # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield child
+                yield from _descendants(child)
+
+
+def _of_process(pid: str) -> float:
+    """With that of its children that have ended (proc_pid_stat(5): fields 14 to 17)."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / TICKS_A_SECOND
+    return 0.0
 
 
 @pytest.hookimpl(wrapper=True)
