@@ -21,6 +21,9 @@ from llama_load.workloads.prompt_plan import Plan, PlanRequest, Workload
 from llama_load.workloads.stage_order import in_stages
 from llama_load.workloads.traces import MOONCAKE_BLOCK
 
+# From so many prompts on, reading and counting them takes seconds (8 s per 100,000 on one core).
+MANY = 10_000
+
 
 def plan_prompts(
     environment: Any,
@@ -70,6 +73,7 @@ def plan_prompts(
         varies=varies and not options.has_own_data,
         traffic=options.traffic,
     )
+    announce_many(load.distinct_prompts)
     plans: dict[str, Plan] = {}
     for name, workload in _workloads_of_users(environment).items():
         own_request = plan_request
@@ -97,6 +101,16 @@ def plan_prompts(
         )
 
     return by_name
+
+
+def announce_many(prompts: int) -> None:
+    """Say on stderr what takes seconds before anything else is printed."""
+    if prompts >= MANY:
+        print(
+            f"reading and counting {prompts:,} prompts …",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _unlimited(_answer_tokens: int) -> None:

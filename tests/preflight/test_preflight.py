@@ -19,6 +19,7 @@ from llama_load.preflight.machine_rows import machine_rows, priority_rows
 from llama_load.preflight.make_manifest import system_name
 from llama_load.preflight.plan_rows import plan_rows, pool_rows
 from llama_load.preflight.prepare import print_table, with_declared_cache
+from llama_load.preflight.prompts import announce_many
 from llama_load.preflight.slot_budget import Budget, slot_budget
 from llama_load.preflight.target_rows import target_rows
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
@@ -406,3 +407,12 @@ def test_a_user_class_declares_that_caching_is_intended() -> None:
     assert declared(Plain) is None
     assert declared(Cached, cache_prompt="off") is False
     assert declared(Cached, bust_prefix_cache=True) is None
+
+
+def test_many_prompts_are_announced_before_they_are_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    announce_many(9_999)
+    assert capsys.readouterr().err == ""
+    announce_many(100_000)
+    assert capsys.readouterr().err == "reading and counting 100,000 prompts …\n"
