@@ -25,6 +25,10 @@ def stage(name: str, main: Check) -> StageFigures:
     return StageFigures(name, 8, None, figures, main=(main,))
 
 
+def spoiled_in(checks: list[Check], of: StageFigures) -> dict[str, str]:
+    return spoiled(manifest(), checks, of.figures, of)
+
+
 @pytest.mark.parametrize(
     ("own", "is_marked"), [(SAME, False), (TOO_FEW, True), (UNKNOWN, True)]
 )
@@ -32,7 +36,7 @@ def test_a_change_of_the_server_in_one_stage_may_have_lasted_in_another(
     own: Check, is_marked: bool
 ) -> None:
     """Unless that one has enough requests to show that the server was the same in it."""
-    doubts = spoiled(manifest(), [SLOWED], stage("2", own))
+    doubts = spoiled_in([SLOWED], stage("2", own))
     assert ("mean_tpot_ms" in doubts) == is_marked
     assert ("output_throughput" in doubts) == is_marked
     if is_marked:
@@ -42,7 +46,7 @@ def test_a_change_of_the_server_in_one_stage_may_have_lasted_in_another(
 def test_another_flaw_of_one_stage_marks_no_other() -> None:
     late = replace(limited("late_p99_ms", 1e9, "late"), stage="1")
     assert not late.ok
-    assert spoiled(manifest(), [late], stage("2", UNKNOWN)) == {}
+    assert spoiled_in([late], stage("2", UNKNOWN)) == {}
 
 
 def test_a_failure_of_one_stage_is_no_failure_of_another() -> None:
@@ -56,5 +60,5 @@ def test_a_failure_of_one_stage_is_no_failure_of_another() -> None:
     assert failed_in([late, of_2], "2") == [of_2]
     assert failed_in([late], "1") == [late]
     assert failed_in([replace(held, stage="2")], "1") == [replace(held, stage="2")]
-    assert spoiled(manifest(), [late, of_2], stage("1", SAME)) == {}
-    assert "mean_ttft_ms" in spoiled(manifest(), [late, of_2], stage("2", SAME))
+    assert spoiled_in([late, of_2], stage("1", SAME)) == {}
+    assert "mean_ttft_ms" in spoiled_in([late, of_2], stage("2", SAME))

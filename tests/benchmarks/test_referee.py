@@ -47,7 +47,7 @@ def case_of(
     }
     costs = [{"cpu_us_per_token": each, "memory_mib": 90.0} for each in cpu_us]
     return {
-        "verdict": "failed" if failed else "reports",
+        "verdict": "failed" if failed else "wrong",
         "failed": failed,
         "void": "",
         "findings": [error] if p99s else [],
@@ -103,7 +103,7 @@ def test_the_process_of_arrivals_has_its_sign() -> None:
         for name, value in values.items()
     ]
     (row,) = table([Cell("aiperf", case)], ARRIVALS)[2:]
-    assert row == "| aiperf | -1.00% | +0.99 | +0.50 |  | reports |"
+    assert row == "| aiperf | -1.00% | +0.99 | +0.50 |  | wrong |"
 
 
 def test_a_failed_client_stands_in_the_table_with_its_reason() -> None:
@@ -149,7 +149,7 @@ def test_where_another_client_is_better_stands_first() -> None:
 
 
 def test_a_void_case_says_nothing_of_its_client() -> None:
-    columns = columns_with(aiperf=case_of() | {"void": "the server was late"})
+    columns = columns_with(aiperf=case_of() | {"verdict": "void"})
     assert cells_of(columns, "T3") == []
 
 
@@ -180,8 +180,7 @@ def test_a_client_that_has_its_file_is_not_run_again_and_names_are_checked(
     assert done.returncode == 0, done.stderr
     assert "is there" in done.stderr
     assert (
-        "| T3 400 synchronous streams | reports |"
-        in (tmp_path / "README.md").read_text()
+        "| T3 400 synchronous streams | wrong |" in (tmp_path / "README.md").read_text()
     )
 
     wrong = referee("--clients", "aipref")

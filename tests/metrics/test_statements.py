@@ -111,7 +111,9 @@ def test_a_failed_check_that_spoils_some_figures_leaves_the_run_comparable() -> 
     )
     assert (part.word, whole.word) == ("BLURRED", "NOT COMPARABLE")
     assert spoiled_keys(part.spoils, [99.0]) == [
-        f"{word}_{key}_ms" for key in ("e2el", "scheduled_e2el") for word in WORDS
+        f"{word}_{key}_ms"
+        for key in ("e2el", "scheduled_e2el", "e2el_per_token")
+        for word in WORDS
     ]
     assert spoiled_keys((UPPER,), [50.0, 99.0])[0] == "p99_ttft_ms"
     assert spoiled_keys((ALL,), [99.0]) == []

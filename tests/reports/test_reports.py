@@ -191,7 +191,7 @@ def test_vllms_keys_have_the_numbers_of_vllms_formulas(
     )
     assert summary["llama_load"]["uncertain"]["p99_ttft_ms"] == "4 values, 100 needed"
     assert set(summary["llama_load"]["uncertain"]) == {
-        f"p99_{key}_ms" for key in ("ttft", "tpot", "itl", "e2el")
+        f"p99_{key}_ms" for key in ("ttft", "tpot", "itl", "e2el", "e2el_per_token")
     }
     assert (
         found.thresholds[0].failed

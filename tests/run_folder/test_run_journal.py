@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from llama_load import terminal
 from llama_load.observed.record import INSTANTS, to_batch
 from llama_load.observed.records import Records
-from llama_load.reports import again, show
+from llama_load.reports import again
 from llama_load.run_folder import TABLE, RunWriter, load_run
 from llama_load.run_folder import run_journal as module
 from llama_load.run_folder.journal import (
@@ -275,7 +276,7 @@ def test_a_long_report_shows_what_it_does(
     writer.release()
     monkeypatch.setattr(again, "write_html", lambda *_: None)
     for many in (9, 8):
-        monkeypatch.setattr(show, "MANY", many)
+        monkeypatch.setattr(terminal, "MANY", many)
         again.report_again(tmp_path / "run")
         found = capsys.readouterr().err
         assert (
