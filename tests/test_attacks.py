@@ -266,12 +266,23 @@ def test_no_file_of_json_is_more_than_a_sentence(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "path",
-    ["/dev/zero", "/dev/stdin", "/proc/self/mem", "/dev/urandom", "/dev/full", "/"],
+    ["/dev/zero", "/proc/self/mem", "/dev/urandom", "/dev/full", "/"],
 )
 def test_what_is_no_file_is_not_read(path: str) -> None:
-    """A device, a pipe, memory, a folder."""
+    """A device, memory, a folder."""
     with pytest.raises(OSError, match=r"\w"):
         read_foreign(Path(path))
+
+
+def test_a_pipe_is_not_read() -> None:
+    """As /dev/stdin is one, behind another program."""
+    ends = os.pipe()
+    try:
+        with pytest.raises(OSError, match=r"\w"):
+            read_foreign(Path(f"/dev/fd/{ends[0]}"))
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 @pytest.mark.parametrize(
