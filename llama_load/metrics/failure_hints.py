@@ -4,7 +4,7 @@ function for all reports: `hint`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,6 +42,7 @@ class FailedRequests:
     longest_answer: int | None = None  # tokens
     without_headers: int = 0  # how many had no headers from the server
     message: str = ""  # the most frequent one
+    messages: Sequence[str] = ()  # each different one
 
 
 def meaning(kind: str, context: FailureContext | None = None) -> str:
@@ -71,11 +72,22 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
         return made(failed, context)
     if own := kind_named(context.backend).failure_hints.get(kind):
         return own
-    if match := _BATCH.search(failed.message):
-        return f"an input must fit one micro-batch: start llama-server with -b {match[1]} -ub {match[1]} or more"
+    if largest := _largest_input(failed):
+        return f"an input must fit one micro-batch: start llama-server with -b {largest} -ub {largest} or more"
     if kind.startswith("http_5"):
         return "an error inside the server: see its log"
     return known.hint if known is not None else ""
+
+
+def _largest_input(failed: FailedRequests) -> int:
+    """Tokens of the largest input that exceeded a micro-batch, by the server's messages; 0: none
+    did."""
+    largest = 0
+    for message in (failed.message, *failed.messages):
+        found = _BATCH.search(message)
+        if found is not None:
+            largest = max(largest, int(found[1]))
+    return largest
 
 
 def hint_of_an_end(last_words: str) -> str:

@@ -68,6 +68,7 @@ def _class(
         longest_answer=_longest(own, "max_tokens"),
         without_headers=int((~own.has("headers_mono_ns")).sum()),
         message=examples[0] if examples else "",
+        messages=list(messages),
     )
     context = replace(
         evidence.failure_context, users=evidence.users, slots=evidence.slots

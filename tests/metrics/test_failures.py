@@ -3,6 +3,7 @@ change."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_a_time_out_says_which_and_what_waited_for_what() -> None:
         "lower the load"
         in explained(failed(kind="first_token_timeout"), users=1, slots=4)[0].hint
     )
+
+
+def test_the_largest_input_decides_on_the_micro_batch() -> None:
+    """Not the one that failed first or most often."""
+    gone = [
+        replace(
+            record(number, start_ms=1000.0 * number),
+            status="http_500",
+            error=f"HTTP 500: input ({tokens} tokens) is too large to process",
+        )
+        for number, tokens in enumerate((157, 157, 947, 200))
+    ]
+    assert "-b 947 -ub 947" in explained(*gone)[0].hint
 
 
 @pytest.mark.parametrize(
