@@ -208,7 +208,7 @@ def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:
 
 
 def _headline_of_valid(checks: Sequence[Check], requests: int) -> str:
-    """`VALID`, with what it could not have seen: `VALID: with 64 requests a slowdown below 2.3 x
+    """`VALID`, with what it could not have seen: `VALID: with 99 requests a slowdown below 1.5 x
     would not show; this server does not show other clients, cached prompts`."""
     word, unseen = small_print(checks, requests)
     return f"{word}: {'; '.join(unseen)}" if unseen else word

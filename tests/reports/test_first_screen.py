@@ -101,12 +101,12 @@ def test_figures_of_few_and_many_requests(count: int, ttft: str) -> None:
 
 
 def test_a_run_that_went_well_is_green_with_its_limit_beneath() -> None:
-    seen = [limited(CHANGED, 1.0, "few", detects=2.3)]
+    seen = [limited(CHANGED, 1.0, "few", detects=1.5)]
     verdict = Verdict("VALID", seen, ["VALID"], "VALID: with 100 requests …")
     run = replace(results(*one_after_the_other(100), users=1), verdict=verdict)
     word, limit, *_ = first_screen(run)
     assert (word.text, word.style) == ("VALID", GOOD)
-    assert limit.text == "  with 100 requests a slowdown below 2.3 x would not show"
+    assert limit.text == "  with 100 requests a slowdown below 1.5 x would not show"
     assert limit.style == DIM
 
 
