@@ -114,7 +114,7 @@ lint: $(VENV)/.dev
 PYTHON312 ?= python3.12
 install_client = PYTHON=$(2) scripts/install.sh $(1) $(call folder_of,$(1)) || echo "$(1) is not installed and will not be tested";
 referee-clients: $(VENV)/.dev
-	@$(foreach client,vllm aiperf guidellm genai_bench k6,$(call install_client,$(client),$(PYTHON)))
+	@$(foreach client,vllm aiperf guidellm genai_bench llama_benchy evalscope k6,$(call install_client,$(client),$(PYTHON)))
 	@$(foreach client,inference_perf endpoints,$(call install_client,$(client),$(PYTHON312)))
 
 # 20 minutes for each of RUNS on a machine that does nothing else; the same command continues. The table is in build/referee.

@@ -128,6 +128,20 @@ CLIENTS = (
         requirements="genai_bench",
     ),
     Client(
+        name="llama-benchy",
+        title="llama-benchy",
+        tool="llama-benchy",
+        distribution="llama-benchy",
+        requirements="llama_benchy",
+    ),
+    Client(
+        name="evalscope",
+        title="evalscope perf",
+        tool="evalscope",
+        distribution="evalscope",
+        requirements="evalscope",
+    ),
+    Client(
         name="http-user",
         title="Locust HttpUser",
         tool="csv",

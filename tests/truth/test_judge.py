@@ -130,8 +130,13 @@ def test_what_a_neighbour_may_have_spoilt_is_void(
         assert "waited for a core 40% of the time" in found.void
 
 
-def test_no_neighbour_changes_a_count_or_an_exit_code() -> None:
+def test_no_neighbour_changes_a_count_or_an_exit_code_or_is_early() -> None:
     cost = Cost(1.0, 1.0, 1.0, other_cores=1.9)
+    first = replace(COUNTING, limits={"tokens": 0.0, "ttft_p50_ms": 25.0})
+    for late_ms, word in ((60.0, "void"), (-60.0, "wrong")):
+        rows = Result(seen(late_ms=late_ms), output_tokens=80)
+        told = judge(first, Log(tuple(entries()), SERVER), rows)
+        assert beside_others(told, cost, 2).word == word
     wrong = judge(COUNTING, Log(tuple(entries()), SERVER), Result([], output_tokens=16))
     assert beside_others(wrong, cost, 2).word == "wrong"
     late = judge(TIMING, Log(tuple(entries()), SERVER), Result(seen(late_ms=9)))

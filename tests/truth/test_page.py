@@ -24,6 +24,8 @@ CLIENTS = (
     "inference-perf",
     "endpoints",
     "genai-bench",
+    "llama-benchy",
+    "evalscope",
     "http-user",
     "k6",
     "earlier",

@@ -82,7 +82,7 @@ def _first_token(case: Case, log: Log, result: Result) -> Finding:
         seen=f"{number(least)} / {number(middle)}",
         limit=number(limit),
         level=judged(right, result.doubts_about(TIMES)),
-        of_clock=True,
+        of_clock=least >= -EARLY_MS,  # no neighbour makes it early
     )
 
 
