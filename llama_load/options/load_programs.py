@@ -24,6 +24,7 @@ class Means(Enum):
     DATA_SET = auto()  # its name
     FILE = auto()
     KEYS = auto()  # key=value,… or a JSON object: parts of the command
+    SPLIT = auto()  # of a data set: a JSON object
     PROFILE = auto()  # guidellm's name of a load
     RATE = auto()  # requests or streams, as the profile has it
     SPREAD = auto()  # a deviation of lengths
@@ -44,8 +45,10 @@ _SWEEP = "llama-load sweep, which runs several loads"
 _IMAGES = "-f vision --image-size WIDTHxHEIGHT --images-per-request N"
 _TALKS = "-f conversations or -f sharegpt_chat --turns N --think-time S"
 _PREFIX = "-f synthetic --prefix-len TOKENS --num-prefixes N"
+_SPREADS = "--range-ratio, the share by which lengths vary"
 _AUDIO = "nothing: audio and video are not sent"
 _SCHEDULE = "-f replay --trace FILE --speed N, with a file that has only these rows"
+_TRACE = "-f replay --trace FILE"
 _OBJECTIVES = "--goodput 'ttft:MS tpot:MS e2el:MS'"
 _CAPACITY = (
     "llama-load capacity URL, which looks for the highest rate that meets a goal"
@@ -57,7 +60,8 @@ class Program:
     """A load generator. `begins`: the words before its flags, the longest first.
 
     `equal`: flags with one value and the same meaning here; `switches`: those without a value;
-    `read`: those that are looked into; `instead`: what to write for those that have no equal.
+    `read`: those that are looked into; `instead`: what to write for those that have no equal;
+    `families`: the same by the beginning of their names, None where they change no request.
     `apis`: its names of APIs, with ours; "": the URL says it. `data_sets`: its names of data sets,
     with our locustfiles; `other_data_sets`: what to write.
     `defaults`: what its command has where it does not say so; `adds`: our flags for what it does
@@ -70,6 +74,7 @@ class Program:
     read: Mapping[str, Means]
     instead: Mapping[str, str]
     switches: Mapping[str, str] = field(default_factory=dict)
+    families: Mapping[str, str | None] = field(default_factory=dict)
     apis: Mapping[str, str]
     data_sets: Mapping[str, str]
     other_data_sets: Mapping[str, str] = field(default_factory=dict)
@@ -134,11 +139,26 @@ SGLANG = Program(
         "--profile": "--profile-server, which vLLM's server has",
         "--prompt-suffix": "-f custom with prompts that have it",
         "--gsp-prompts-per-group": "--num-prompts, the groups times the prompts of each",
-        "--lora-request-distribution": "--model a,b, which deals the models out evenly",
-        "--use-trace-timestamps": "-f replay --trace FILE",
-        "--image-count": _IMAGES,
-        "--image-resolution": _IMAGES,
+        "--use-trace-timestamps": _TRACE,
+        "--goodput": _OBJECTIVES,
+        "--flush-hicache-storage": "--bust-prefix-cache",
+        "--return-routed-experts": "--extra-body JSON",
+        "--temperature": "--temperature",
         "--num-turns": _TALKS,
+    },
+    families={
+        "--profile-": "--profile-server, which vLLM's server has",
+        "--gsp-": _PREFIX,
+        "--image-": _IMAGES,
+        "--random-image-": _IMAGES,
+        "--mooncake-": _TRACE,
+        "--lora-": "--model a,b, which deals the models out evenly",
+        "--speed-bench-": "-f custom --dataset-path FILE",
+        "--agentic-": _TALKS,
+        "--rust-": None,
+        "--plot": None,
+        "--steady-state-": None,
+        "--client-stream-": None,
     },
     switches={
         "--disable-stream": "--no-stream",
@@ -170,7 +190,7 @@ SGLANG = Program(
         "mmmu": "-f vision --images FOLDER",
         "image": _IMAGES,
         "random-image": _IMAGES,
-        "burstgpt": "-f replay --trace FILE",
+        "burstgpt": _TRACE,
     },
     defaults={
         "--backend": "sglang",
@@ -243,15 +263,16 @@ AIPERF = Program(
         "--fixed-schedule": Means.TIMES,
         "--tokenizer": Means.TOKENIZER,
         **_nothing(
-            "--ui --ui-type --artifact-dir --output-artifact-dir --profile-export-file "
-            "--profile-export-prefix --verbose -v -vv --extra-verbose --log-level "
-            "--generate-plots --record-processors --workers-max --max-workers --gpu-telemetry "
-            "--no-gpu-telemetry --server-metrics --no-server-metrics --export-level "
-            "--use-server-token-count --use-legacy-max-tokens --tokenizer-revision "
-            "--tokenizer-trust-remote-code --export-http-trace --show-trace-timing "
+            "--ui --ui-type --artifact-dir --output-artifact-dir "
+            "--verbose -v -vv --extra-verbose --log-level "
+            "--generate-plots --record-processors --workers-max --max-workers "
+            "--no-gpu-telemetry --no-server-metrics "
+            "--use-server-token-count --use-legacy-max-tokens "
+            "--show-trace-timing "
             "--slice-duration --benchmark-grace-period --no-auto-plot --auto-plot "
-            "--service-kind --max-threads --async --wait-for-model-timeout "
-            "--wait-for-model-mode --no-progress --disable-tokenizer --failed-request-threshold"
+            "--service-kind --max-threads --async --backend --url-strategy --transport "
+            "--no-progress --disable-tokenizer --failed-request-threshold --enable-checkpointing "
+            "--stats-interval --transport-type --skip-endpoint-check --model-selection-strategy"
         ),
     },
     instead={
@@ -274,35 +295,61 @@ AIPERF = Program(
         "--seq-dist": "-f custom with a file that has these lengths",
         "--connection-reuse-strategy": "--connection-reuse yes or no",
         "--scenario": "-f conversations --dataset-path FILE",
-        "--rankings-passages-mean": "-f rerank",
-        **dict.fromkeys(
-            (
-                *("--num-sessions", "--conversation-num", "--num-conversations"),
-                *("--session-concurrency", "--conversation-turn-mean"),
-                *("--conversation-turn-stddev", "--conversation-turn-delay-mean"),
-                *("--conversation-turn-delay-stddev", "--session-turns-mean"),
-                *("--session-turns-stddev", "--session-turn-delay-mean"),
-                *("--session-turn-delay-stddev", "--session-delay-ratio"),
-            ),
-            _TALKS,
-        ),
-        **dict.fromkeys(
-            (
-                *("--image-width-mean", "--image-height-mean", "--image-format"),
-                *(
-                    "--image-width-stddev",
-                    "--image-height-stddev",
-                    "--image-batch-size",
-                ),
-                *("--batch-size-image", "--image-source"),
-            ),
-            _IMAGES,
-        ),
-        **dict.fromkeys(
-            ("--audio-length-mean", "--video-width", "--audio-batch-size"), _AUDIO
-        ),
+        "--num-sessions": _TALKS,
+        "--num-conversations": _TALKS,
+        "--input-directory": "--dataset-path FILE",
+        "--grpc-method": "nothing: gRPC is not spoken",
+        "-p": "-t SECONDS, or --num-prompts",
+        "-s": "--num-prompts: a run has one count or time",
+        "-g": _OBJECTIVES,
+        "--prefill-concurrency": "--max-concurrency",
+        "--cache-bust": "--bust-prefix-cache",
+        "--session-header": "--session-header",
+        "--dataset-sampling-strategy": "-f custom, whose lines are sent in their order",
     },
-    switches={"--reset-kv-cache": "--reset-prefix-cache"},
+    families={
+        "--audio-": _AUDIO,
+        "--video-": _AUDIO,
+        "--batch-size-": _IMAGES,
+        "--image-": _IMAGES,
+        "--session-": _TALKS,
+        "--conversation-": _TALKS,
+        "--rankings-": "-f rerank",
+        "--isl-": _SPREADS,
+        "--osl-": _SPREADS,
+        "--warmup-": "--warmup REQUESTS",
+        "--prompt-prefix-": _PREFIX,
+        "--prefix-prompt-": _PREFIX,
+        "--synthesis-": _SCHEDULE,
+        "--replay-": _SCHEDULE,
+        "--trace-": _SCHEDULE,
+        "--trajectory-": _TALKS,
+        "--agentic-": _TALKS,
+        "--accuracy-": "-f custom with what each answer is to be (expect)",
+        "--search-": _CAPACITY,
+        "--sweep": _SWEEP,
+        "--parameter-sweep-": _SWEEP,
+        "--profile-run-": _SWEEP,
+        "--convergence-": _SWEEP,
+        "--optuna-": _CAPACITY,
+        "--bo-": _CAPACITY,
+        "--mlflow-": None,
+        "--wandb-": None,
+        "--otel-": None,
+        "--zmq-": None,
+        "--export-": None,
+        "--profile-export-": None,
+        "--network-latency-": None,
+        "--server-metrics": None,
+        "--gpu-telemetry": None,
+        "--wait-for-model-": None,
+        "--tokenizer-": None,
+        "--checkpoint-": None,
+    },
+    switches={
+        "--reset-kv-cache": "--reset-prefix-cache",
+        "--output-tokens-mean-deterministic": "--ignore-eos",
+    },
     apis={
         "chat": "chat",
         "completions": "completions",
@@ -366,6 +413,10 @@ GUIDELLM = Program(
         "--backend.model": Means.MODELS,
         "--data": Means.KEYS,
         "--data.source": Means.FILE,
+        "--data.path": Means.FILE,
+        "--data.load_kwargs": Means.SPLIT,
+        "--data.loader_kwargs": Means.SPLIT,
+        "--data-args": Means.SPLIT,
         "--backend": Means.KEYS,
         "--backend-kwargs": Means.KEYS,
         "--backend-args": Means.KEYS,
@@ -397,7 +448,7 @@ GUIDELLM = Program(
             "--disable-console-interactive --display-scheduler-stats --processor-args "
             "--backend-type --backend.kind --backend-kwargs.kind --data.kind --data.samples "
             "--data-loader --data-samples --data-num-workers --data-type --data.name "
-            "max_errors max_error_rate max_global_error_rate --max-errors --max-error-rate "
+            "--max-errors --max-error-rate "
             "--max-global-error-rate --backend.timeout --data.random_seed --verbose"
         ),
     },
@@ -408,17 +459,31 @@ GUIDELLM = Program(
         "--cooldown-percent": "nothing: figures of stages leave out their ends",
         "--rampup": "--ramp",
         "--profile.rampup_duration": "--ramp",
-        "--data-args": "--columns, which names the columns of a file",
         "--data-column-mapper": "--columns, which names the columns of a file",
         "--data-sampler": "-f custom, whose lines are sent in their order",
         "--over-saturation": "--abort-if, which ends a run that cannot keep up",
         "--detect-saturation": "--abort-if, which ends a run that cannot keep up",
         "over_saturation": "--abort-if, which ends a run that cannot keep up",
+        "--profile.time_scale": "--speed",
         "--data.turns": _TALKS,
-        "--data.prefix_buckets": _PREFIX,
+        "--preprocess": "-f custom with a file as it is to be sent",
         "--scenario": "the flags of the scenario",
         "--config": "the flags of the scenario",
         "--override": _SWEEP,
+    },
+    families={
+        "--data.prefix_": _PREFIX,
+        "--data.image": _IMAGES,
+        "--data.video": _AUDIO,
+        "--data.audio": _AUDIO,
+        "--data.": "the flag of the run with its effect (llama-load flags)",
+        "--backend.": "--extra-body, --header or another flag of the run",
+        "--profile.": _SWEEP,
+        "goodput": _CAPACITY,
+        "knee": _CAPACITY,
+        "min_requests": "--num-prompts",
+        "max_error": None,
+        "max_global_error": None,
     },
     apis={
         "chat_completions": "chat",
@@ -428,7 +493,7 @@ GUIDELLM = Program(
         "/v1/responses": "responses",
         "/v1/embeddings": "embeddings",
     },
-    data_sets={"": "synthetic", "emulated": "synthetic"},
+    data_sets={"": "synthetic", "replay": "replay"},
     defaults={"--profile": "sweep", "--target": "http://localhost:8000"},
 )
 
@@ -471,7 +536,7 @@ EVALSCOPE = Program(
             Means.FIELD,
         ),
         **_nothing(
-            "--stream --debug --log-every-n-query --wandb-api-key --swanlab-api-key --visualizer "
+            "--stream --debug --log-every-n-query --visualizer "
             "--outputs-dir --no-timestamp --enable-progress-tracker --no-test-connection "
             "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier "
             "--num-workers --sleep-interval --read-timeout --data-source"
@@ -481,13 +546,18 @@ EVALSCOPE = Program(
         "--prompt": "-f custom --dataset-path FILE, with the prompt on each line",
         "--query-template": "--extra-body JSON",
         "--open-loop": "--request-rate alone",
-        "--sla-auto-tune": _CAPACITY,
-        "--sla-params": _CAPACITY,
-        "--multi-turn": _TALKS,
         "--logprobs": "--extra-body '{\"logprobs\": true}'",
         "--port": "--host http://ADDRESS:PORT",
-        "--image-width": _IMAGES,
-        "--image-height": _IMAGES,
+    },
+    families={
+        "--image-": _IMAGES,
+        "--sla-": _CAPACITY,
+        "--multi-turn": _TALKS,
+        "--min-turns": _TALKS,
+        "--max-turns": _TALKS,
+        "--dataset-": "-f custom with a file as it is to be sent",
+        "--wandb-": None,
+        "--swanlab-": None,
     },
     switches={"--no-stream": "--no-stream", "--tokenize-prompt": "--prompt-token-ids"},
     apis={

@@ -53,12 +53,12 @@ RANDOM = ("synthetic", *NOT_GENERATED)
 TRACES = "replay"
 # What a file of prompts says itself.
 OF_FILES = (REQUESTS, INPUT)
-# guidellm's limits of a run whose parts do not matter.
-_WHOLE = ("max_errors", "max_error_rate", "max_global_error_rate", "over_saturation")
 # Below 1: lengths of 0 are none.
 _WIDEST = 0.99
 _DEFAULT_LENGTH = "1024"
 _PLACES = (".", "/", "~")
+# Fields of the body that the length of answers sets here.
+_OWN_FIELDS = ("max_tokens", "max_completion_tokens")
 
 
 def run_of_command(words: Sequence[str]) -> OurRun | None:
@@ -233,10 +233,12 @@ class _Reading:
     path: str = ""
     data_set: str = ""
     file: str = ""
+    split: str = ""
     profile: str = ""
     rate: str = ""
     ratio: str = ""
     least: str = ""
+    own_length: str = ""  # of answers, by a field of the body
     streams: bool = False
     stops_early: bool = False
 
@@ -254,7 +256,16 @@ class _Reading:
         elif name in program.instead:
             self.fault(f"{name} has no equal: write {program.instead[name]}")
         else:
-            self.fault(self._unknown(name))
+            self._take_family(name)
+
+    def _take_family(self, name: str) -> None:
+        """A flag that is known by the beginning of its name, or not at all."""
+        for begin, instead in self.program.families.items():
+            if name.startswith(begin):
+                if instead is not None:
+                    self.fault(f"{name} has no equal: write {instead}")
+                return
+        self.fault(self._unknown(name))
 
     def fault(self, text: str) -> None:
         """It cannot be run as it is."""
@@ -271,7 +282,7 @@ class _Reading:
         if means in (Means.PORT, Means.URL):
             return bool(self.urls or self.port)
         if means is Means.PROFILE:
-            return bool(self.profile)
+            return bool(self.profile or self.data_set)
         return means in map(self.program.read.get, given)
 
     @property
@@ -319,10 +330,12 @@ class _Reading:
 
     def take_profile(self, given: _Given) -> None:
         """guidellm's name of a load, or its parts."""
-        if _keys_of(given.value) is None:
-            self.profile = given.value
-        else:
+        if _keys_of(given.value) is not None:
             self.take_keys(given)
+        elif given.value == TRACES:
+            self.data_set = TRACES
+        else:
+            self.profile = given.value
 
     def take_keys(self, given: _Given) -> None:
         """`kind=x,key=value` or a JSON object; else a file, or a kind alone."""
@@ -338,7 +351,7 @@ class _Reading:
         if name == "--constraint":
             name = str(parts.pop("kind", ""))
         for key, part in parts.items():
-            known = name if name in _WHOLE else f"{name}.{key}"
+            known = f"{name}.{key}"
             self.take(_Given(known, _texts_of(part)))
 
     def take_body(self, given: _Given) -> None:
@@ -359,7 +372,10 @@ class _Reading:
                 continue
             pair = value.replace("=", ":", 1)
             key, _, text = pair.partition(":")
-            self.body[key] = _json_or_text(text)
+            if key in _OWN_FIELDS:
+                self.own_length = text
+            elif key != "stream":
+                self.body[key] = _json_or_text(text)
 
     def take_field(self, given: _Given) -> None:
         """A field of the body that has the flag's name."""
@@ -384,8 +400,10 @@ class _Reading:
 
     def take_tokenizer(self, given: _Given) -> None:
         """A file; of one on the Hub the server's counts take the place."""
-        if given.value.startswith(_PLACES):
-            self.flags["--tokenizer"] = given.value
+        keys = _keys_of(given.value) or {"model": given.value}
+        name = str(keys.get("model"))
+        if name.startswith(_PLACES):
+            self.flags["--tokenizer"] = name
         else:
             self.notes.append(f"{given}: the server counts the tokens")
 
@@ -411,6 +429,15 @@ class _Reading:
         if value in ("sglang", "sglang-native"):
             self.notes.append(
                 "SGLang's own /generate is not sent: /v1/completions gets the same prompts"
+            )
+
+    def take_split(self, given: _Given) -> None:
+        """Which part of a data set: a file has one."""
+        keys = _keys_of(given.value) or {}
+        self.split = str(keys.pop("split", ""))
+        for key in keys:
+            self.fault(
+                f"{given.name}: {key} has no equal: write --columns, or another file"
             )
 
     def take_times(self, given: _Given) -> None:
@@ -445,6 +472,8 @@ class _Reading:
         """What several flags say together."""
         if self.profile:
             self._settle_profile()
+        if self.own_length:
+            self.flags[OUTPUT] = self.own_length
         if self._draws_lengths:
             self._settle_ratio()
         if self.least and self.least != self.flags.get(INPUT):
@@ -571,6 +600,8 @@ class _Reading:
         is_name = not bare.startswith(_PLACES) and bare.count("/") == 1
         if is_name and (bare != file or not PurePath(bare).suffix):
             file = f"hf:{bare}"
+            if self.split:
+                file += f":{self.split}"
         yield "--trace" if workload == TRACES else "--dataset-path"
         yield file
 
@@ -619,6 +650,7 @@ _READERS: dict[Means, _Reader] = {
     Means.DATA_SET: _keeper("data_set"),
     Means.FILE: _keeper("file"),
     Means.KEYS: _Reading.take_keys,
+    Means.SPLIT: _Reading.take_split,
     Means.PROFILE: _Reading.take_profile,
     Means.RATE: _keeper("rate"),
     Means.SPREAD: _Reading.take_spread,

@@ -18,20 +18,42 @@ NULL = msgspec.Raw(b"null")
 _INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
 
 
+class _Detail(msgspec.Struct, gc=False):
+    """A piece of reasoning as MiniMax and OpenRouter have it; an encrypted one has neither."""
+
+    text: str | None = None
+    summary: str | None = None
+
+
+_decode_details = msgspec.json.Decoder(list[_Detail]).decode
+
+
 class Delta(msgspec.Struct, gc=False):
     """New parts of a choice, or a whole message."""
 
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_text: str | None = None  # GitHub's
     thinking: str | None = None
+    reasoning_details: msgspec.Raw = NULL
     tool_calls: msgspec.Raw = NULL
     function_call: msgspec.Raw = NULL
 
     @property
     def thought(self) -> str | None:
         """The reasoning, under the first of its names that has any."""
-        return self.reasoning_content or self.reasoning or self.thinking
+        thought = self.reasoning_content or self.reasoning or self.thinking
+        if thought:
+            return thought
+        if self.reasoning_details is NULL:
+            return self.reasoning_text
+        try:
+            details = _decode_details(self.reasoning_details)
+        except msgspec.DecodeError:
+            return None
+        texts = [detail.text or detail.summary or "" for detail in details]
+        return "".join(texts)
 
 
 class Choice(msgspec.Struct, gc=False):

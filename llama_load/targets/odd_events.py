@@ -25,7 +25,14 @@ _USAGE_COUNTS = (
 )
 _TIMINGS_COUNTS = ("cache_n", "prompt_n", "predicted_n", "draft_n", "draft_n_accepted")
 _TIMINGS_MS = ("prompt_ms", "predicted_ms")
-_TEXTS = ("content", "text", "reasoning_content", "reasoning", "thinking")
+_TEXTS = (
+    "content",
+    "text",
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+)
 _NAMES = ("model", "system_fingerprint", "stop_type", "type", "message")
 
 
