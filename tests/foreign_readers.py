@@ -193,7 +193,7 @@ SPANS = json.dumps(
 BATCH = b'{"custom_id": "1", "body": "{\\"messages\\": [{\\"role\\": \\"user\\", \\"content\\": \\"a\\"}]}"}\n'
 GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 SHARED = b'[{"conversations": [{"from": "human", "value": "one two three four"}, {"from": "gpt", "value": "one two three four"}]}]'
-EVENT = b'{"choices": [{"index": 0, "delta": {"content": "a", "tool_calls": [{"index": 0}]}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 2.0}}'
+EVENT = b'{"choices": [{"index": 0, "delta": {"content": "a", "tool_calls": [{"index": 0}], "reasoning_details": [{"text": "a"}]}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 2.0}}'
 ERROR = b'{"error": {"message": "the request has 9 tokens, the context 4", "n_prompt_tokens": 9, "n_ctx": 4}}'
 SAMPLE = b'["series", 1, "a", "b", {}]\n["values", 1, [[1, 2.0]]]\n'
 # A request to record, and answers to it. Arguments of a tool are JSON in a text.

@@ -19,6 +19,7 @@ class Means(Enum):
     PORT = auto()
     PATH = auto()  # of an API
     API = auto()  # a name of one
+    SERVICE = auto()  # whose API it is
     STREAM = auto()
     NO_IGNORE_EOS = auto()
     DATA_SET = auto()  # its name
@@ -251,6 +252,7 @@ AIPERF = Program(
         "--url": Means.URL,
         "-u": Means.URL,
         "--endpoint-type": Means.API,
+        "--service-kind": Means.SERVICE,
         "--endpoint": Means.PATH,
         "--custom-endpoint": Means.PATH,
         "--streaming": Means.STREAM,
@@ -270,7 +272,7 @@ AIPERF = Program(
             "--use-server-token-count --use-legacy-max-tokens "
             "--show-trace-timing "
             "--slice-duration --benchmark-grace-period --no-auto-plot --auto-plot "
-            "--service-kind --max-threads --async --backend --url-strategy --transport "
+            "--max-threads --async --backend --url-strategy --transport "
             "--no-progress --disable-tokenizer --failed-request-threshold --enable-checkpointing "
             "--stats-interval --transport-type --skip-endpoint-check --model-selection-strategy"
         ),

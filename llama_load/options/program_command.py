@@ -24,6 +24,8 @@ from llama_load.options.vllm_command import (
     our_run,
 )
 
+# The kind of service whose API is spoken here, as genai-perf calls it.
+SPOKEN = "openai"
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a server listens there, a client connects to its own
 # Flags behind which a program stands: `python -m`, `docker run --rm`.
 _STARTS = ("-m", "--", "--rm", "-it")
@@ -440,6 +442,11 @@ class _Reading:
                 f"{given.name}: {key} has no equal: write --columns, or another file"
             )
 
+    def take_service(self, given: _Given) -> None:
+        """Triton and TorchServe have APIs of their own."""
+        if given.value != SPOKEN:
+            self.fault(f"{given} has no equal: write the URL of its OpenAI frontend")
+
     def take_times(self, given: _Given) -> None:
         """The times of the file, whose layout may be named as well."""
         self.data_set = self.data_set or "mooncake_trace"
@@ -645,6 +652,7 @@ _READERS: dict[Means, _Reader] = {
     Means.PORT: _keeper("port"),
     Means.PATH: _keeper("path"),
     Means.API: _Reading.take_api,
+    Means.SERVICE: _Reading.take_service,
     Means.STREAM: _Reading.take_stream,
     Means.NO_IGNORE_EOS: _Reading.take_early_stop,
     Means.DATA_SET: _keeper("data_set"),

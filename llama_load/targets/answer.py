@@ -59,6 +59,10 @@ MOST_TEXT_BYTES = 2000
 MOST_ERROR_BYTES = 16 * 1024
 
 
+class _Beside(msgspec.Struct, gc=False):
+    usage: Usage | None = None
+
+
 class _Event(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     model: str | None = None
@@ -67,6 +71,7 @@ class _Event(msgspec.Struct, gc=False):
     timings: Timings | None = None
     metrics: msgspec.Raw = NULL
     error: msgspec.Raw = NULL
+    x_groq: _Beside | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -118,6 +123,8 @@ class AnswerReader(ChoiceText):
         if event is None:
             return False
         usage = event.usage
+        if usage is None and event.x_groq is not None:
+            usage = event.x_groq.usage
         if usage is not None:
             before = self.usage
             # The common case: the first, or one that counts on.
@@ -224,9 +231,7 @@ class AnswerReader(ChoiceText):
         if delta is not None:
             text = delta.content
             thought = delta.thought
-            is_call = is_something(delta.tool_calls) or is_something(
-                delta.function_call
-            )
+            is_call = delta.is_call
             if is_something(delta.tool_calls):
                 kept.call_pieces.append(bytes(delta.tool_calls))
         if thought:

@@ -39,6 +39,14 @@ class Delta(msgspec.Struct, gc=False):
     reasoning_details: msgspec.Raw = NULL
     tool_calls: msgspec.Raw = NULL
     function_call: msgspec.Raw = NULL
+    type: str | None = None  # Snowflake's, of which a tool_use has neither of these
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it has a tool call, or a piece of one."""
+        if is_something(self.tool_calls) or is_something(self.function_call):
+            return True
+        return self.type == "tool_use"
 
     @property
     def thought(self) -> str | None:

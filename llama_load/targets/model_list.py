@@ -14,7 +14,7 @@ from llama_load.targets.json_fields import count, fields, text
 # and other envelopes.
 _LISTS = ("data", "models", "model_names", "model_list", "result", "results", "items")
 # What names a model: OpenAI, Ollama and Gemini, LM Studio, and gateways.
-_NAMES = ("id", "name", "key", "model", "model_name", "model_id")
+_NAMES = ("id", "name", "key", "model", "model_name", "model_id", "identifier")
 # What says what a model is for: LM Studio and Together (`type`), LiteLLM (`mode`), Hugging Face
 # (`pipeline_tag`), Cohere (`endpoints`), Gemini (`supportedGenerationMethods`), OpenRouter
 # (`architecture`), Mistral (`capabilities`).
@@ -82,11 +82,13 @@ def lists_models(document: object) -> bool:
     return _entries(document) is not None
 
 
-def lists_names(document: object) -> bool:
-    """Whether it has no more than names: a list that KServe has beside OpenAI's, of models that
-    may have their API elsewhere."""
+def is_of_another_api(document: object) -> bool:
+    """Whether no entry is as OpenAI has it: a list that KServe (names alone) or Llama Stack
+    (`identifier`) has beside OpenAI's, of models that may have their API elsewhere."""
     entries = _entries(document)
-    return bool(entries) and all(isinstance(entry, str) for entry in entries or [])
+    if not entries:
+        return False
+    return not any("id" in fields(entry) for entry in entries)
 
 
 def listed_models(document: object) -> list[ListedModel]:

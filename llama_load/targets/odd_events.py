@@ -33,7 +33,7 @@ _TEXTS = (
     "reasoning_text",
     "thinking",
 )
-_NAMES = ("model", "system_fingerprint", "stop_type", "type", "message")
+_NAMES = ("model", "system_fingerprint", "stop_type", "type", "message", "x_groq")
 
 
 def without_odd_values(document: dict[str, Any]) -> bytes:

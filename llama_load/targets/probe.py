@@ -54,9 +54,9 @@ from llama_load.targets.json_fields import (
 from llama_load.targets.model_list import (
     ListedModel,
     candidates,
+    is_of_another_api,
     listed_models,
     lists_models,
-    lists_names,
 )
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
 from llama_load.targets.server_errors import describe_error, page_status
@@ -296,7 +296,7 @@ class Probe:
         (models_status, models), (props_status, props), version, info = answered
         is_elsewhere = not lists_models(models) and models_status not in ANSWERED
         if is_elsewhere or (
-            lists_names(models) and not self._answer_to_nothing().is_there
+            is_of_another_api(models) and not self._answer_to_nothing().is_there
         ):
             models_status, models = self._find_apis(models_status, models)
         listed = listed_models(models) if models_status < 300 else []

@@ -135,7 +135,7 @@ class DataFile:
         first = _INK.search(data, start)
         if first is None:
             raise UsageError(f"it is empty; each line must be {self._layout}")
-        if first.group() == b"[":
+        if first.group() == b"[" and not _begins_with_line(data, first.start()):
             self._entries = _list_items(memoryview(data)[start:])
         else:
             self._lines, self._entries = _lines(data, start)
@@ -165,7 +165,10 @@ class DataFile:
     def decode(self, place: int, decoder: msgspec.json.Decoder[T]) -> T:
         """The entry at a position, 0 … len-1. UsageError names an entry that is broken or has
         another layout."""
-        entry = self._entries[place]
+        entry: Any = self._entries[place]
+        begin = bytes(memoryview(entry)[:64])
+        if begin.lstrip().startswith(b"["):  # the messages of a conversation
+            entry = b'{"messages":' + bytes(entry) + b"}"
         try:
             try:
                 check_json(entry)
@@ -303,6 +306,19 @@ def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memory
             lines.append(view[start:end])
         start = end + 1
     return numbers, lines
+
+
+def _begins_with_line(data: mmap.mmap | bytes, start: int) -> bool:
+    """Whether the first line is a list by itself, and another one follows it."""
+    end = data.find(b"\n", start)
+    following = _INK.search(data, end) if end >= 0 else None
+    if following is None or following.group() != b"[":
+        return False
+    try:
+        msgspec.json.decode(data[start:end], type=list[msgspec.Raw])
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return False
+    return True
 
 
 class Part(msgspec.Struct):

@@ -138,6 +138,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
         "what this package has just encoded",
     ),
     ("targets/apis/completion_api.py", "json"): (1, STREAM),
+    ("targets/choice_text.py", "json"): (1, STREAM),
     ("targets/apis/messages_api.py", "json"): (1, STREAM),
     ("targets/apis/responses_api.py", "json"): (2, STREAM),
     ("targets/servers/llama_cpp_log.py", "json"): (1, STREAM),
@@ -157,7 +158,7 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("users/length_field.py", "json"): (1, OURS),
     ("workloads/custom.py", "json"): (1, ENTRY),
     ("workloads/data_files.py", "json"): (
-        3,
+        4,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
     ),
     ("workloads/data_files.py", "file"): (
