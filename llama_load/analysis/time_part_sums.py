@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +31,12 @@ class RunTimeParts:
 def time_parts(run: Run) -> RunTimeParts:
     """The parts of all requests of the run, and their sums."""
     records = run.records
-    parts = request_parts(_with_probes(run), _slots_by_host(run.manifest))
+    manifest = run.manifest
+    parts = request_parts(
+        _with_probes(run),
+        _slots_by_host(manifest),
+        _slots_by_model(manifest),
+    )
     parts = parts.where(np.arange(len(parts)) < len(records))
     measured = ~records.equals("warmup", True)
 
@@ -62,6 +68,24 @@ def _with_probes(run: Run) -> Records:
     import pyarrow as pa
 
     return Records(pa.concat_tables([run.records.table, run.probes.table]))
+
+
+def _slots_by_model(manifest: Manifest) -> dict[str, dict[str, int]]:
+    """The slots of each model of a router, by the router's URL."""
+    by_host = {}
+    for target in manifest.targets:
+        slots = target.get("slots_by_model")
+        if isinstance(slots, dict) and len(slots) > 1:
+            by_host[str(target.get("url"))] = _whole_numbers_of(slots)
+    return by_host
+
+
+def _whole_numbers_of(slots: Mapping[str, object]) -> dict[str, int]:
+    found = {}
+    for model, count in slots.items():
+        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+            found[str(model)] = count
+    return found
 
 
 def _slots_by_host(manifest: Manifest) -> dict[str, int]:

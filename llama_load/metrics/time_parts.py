@@ -151,18 +151,41 @@ PARTS_COLUMNS = (
 )
 
 
-def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
+def request_parts(
+    records: Records,
+    slots: Mapping[str, int],
+    slots_by_model: Mapping[str, Mapping[str, int]] | None = None,
+) -> RequestParts:
     """The parts of each request. `records` are all of the run, warm-ups included, because all of
-    them used the server; `slots` is the number of slots by host, where it is known."""
+    them used the server; `slots` is the number of slots by host, where it is known.
+    `slots_by_model`: by host and model, where a server has a process for each (a router of
+    llama-server): a model's requests wait for its own slots and batches alone."""
     hosts = records.values_of("host")
-    if len(hosts) == 1:
+    slots_by_model = slots_by_model or {}
+    if len(hosts) == 1 and not slots_by_model:
         return RequestParts(_of_host(records, slots.get(str(hosts[0]))))
     columns = {name: np.full(len(records), np.nan) for name in PARTS_COLUMNS}
     for host in hosts:
-        mask = records.equals("host", host)
-        for name, values in _of_host(records.where(mask), slots.get(str(host))).items():
-            columns[name][mask] = values
+        of_host = records.equals("host", host)
+        for model, own in slots_by_model.get(str(host), {}).items():
+            of_model = of_host & records.equals("model", model)
+            of_host = of_host & ~of_model
+            _fill(columns, records, of_model, own)
+        _fill(columns, records, of_host, slots.get(str(host)))
     return RequestParts(columns)
+
+
+def _fill(
+    columns: Mapping[str, Durations],
+    records: Records,
+    mask: NDArray[np.bool_],
+    slots: int | None,
+) -> None:
+    """The rows of these requests, which use a server alone."""
+    if not mask.any():
+        return
+    for name, values in _of_host(records.where(mask), slots).items():
+        columns[name][mask] = values
 
 
 class _Spans:

@@ -121,6 +121,8 @@ class Target:
                 if name not in left_out
             },
         }
+        if self.slots_by_model:
+            entry["slots_by_model"] = dict(self.slots_by_model)
         if self.load_s:
             entry["load_s"] = {
                 name: round(seconds, 3) for name, seconds in self.load_s.items()

@@ -422,3 +422,19 @@ def test_slots_go_to_requests_in_the_order_of_arrival() -> None:
     leaves before the second."""
     assert slot_grants(ns(0, 1, 2, 3), ns(5, 9, 7, 9), 2).tolist() == [0, 1, 5, 7]
     assert queue_grants(ns(0, 1, 2, 3), ns(5, 8, 2, 9), 2).tolist() == [0, 1, 5, 7]
+
+
+def test_a_request_waits_for_a_slot_of_its_own_model() -> None:
+    """A router with a slot for each of two models: the second request to `small` waits until the
+    first has ended, after 141 ms; that to `large` does not. Two slots for all explain no wait."""
+    rows = [
+        llama(0, model="small"),
+        llama(1, start_ms=10, queue_ms=130, model="small"),
+        llama(2, start_ms=20, model="large"),
+    ]
+    of_all = request_parts(table(*rows), {HOST: 2})
+    assert "slot_wait" not in known(of_all, 1)
+    by_model = {HOST: {"small": 1, "large": 1}}
+    parts = request_parts(table(*rows), {HOST: 2}, by_model)
+    assert known(parts, 1)["slot_wait"] == pytest.approx(130, abs=1)
+    assert "slot_wait" not in known(parts, 2)
