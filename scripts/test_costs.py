@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 PAGE = Path(__file__).resolve().parent.parent / "benchmarks" / "test_costs.md"
 TESTS = ("-n", "3", "--dist", "worksteal", "-m", "not heavy and not timing", "tests")
@@ -60,17 +60,23 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def of_children() -> float:
-    """CPU time of those that have ended and that were waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def wait_for_orphans() -> None:
-    """Until all have ended."""
-    with suppress(ChildProcessError):
+def run_to_the_last(command: Sequence[str], **how: Any) -> tuple[int, float, float]:
+    """The exit code of a command, its CPU seconds with those of the processes that it waited for,
+    and those of its orphans. Each is waited for when it ends, as init would."""
+    process = subprocess.Popen(command, **how)
+    code = 0
+    own_s = 0.0
+    orphans_s = 0.0
+    with suppress(ChildProcessError):  # none is left
         while True:
-            os.waitpid(-1, 0)
+            pid, status, used = os.wait4(-1, 0)
+            used_s = used.ru_utime + used.ru_stime
+            if pid == process.pid:
+                code = os.waitstatus_to_exitcode(status)
+                own_s = used_s
+            else:
+                orphans_s += used_s
+    return code, own_s, orphans_s
 
 
 def table(
@@ -103,19 +109,16 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.costs"]
         adopt_orphans()
         began_s = time.monotonic()
-        done = subprocess.run(
+        code, shown_s, orphans_s = run_to_the_last(
             [*command, *(sys.argv[1:] or TESTS)],
             env={**os.environ, "TEST_COSTS": folder, "PYTHONDONTWRITEBYTECODE": ""},
-            check=False,
         )
         wall_s = time.monotonic() - began_s
-        shown_s = of_children()
-        wait_for_orphans()
-        lines = table(costs_in(Path(folder)), shown_s, of_children(), wall_s)
+        lines = table(costs_in(Path(folder)), shown_s, shown_s + orphans_s, wall_s)
         head, _, _ = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         text = "\n".join([f"{head}{BEGIN}", *lines])
         PAGE.write_text(f"{text}\n", encoding="utf-8")
-    return done.returncode
+    return code
 
 
 if __name__ == "__main__":
