@@ -50,7 +50,7 @@ class ListeningSocket(NamedTuple):
 
 
 def listening_sockets(ports: Collection[int]) -> list[ListeningSocket]:
-    """Those that listen on these ports, at whatever address. None where they cannot be seen, and
+    """Those that listen on these ports, at whatever address. Empty where they cannot be seen, and
     other than on Linux."""
     try:
         found = list(by_netlink())

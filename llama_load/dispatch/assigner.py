@@ -33,7 +33,7 @@ class Assigner:
             lambda: IndexPool(None)
         )
         self._is_full = False  # the next request waits for the limit
-        self._room_ns = 0  # when it last stopped to
+        self._room_since_ns = 0  # since when there is room below the limit
 
     # ------------------------------------------------------------------ phases
 
@@ -167,7 +167,7 @@ class Assigner:
             return None
         if self._is_full:
             self._is_full = False
-            self._room_ns = now_ns
+            self._room_since_ns = now_ns
 
         if phase.workload_of is None:
             worker, workload = self._ledger.wants.next
@@ -201,8 +201,8 @@ class Assigner:
         plan = self._plans.get(workload)
         stage = self._stage_of(phase, number)
         allowed_ns = None
-        if scheduled_ns is not None and self._room_ns > scheduled_ns:
-            allowed_ns = self._room_ns
+        if scheduled_ns is not None and self._room_since_ns > scheduled_ns:
+            allowed_ns = self._room_since_ns
 
         indices = self._next_indices(phase, workload)
         if (

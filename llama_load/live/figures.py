@@ -39,7 +39,7 @@ PORTION = 512
 MOST_GROUPS = 256
 # How long a lateness counts as the present one.
 LATE_FOR_S = 10.0
-# How long the length of an answer counts as that of those under way.
+# Answers under way may last as long as any that ended in this time.
 LONG_FOR_S = 120.0
 # Tokens that are reported as they arrive are complete so long after a look of `TokenWatch`.
 SHOWN_AFTER_S = 0.15

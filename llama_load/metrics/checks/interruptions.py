@@ -127,7 +127,7 @@ def _shifts_by(records: Records, rows: np.ndarray) -> dict[str, float]:
 
 
 def _mean_shift(values: np.ndarray, is_other: np.ndarray) -> float:
-    """The share of the mean that goes without those that are not others."""
+    """How much lower the mean is without these requests: 0.2 is 20 %."""
     known = ~np.isnan(values)
     if not (known & is_other).any():
         return 0.0

@@ -32,7 +32,7 @@ MOST_ROUNDING = 0.25
 MOST_MODELS = 3
 # A server that was started this recently may still be warming up.
 JUST_STARTED_S = 60.0
-# A server that copied prompts for a larger share of the run than this is told.
+# Copying prompts is reported above this share of the run.
 LEAST_SAVED = 0.02
 # What may have made this part of an unexplained time is its cause.
 EXPLAINED = 0.5
