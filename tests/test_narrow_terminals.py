@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from llama_load.cli.main import main
 from llama_load.comparison.compare import compare
 from llama_load.lab.search.capacity_answer import Answer, sentence
 from llama_load.lab.search.closed import search_users
-from llama_load.lab.search.report import terminal_lines
+from llama_load.lab.search.report import charts, terminal_lines
 from llama_load.lab.search.search_probe import Goal
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.runner import Sweep
@@ -32,6 +33,7 @@ from llama_load.preflight.prepare import print_table
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.first_screen import first_screen
+from llama_load.reports.html.charts import ChartPage
 from llama_load.reports.run_list import COLUMNS, run_lines
 from llama_load.reports.show import show
 from llama_load.reports.stage_table import stage_table
@@ -288,3 +290,13 @@ def test_no_output_is_left_out() -> None:
         *RENDERERS,
         *DRAWN_ELSEWHERE,
     }
+
+
+def test_the_chart_of_a_search_has_failed_probes_and_percent() -> None:
+    probe = probe_of(lambda level: 0.95, fault_from=6, fault="others")
+    chart, *_ = charts(Answer(SEARCHED, search_users(probe, Goal())))
+    assert chart.figure.y_axis.properties["axis_label"].endswith("(%)")
+    assert "probe that says nothing" in [key.text for key in chart.keys]
+    document = json.dumps(ChartPage([chart]).json())
+    # a marker that is named like a column would be taken from it
+    assert "cross" in document

@@ -118,8 +118,10 @@ def terminal_lines(answer: Answer, notes: Sequence[str]) -> list[str]:
 
     for note in notes:
         lines += wrapped(note, width)
+    if lines[-1]:
+        lines.append("")
 
-    return [*lines, "", *wrapped(said, width)]
+    return [*lines, *wrapped(said, width)]
 
 
 def _near_the_answer(table: Table, answer: Answer) -> Table:
@@ -296,7 +298,7 @@ def _draw_failed(plot: Figure, probes: Sequence[ProbeResult], unit: str) -> None
         x="x",
         y="y",
         size=9,
-        marker="x",
+        marker="cross",  # "x" is a column
         line_color=colour("grey"),
         line_width=2,
     )

@@ -171,10 +171,11 @@ def _stages_with_note(results: Results, t: Translator) -> Table | None:
 
 
 def _style_of(results: Results) -> str:
-    """The class of the verdict's colours: its word; none where a run is valid as far as seen."""
+    """The class of the verdict's colours: its word; `seen` where a run is valid as far as seen,
+    which is neither praised nor doubted."""
     verdict = results.verdict
     if verdict.shown == [AS_FAR_AS_SEEN]:
-        return ""
+        return "seen"
     return verdict.word.lower().replace(" ", "-")
 
 
