@@ -36,6 +36,8 @@ from llama_load.targets.apis import APIS
 PROGRAM = ("vllm", "bench", "serve")
 # Its name before 0.10, a script that people keep.
 SCRIPT = "benchmark_serving.py"
+# Parts of the names of programs whose `bench serve` it is: FastDeploy has taken vLLM's over.
+BENCHED = ("vllm", "fastdeploy")
 # Defaults of vLLM where ours differ.
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = "8000"
@@ -116,14 +118,14 @@ class _Given:
 def options_of(words: Sequence[str]) -> list[str] | None:
     """What follows `vllm bench serve`, or the script of that name, in a command line; None: it is
     not such a command."""
-    program, *command = PROGRAM
+    command = list(PROGRAM[1:])
     for place, word in enumerate(words):
         name = PurePath(word).name
         if name == SCRIPT:
             return _of_script(words[place + 1 :])
         end = place + 1 + len(command)
         following = list(words[place + 1 : end])
-        if program in name and following == command:
+        if following == command and any(each in name for each in BENCHED):
             return list(words[end:])
     return None
 
