@@ -203,13 +203,13 @@ class MessageReader:
 
     def _begin_body(self, head: Head) -> None:
         lengths = set(head.values(b"content-length"))
-        codings = b",".join(head.values(b"transfer-encoding")).lower()
+        codings = head.values(b"transfer-encoding")  # one that is empty, too
         if len(lengths) > 1 or (lengths and codings):
             raise BadMessageError("it has two lengths")
         if self._reads_answers and self._is_without_body(head):
             self._state = _State.HEAD
         elif codings:
-            if codings.strip(b" \t") != b"chunked":
+            if b",".join(codings).lower().strip(b" \t") != b"chunked":
                 raise BadMessageError("its transfer coding is not chunked")
             self._state = _State.CHUNK_SIZE
         elif lengths:

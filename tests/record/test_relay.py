@@ -222,6 +222,7 @@ def test_no_server_is_a_502() -> None:
         (HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: \t\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: chunked\x0c\r\n\r\n", 400),
