@@ -299,6 +299,9 @@ def test_the_output_in_the_guide_is_that_of_the_demo(tmp_path: Path) -> None:
         "Time went",
         "           ",
         "p99 is n/a",
+        "To see how it scales",
+        "TTFT (ms) ",
+        "TPOT (ms) ",
         "  llama-load demo ",
     )
     lines = [
